@@ -19,8 +19,8 @@ from zlib import crc32
 from refold import App, Context, Retry
 from refold.core.errors import CallFailed, NotDone, TerminalError
 from refold.sdk.tool import DID_NOT_HAPPEN
-from refold.simulator.programs.perform import perform
 from tests.chaos import recorder
+from tests.simulator.programs.perform import perform
 
 LEASE = timedelta(seconds=3)
 TIMEOUT = timedelta(seconds=3)

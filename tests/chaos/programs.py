@@ -25,11 +25,6 @@ from typing import Any
 
 from refold.ports.log import Outgoing
 from refold.runtime.settings import KafkaSettings
-from refold.simulator.programs.grammar import Grower, every_part
-from refold.simulator.programs.judge import differences, programs_in
-from refold.simulator.programs.perform import AGENT
-from refold.simulator.reading.history import History
-from refold.simulator.world.outside import Outside as Others
 from tests.chaos import campaign, raw
 from tests.chaos.actor import Actor, producer
 from tests.chaos.app import arguments
@@ -37,6 +32,11 @@ from tests.chaos.judge import Evidence, Verdict
 from tests.chaos.raw import Chain, Fields, Raw
 from tests.chaos.rules import REQUESTER
 from tests.chaos.world import RISKY, Groups, Outside, World
+from tests.simulator.programs.grammar import Grower, every_part
+from tests.simulator.programs.judge import differences, programs_in
+from tests.simulator.programs.perform import AGENT
+from tests.simulator.reading.history import History
+from tests.simulator.world.outside import Outside as Others
 
 TOOLS = ("look", "stamp", "stamp_sync", "poke", "fire", *RISKY)
 Given = Callable[[str, str, int], Any]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from refold.core.topics import RUN_LOG
-from refold.simulator.case import Case
-from refold.simulator.workload.programs import program_schedule
 from tests.chaos.app import arguments
 from tests.chaos.programs import families, objections
 from tests.chaos.raw import Raw
+from tests.simulator.case import Case
+from tests.simulator.workload.programs import program_schedule
 
 
 def _log(seed: int) -> list[Raw]:

@@ -21,13 +21,13 @@ from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_OPERATED, RUN_REQUES
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, Outgoing
 from refold.runtime.settings import KafkaSettings
-from refold.simulator.campaign import SCENARIOS
-from refold.simulator.case import Case
-from refold.simulator.settings import OTHER
-from refold.simulator.world.broker import SIM_TOPICS
-from refold.simulator.world.world import Chance
 from tests.core.histories import NOW, examples
 from tests.roots import entry, spread
+from tests.simulator.campaign import SCENARIOS
+from tests.simulator.case import Case
+from tests.simulator.settings import OTHER
+from tests.simulator.world.broker import SIM_TOPICS
+from tests.simulator.world.world import Chance
 
 BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, APPROVAL_VOTED, CATALOG)
 WRITING = ("approve-keyed", "conflict", "limit", "once-shared")

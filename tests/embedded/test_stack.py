@@ -202,7 +202,7 @@ def test_a_busy_broker_of_ours_is_waited_for_and_its_address_is_not_to_blame(
         if len(tries) <= busy:
             raise UnreachableError("cannot read: Not leader", hint="is REFOLD_KAFKA__BOOTSTRAP right?")
 
-    def start(**given: str) -> None:
+    def start(**given: Any) -> None:
         with DevStack(tmp_path, (), redis=REDIS, prepare=prepare, progress=lambda *each: told.append(each[0]), **given):
             pass
 

@@ -57,7 +57,9 @@ def bent(rng: Random) -> bytes:
             changes[spec.name] = found[kind]
     message = replace(sample(cls), **changes)
     if cls.__name__ in EVENTS:
-        message = Entry("other", rng.choice([1, 2, 3]), rng.randbytes(16), 0, None, "planner", b"nonce", [message])
+        message = Entry(
+            RunId("other"), rng.choice([1, 2, 3]), rng.randbytes(16), 0, None, "planner", b"nonce", [message]
+        )
     return codec.encode(message)
 
 

@@ -16,7 +16,7 @@ from refold.client.streams import live_parts
 from refold.client.verify import verify_log
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
-from refold.core.ids import CallId
+from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalDecision, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Outgoing, Record
@@ -52,7 +52,7 @@ def test_no_executor_ends_by_it(topic: str, seed: int) -> None:
     rig.turn(after_ms=60_000)
     began = len(rig.started)
 
-    rig.ask(ToolRequest(CallId("good/3"), "good", 1, 2, 0, "fire", "{}", "good-key", "pure", 3_000))
+    rig.ask(ToolRequest(CallId("good/3"), RunId("good"), 1, 2, 0, "fire", "{}", "good-key", "pure", 3_000))
     rig.end()
 
     assert len(rig.started) > began
@@ -104,9 +104,9 @@ def test_no_command_of_the_client_ends_by_it(topic: str, seed: int, tmp_path: Pa
         world.broker.write(record)
     reader = world.chronicle.reader
 
-    register = Register(TRUST, 4)
-    for record in world.records():
-        register.feed(record)
+    register = Register(4, TRUST)
+    for found in world.records():
+        register.feed(found)
     runs = Runs(reader)
 
     assert runs.get("first").status == "completed"
@@ -116,11 +116,11 @@ def test_no_command_of_the_client_ends_by_it(topic: str, seed: int, tmp_path: Pa
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_reader_of_sums_and_streams_ends_by_it(seed: int) -> None:
-    broker = MemoryBroker(("run-stream", "budget-spent"), 1)
+    broker = MemoryBroker(("run-log", "run-stream.web", "budget-spent"), 1)
     for topic in broker.topics:
         for record in poison(topic, seed):
             broker.write(record)
     reader = MemoryLogReader(broker)
 
     limits_in_use(reader.scan("budget-spent"))
-    list(live_parts(reader, "r", 1, timedelta(0)))
+    list(live_parts(Runs(reader), RunId("r"), timedelta(0)))

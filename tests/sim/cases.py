@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refold.simulator.campaign import Named
-from refold.simulator.world.faults import parse_fault
+from tests.simulator.campaign import Named
+from tests.simulator.world.faults import parse_fault
 
 
 def parse(line: str) -> Named | None:

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from refold.simulator.attacks.byzantine import NEEDED_LIES
-from refold.simulator.attacks.foothold import rights
-from refold.simulator.attacks.kinds import ENOUGH, KINDS, Told, tally
-from refold.simulator.attacks.lies import HARMLESS, LIES
-from refold.simulator.campaign import NEEDED_OF, Summary, sieges
-from refold.simulator.settings import ANSWERS, CLAIMS, OTHER
+from tests.simulator.attacks.byzantine import NEEDED_LIES
+from tests.simulator.attacks.foothold import rights
+from tests.simulator.attacks.kinds import ENOUGH, KINDS, Told, tally
+from tests.simulator.attacks.lies import HARMLESS, LIES
+from tests.simulator.campaign import NEEDED_OF, Summary, sieges
+from tests.simulator.settings import ANSWERS, CLAIMS, OTHER
 
 SIEGES = 100
 """About 9 s of one core. `make sim` runs 20,000 of them."""

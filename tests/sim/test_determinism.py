@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from refold.simulator.attacks.byzantine import run_siege
-from refold.simulator.case import run_schedule
+from tests.simulator.attacks.byzantine import run_siege
+from tests.simulator.case import run_schedule
 
-_PROGRAM = "from refold.simulator.case import run_schedule; print(run_schedule({seed}).trace)"
+_PROGRAM = "from tests.simulator.case import run_schedule; print(run_schedule({seed}).trace)"
 
 
 @pytest.mark.parametrize("seed", [3, 77, 2_024])

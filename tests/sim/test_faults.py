@@ -9,13 +9,13 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from refold.simulator.__main__ import tell
-from refold.simulator.campaign import NEEDED, NEEDED_SINGLES, SCENARIOS, Named, Summary, pairs, schedules, singles
-from refold.simulator.case import Case, run_case
-from refold.simulator.workload.calls import CALLS
-from refold.simulator.workload.inputs import backlog
-from refold.simulator.workload.questions import QUESTIONS
-from refold.simulator.world.faults import Chance, Fault
+from tests.simulator.__main__ import tell
+from tests.simulator.campaign import NEEDED, NEEDED_SINGLES, SCENARIOS, Named, Summary, pairs, schedules, singles
+from tests.simulator.case import Case, run_case
+from tests.simulator.workload.calls import CALLS
+from tests.simulator.workload.inputs import backlog
+from tests.simulator.workload.questions import QUESTIONS
+from tests.simulator.world.faults import Chance, Fault
 
 SINGLES, ASKED, PAIRS, SEEDS = 600, 240, 300, 150
 """Cases of each kind: about 35 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""

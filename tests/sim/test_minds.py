@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from refold.simulator.campaign import NEEDED_MINDS, minds
-from refold.simulator.case import run_minds
-from refold.simulator.minds.models import HARMFUL, MINDS, answer
-from refold.simulator.workload.minds import mind_schedule
 from tests.sim.bugs.bugs import planted
+from tests.simulator.campaign import NEEDED_MINDS, minds
+from tests.simulator.case import run_minds
+from tests.simulator.minds.models import HARMFUL, MINDS, answer
+from tests.simulator.workload.minds import mind_schedule
 
 CASES = 40
 """About 4 s of one core. `make sim` runs 20,000 of them."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from refold.simulator.campaign import NEEDED_PROGRAMS, Named, programs
-from refold.simulator.case import run_programs
-from refold.simulator.programs.grammar import LEAVES, TREES, every_part, words
-from refold.simulator.programs.judge import differences
-from refold.simulator.shrinking import shrink
-from refold.simulator.workload.programs import program_schedule, trees_in
 from tests.sim.bugs.bugs import planted
+from tests.simulator.campaign import NEEDED_PROGRAMS, Named, programs
+from tests.simulator.case import run_programs
+from tests.simulator.programs.grammar import LEAVES, TREES, every_part, words
+from tests.simulator.programs.judge import differences
+from tests.simulator.shrinking import shrink
+from tests.simulator.workload.programs import program_schedule, trees_in
 
 PROGRAMS = 100
 """About 5 s of one core. `make sim` runs 20,000 of them."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.simulator.campaign import Named
 from tests.sim.cases import parse
+from tests.simulator.campaign import Named
 
 _FILE = Path(__file__).parent / "regressions" / "cases.txt"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from refold.simulator.campaign import Named, schedules
-from refold.simulator.case import run_schedule
-from refold.simulator.shrinking import shrink
-from refold.simulator.workload.schedules import parts_of, schedule
-from refold.simulator.world.faults import Fault
 from tests.sim.bugs.bugs import planted
 from tests.sim.bugs.hunt import hunt
+from tests.simulator.campaign import Named, schedules
+from tests.simulator.case import run_schedule
+from tests.simulator.shrinking import shrink
+from tests.simulator.workload.schedules import parts_of, schedule
+from tests.simulator.world.faults import Fault
 
 
 def test_faults_that_have_nothing_to_do_with_it_are_dropped() -> None:

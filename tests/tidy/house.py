@@ -155,10 +155,10 @@ def tops(source: str) -> Iterator[str]:
 
 
 def twice(code: Code) -> Found:
-    """Names with two meanings. Not looked at: the simulator, which reads all a second time, and verbs of commands."""
+    """Names with two meanings. Not looked at: verbs of commands."""
     places: dict[str, list[str]] = defaultdict(list)
     for path, source in code.items():
-        if not path.startswith(("simulator/", "cli/commands/")):
+        if not path.startswith("cli/commands/"):
             for name in set(tops(source)) - TWICE.keys():
                 places[name].append(path)
     return {f"{name} ({', '.join(sorted(paths))})": len(paths) - 1 for name, paths in places.items() if len(paths) > 1}
@@ -192,9 +192,8 @@ def defaults(code: Code) -> Found:
     """Defaults that are written down twice: a number for fields or parameters whose names end in the same way."""
     places: dict[tuple[str, int], list[str]] = defaultdict(list)
     for path, source in code.items():
-        if not path.startswith("simulator/"):
-            for name, value in numbers(source):
-                places["_".join(name.lower().split("_")[-2:]), value].append(path)
+        for name, value in numbers(source):
+            places["_".join(name.lower().split("_")[-2:]), value].append(path)
     return {
         f"{name} = {value:,} ({', '.join(sorted(paths))})": len(paths) - 1
         for (name, value), paths in places.items()
@@ -326,14 +325,14 @@ def lines(code: Code, *rooms: str) -> int:
 
 
 def simulator() -> dict[str, str]:
-    """The modules of the simulator, in the product or beside it."""
-    homes = ("services/refold/simulator/", "tests/simulator/")
+    """The modules of the simulator, which stands beside the tests."""
+    homes = ("tests/simulator/",)
     return {str(path): text(path) or "" for path in python() if str(path).startswith(homes)}
 
 
 def of_product(code: Code) -> dict[str, str]:
     """Modules whose functions have to become simpler now: the planner and its decisions have a turn of their own."""
-    later = ("simulator/", "planner/", "core/planning/")
+    later = ("planner/", "core/planning/")
     return {path: source for path, source in code.items() if not path.startswith(later)}
 
 

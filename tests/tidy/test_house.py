@@ -105,7 +105,7 @@ def test_a_planted_violation_is_seen(find: Callable[[Code], Found], code: Code, 
         (up_in_core, {"core/run/a.py": "from refold.core import ids\n", "core/ids.py": ""}),
         (
             house.twice,
-            {"a.py": "_x = 1\nT = 1\n", "b.py": "_x = 1\nT = 1\n", "simulator/c.py": "Y = 1\n", "d.py": "Y = 1\n"},
+            {"a.py": "_x = 1\nT = 1\n", "b.py": "_x = 1\nT = 1\n", "cli/commands/c.py": "Y = 1\n", "d.py": "Y = 1\n"},
         ),
         (
             house.topics,

@@ -15,8 +15,8 @@ from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.planner import answering
 from refold.ports.log import Record
-from refold.simulator.attacks import letters
 from tests.sim.bugs.planting import Bug
+from tests.simulator.attacks import letters
 
 Objecting = Callable[[ApprovalRequest, Vote, int], Objection | None]
 

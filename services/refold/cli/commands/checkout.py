@@ -1,4 +1,4 @@
-"""What is in a checkout and not in an installed package: the demo and the figures; and the simulator beside them."""
+"""Commands of a checkout, which an installed package cannot run: the demo, the figures and the simulator."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def bench(ctx: typer.Context) -> None:
 
 @sim_group.command(context_settings=PASS_ON)
 def sim(ctx: typer.Context) -> None:
-    """Simulate the platform with faults, from one seed."""
-    run_module("refold.simulator", ctx.args)
+    """Simulate the platform with faults, from one seed; in a checkout."""
+    need("tests/simulator/__main__.py")
+    run_module("tests.simulator", ctx.args)
 
 
 def need(path: str) -> Path:

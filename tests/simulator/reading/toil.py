@@ -1,0 +1,114 @@
+"""How much is done for what is accepted, and how long that takes: nothing for what is settled, and nothing for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from refold.core import topics
+from refold.core.wire import codec
+from refold.ports.effects import StartTool
+from refold.ports.log import Record
+from tests.simulator.reading.history import History
+from tests.simulator.reading.logged import LoggedCall, LoggedRun
+from tests.simulator.reading.values import Datum, read_value
+from tests.simulator.settings import ORDERS
+
+SENT_OUT = (ORDERS, topics.APPROVAL_REQUESTED, topics.RUN_COMPLETED)
+"""What planners publish because of an entry."""
+
+PER_RUN = 4
+"""How much may be published for a run, for each fault and once, besides a record for an event: more than it has open.
+Of few runs as for three, and of many as for twelve, which is how many a schedule has."""
+
+DEADLINES = 3
+"""How many deadlines of a call may pass before it is answered, or people are asked."""
+
+
+class Toil:
+    """What is done, beside what the log says of it at that moment.
+
+    `began` are the runs of tools by call. A request that its sender sends after it has stood still, or that the network
+    keeps back, is `stale`: the log has gone on meanwhile, and nobody could know.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._wanted: set[bytes] = set()
+        self._stale: set[bytes] = set()
+        self._idle: dict[bytes, str] = {}
+        self._idle_at: dict[tuple[int, int], str] = {}
+        self.began: Counter[str] = Counter()
+        self.published = 0
+        self.wrong: list[str] = []
+
+    def writes(self, record: Record) -> None:
+        """A record is in the log: was it still wanted?"""
+        self.published += record.topic in SENT_OUT
+        if record.topic == ORDERS and record.value and record.read_headers():
+            ask = read_value(record.value)
+            if ended := self._ended(ask):
+                self._idle.setdefault(record.value, ended)
+                if record.value not in self._stale:
+                    self._idle_at[record.partition, record.offset] = ended
+            else:
+                self._wanted.add(record.value)
+
+    def stale(self, value: bytes | None) -> None:
+        """A record is about to be written of which nobody can say any more whether it is wanted."""
+        self._wanted.add(value or b"")
+        self._stale.add(value or b"")
+
+    def moved(self) -> None:
+        """Requests have other offsets from now on."""
+        self._idle_at.clear()
+
+    def starts(self, order: StartTool, read: Sequence[Record]) -> None:
+        """A tool begins in a process that has `read` these records of its call, the last of which it goes by."""
+        closed = any(record.value is None for record in read)
+        if closed and (ended := self._idle_at.get((read[-1].partition, read[-1].offset))):
+            self.wrong.append(f"idle: {order.request.call_id} begins, and {ended} when it was sent out once more")
+        self.began[order.request.call_id] += 1
+        raw = codec.encode(order.request)
+        if raw in self._idle and raw not in self._wanted:
+            self.wrong.append(f"idle: {order.request.call_id} begins, and {self._idle[raw]} when it was sent out")
+
+    def _ended(self, ask: Datum) -> str:
+        run = self._history.runs.get(ask["run_id"])
+        call = run.call(ask["call_id"]) if run else None
+        if run is None or call is None:
+            return ""
+        if run.over:
+            return f"its run was {run.status}"
+        return f"it was {call.phase}" if call.settled or call.phase in ("renewed", "left") else ""
+
+    def objections(self, *, faults: int, deadline_ms: int, lost_ms: int, went_back: bool) -> Iterator[str]:
+        """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest;
+        `lost_ms`: for how long nobody was there.
+
+        Where the log `went_back`, nobody knows of the attempts that it has lost but the ledger, and a call that has
+        fewer by now waits until that forgets them.
+        """
+        events = sum(run.seq for run in self._history.runs.values())
+        open_ = sorted(map(_most_open, self._history.runs.values()), reverse=True)[:12]
+        extra = sum(open_) + PER_RUN * max(3 - len(open_), 0)
+        if self.published > events + extra * (faults + 1):
+            yield f"toil: {self.published} records were published for {events} events and {faults} faults"
+        for run in self._history.runs.values() if not went_back else ():
+            for call in run.calls.values():
+                yield from self._calls(run, call, faults=faults, most_ms=DEADLINES * deadline_ms + lost_ms)
+
+    def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, most_ms: int) -> Iterator[str]:
+        most = len(call.attempts) + faults
+        if self.began[call.id] > most:
+            yield f"toil: {call.id} ({call.effect}) began {self.began[call.id]} times, and {most} are accounted for"
+        if call.waited_ms > most_ms:
+            yield f"slow: {call.id} of run {run.id} had an attempt that took {call.waited_ms} ms to be answered"
+
+
+def _most_open(run: LoggedRun) -> int:
+    """What may be published for a run at once: each call that goes out or is asked about, and its closing twice."""
+    calls = run.calls.values()
+    wide = max(Counter(min(call.ordered[1]) for call in calls if 1 in call.ordered).values(), default=0)
+    wide = max(wide, sum(bool(call.permits) or not call.attempts for call in calls))
+    return 3 * wide if wide > PER_RUN else PER_RUN

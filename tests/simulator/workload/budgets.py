@@ -1,0 +1,42 @@
+"""Scenarios of budgets: what is bought alone and at once, is lost on the way, and is tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulator.app import PRICED
+from tests.simulator.workload.inputs import Scenario, start_run
+
+
+def _limited(name: str, *starts: tuple[str, int, int], scripts: tuple[str, ...] = (), **changes: Any) -> Scenario:
+    """Runs of one tenant (name, times, when), who may spend so much a day. Of `r-1` and `r-3` the homes differ."""
+    labels = {"tenant": "t"}
+    inputs = tuple(
+        start_run(run, "errand", {"times": times}, at_ms=at_ms, labels=labels) for run, times, at_ms in starts
+    )
+    return Scenario(name, inputs, {PRICED: scripts}, changes={"limited": True, **changes})
+
+
+def _buys(name: str, agent: str, *scripts: str, times: int = 5, **changes: Any) -> Scenario:
+    return Scenario(name, (start_run("r-1", agent, {"times": times}),), {PRICED: scripts}, changes=changes)
+
+
+BUDGETS = {
+    scenario.name: scenario
+    for scenario in (
+        _buys("budget", "shopper"),
+        _buys("budget-within", "shopper", "not-done", times=2),
+        _buys("budget-lost", "shopper", "raises-after", "not-done"),
+        _buys("budget-slow", "shopper", "slow", times=2),
+        _buys("budget-two-lost", "shopper", "slow", "raises-after", times=2),
+        _buys("budget-crawls", "shopper", "crawls", times=2),
+        _buys("budget-family", "market", times=3),
+        _buys("budget-family-lost", "market", "not-done", "raises-after", times=2),
+        _buys("budget-family-shared", "market", times=3, planners=2, executors=2, sharing=True),
+        _buys("budget-child-left", "fickle", "slow", times=3),
+        _limited("limit", ("r-1", 3, 0), ("r-3", 3, 0), ("r-2", 3, 4_000)),
+        _limited("limit-alone", ("r-1", 3, 0), ("r-2", 4, 0), ("r-4", 4, 700), scripts=("not-done", "slow")),
+        _limited("limit-shared", ("r-1", 3, 0), ("r-3", 2, 0), ("r-2", 4, 2_500), planners=2, sharing=True),
+    )
+}
+"""By name."""

@@ -1,0 +1,79 @@
+"""What whoever lives in a simulated world may know of it and ask of it: time, chance, the log and the receiver."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+
+from refold.core.approval.signature import SigningKey
+from refold.ports.log import Record
+from refold.sdk.app import App
+from refold.sdk.budget import Limit
+from tests.simulator.app import simulated
+from tests.simulator.reading.witness import Witness
+from tests.simulator.settings import SimSettings
+from tests.simulator.world.broker import Broker
+from tests.simulator.world.faults import Chance
+from tests.simulator.world.receiver import Receiver
+from tests.simulator.world.store import Store
+
+
+class Surroundings:
+    """A world from the inside.
+
+    **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
+    for before the world is at rest, `lost_ms` for how long nobody was there. `decision_key` is what approval services
+    sign with that start now, `app` what planners run that start now.
+    """
+
+    decision_key: SigningKey
+    app: App
+
+    def __init__(self, chance: Chance, settings: SimSettings) -> None:
+        self.chance, self.settings = chance, settings
+        self.app = limited(simulated) if settings.limited else simulated
+        self.now_ms = settings.epoch_ms
+        self.trace: list[tuple[object, ...]] = []
+        self.counts: Counter[str] = Counter()
+        self.pending = self.lost_ms = 0
+        self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
+        self.receiver, self.store = Receiver(), Store()
+        self.witness = Witness(settings.retention_ms // 2)
+        self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
+        self._numbers = 0
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether chance may still do harm."""
+        return self.now_ms - self.settings.epoch_ms < self.chance.until_ms
+
+    def at(self, delay_ms: int, what: Callable[[], object], *, waits: bool = True) -> None:
+        """Does something later. `waits`: the world is not at rest before."""
+        self._numbers += 1
+        self.pending += waits
+        heapq.heappush(self._events, (self.now_ms + delay_ms, self._numbers, waits, what))
+
+    def fire(self) -> None:
+        """Does what is due now."""
+        while self._events and self._events[0][0] <= self.now_ms:
+            _, _, waits, what = heapq.heappop(self._events)
+            self.pending -= waits
+            what()
+
+    def note(self, *line: object) -> None:
+        """Adds a line to the trace."""
+        self.trace.append((self.now_ms - self.settings.epoch_ms, *line))
+
+    def _written(self, record: Record) -> None:
+        self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
+        self.witness.writes(record)
+        self.store.written(record)
+
+
+def limited(app: App) -> App:
+    """The same for tenants who may spend so much a day."""
+    again = App("simulated", limits=[Limit("day", label="tenant", usd="0.75")])
+    again.tools.update(app.tools)
+    again.agents.update(app.agents)
+    return again
