@@ -29,7 +29,7 @@ def test_every_planted_bug_breaks_a_rule_of_the_design() -> None:
     assert len(RULES) >= 40
 
 
-@pytest.mark.parametrize("kept", ["--scenario pure", "# nothing kept"])
+@pytest.mark.parametrize("kept", ["--scenario unknown-agent", "# nothing kept"])
 def test_a_bug_that_its_kept_case_does_not_show_is_hunted_and_said_so(kept: str) -> None:
     with pytest.warns(NotShown, match="skip-the-claim"):
         found = find("skip-the-claim", parse(kept))
