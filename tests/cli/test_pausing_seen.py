@@ -14,6 +14,7 @@ from refold.client.sessions import Belonging, Sessions
 from refold.core.errors import ConflictError
 from refold.core.events import Event, RunCompleted, RunPaused, RunRequested, RunStarted, RunSuspended, RunUnpaused
 from refold.core.messages import RunOperation, RunSignal
+from refold.views.run import info_of, row_of
 from tests.cli.chronicle import Chronicle, Hand, requested
 from tests.cli.test_waiting_seen import EVIL, Planner, seen
 
@@ -38,8 +39,8 @@ def test_a_run_that_is_paused_with_another_names_it() -> None:
 
     [run] = Runs(chronicle.reader).all()
 
-    assert views.summary(run)["paused"][0]["role"] == "parent"
-    assert views.pause_lines(run)[1] == "    refold run resume r"
+    assert row_of(run).pauses[0].role == "parent"
+    assert views.pause_lines(info_of(run))[1] == "    refold run resume r"
 
 
 def told(*events: Event) -> Chronicle:

@@ -27,6 +27,7 @@ from refold.core.ids import RunId, callback_digest, callback_token, home
 from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
 from refold.ports.log import Record
+from refold.views.run import info_of
 from tests.cli.chronicle import NOW, Chronicle, Hand, requested
 
 EVIL = "a\x1b[2Jb\u202ec"
@@ -40,7 +41,7 @@ def seen(*events: Event) -> str:
     chronicle.add("r", requested(), list(events), emit=False)
     console = Console(width=1_000, emoji=False)
     with console.capture() as captured:
-        console.print(runs.run_view(Runs(chronicle.reader).get("r")))
+        console.print(runs.run_view(info_of(Runs(chronicle.reader).get("r"))))
     return captured.get()
 
 

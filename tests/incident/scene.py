@@ -20,12 +20,13 @@ from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
 from refold.client.approvals import Answered, Approvals
-from refold.client.runs import Run, Runs
+from refold.client.runs import Runs
 from refold.core.approval.trust import trusted
 from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run
 from tests.chaos.stack import log_lines
 from tests.cli.terminal import refold
 from tests.waiting import eventually

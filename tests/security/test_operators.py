@@ -9,7 +9,7 @@ import pytest
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.inputs import Inputs, cancelling
-from refold.client.runs import Run, Runs
+from refold.client.runs import Runs
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
@@ -18,6 +18,7 @@ from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.planner.test_leaving import served
 from tests.waiting import eventually, under_load

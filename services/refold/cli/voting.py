@@ -15,9 +15,9 @@ from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
 from refold.client.approvals import Answered, Approvals, changed, names_the_question
 from refold.client.platform import login
-from refold.client.register import against, others, reach, said, word_for
 from refold.core.approval.ballot import DECIDING, Vote
 from refold.core.errors import UsageError
+from refold.views.approval import against, others, reach, said, word_for
 
 ApprovalArgument = Annotated[
     str,
@@ -83,7 +83,8 @@ class Voter(Shell):
         if self.json_ or not sys.stdin.isatty():
             hint = f"look at `refold approval show {approval}`, then say {say} of {approval}"
             raise UsageError(f"{name} does not say which question you have seen", hint=hint)
-        approval_views.print_approval(found, otherwise=against(self.runs.find(found.request.run_id), found))
+        run = self.runs.find(found.request.run_id)
+        approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
         typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
         return found.request.question
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from refold.client.inputs import Sender
-from refold.client.register import NO_KEY, READ_TOPICS, Approval, Register, reach, said
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
@@ -27,6 +26,7 @@ from refold.core.wire import canonical
 from refold.ports.log import LogReader
 from refold.runtime import defaults
 from refold.runtime.clock import clock_ms
+from refold.views.approval import NO_KEY, READ_TOPICS, Approval, Register, reach, said
 
 SETTLE_S = 1.0
 """How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
@@ -72,7 +72,7 @@ class Approvals:
 
     def read(self, partition: int | None = None) -> Register:
         """Everything that is in the topics now."""
-        register = Register(self._partitions, self._trust)
+        register = Register(self._partitions, self._trust, clock_ms)
         for topic in READ_TOPICS:
             for record in self._reader.scan(topic, partition):
                 register.feed(record)
@@ -178,7 +178,7 @@ class Approvals:
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Waits for a question that a run log has and its topic not yet, for a while at most."""
-        register, begun = Register(self._partitions, self._trust), time.monotonic()
+        register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()
         for _ in self._rounds(register, self._home(approval_id)):
             if register.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
@@ -209,7 +209,7 @@ class Approvals:
 
         **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
         """
-        register, begun = Register(self._partitions, self._trust), time.monotonic()
+        register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(register, self._home(vote.approval)):
             if void := register.letters.get((position.partition, position.offset)):
@@ -226,7 +226,7 @@ class Approvals:
 
     def watch(self) -> Iterator[Register]:
         """What is known, again after every moment in which something came, for ever."""
-        register = Register(self._partitions, self._trust)
+        register = Register(self._partitions, self._trust, clock_ms)
         for changed in self._rounds(register, None):
             if changed:
                 yield register

@@ -13,13 +13,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from refold.client.answers import Ended, Question, RunEvent, RunInfo, Said, Started, Voted
 from refold.client.redrive import Changes
 from refold.client.shared import WAIT, Action, Came, ClientBase, State, action_for, said_with, seconds, too_late
 from refold.client.streams import LivePart
 from refold.core.events import DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.sdk.budget import Budget
+from refold.views.approval import Question
+from refold.views.outcome import Said, Started, Told, Voted
+from refold.views.run import Ended, RunEvent, RunInfo
 
 THREADS = 16
 """Words to runs that are under way at once: each waits in a thread for what becomes of it."""
@@ -125,7 +127,7 @@ class AsyncClient(ClientBase):
         *,
         id: str = "",
         timeout: timedelta | None = WAIT,
-    ) -> Said:
+    ) -> Told:
         """See `Client`."""
         return await self._do(self._desk.signal, run, name, data, id, seconds(timeout))
 
@@ -136,11 +138,11 @@ class AsyncClient(ClientBase):
         *,
         key: str = "",
         timeout: timedelta | None = WAIT,
-    ) -> Said:
+    ) -> Told:
         """See `Client`."""
         return await self._do(self._desk.answer, token, data, "", key, seconds(timeout))
 
-    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> Said:
+    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> Told:
         """See `Client`."""
         return await self._do(self._desk.answer, token, None, message, key, seconds(timeout))
 

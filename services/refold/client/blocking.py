@@ -12,13 +12,15 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
-from refold.client.answers import Ended, Question, RunEvent, RunInfo, Said, Started, Voted
 from refold.client.redrive import Changes
 from refold.client.shared import WAIT, Action, Came, ClientBase, State, action_for, said_with, seconds, too_late
 from refold.client.streams import LivePart
 from refold.core.events import DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.sdk.budget import Budget
+from refold.views.approval import Question
+from refold.views.outcome import Said, Started, Told, Voted
+from refold.views.run import Ended, RunEvent, RunInfo
 
 _T = TypeVar("_T")
 
@@ -123,14 +125,14 @@ class Client(ClientBase):
         *,
         id: str = "",
         timeout: timedelta | None = WAIT,
-    ) -> Said:
+    ) -> Told:
         """Tells a run what its `ctx.wait_for(name)` waits for, or will. Twice with one `id` is one signal.
 
         **Raises** NotFoundError, ConflictError when the run is over or keeps too many already.
         """
         return self._desk.signal(run, name, data, id, seconds(timeout))
 
-    def complete(self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT) -> Said:
+    def complete(self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT) -> Told:
         """Gives the result of a callback, by the token that a run has made. The first answer counts.
 
         `key` is your own name for this answer: said again with it, it is the same answer.
@@ -139,7 +141,7 @@ class Client(ClientBase):
         """
         return self._desk.answer(token, data, "", key, seconds(timeout))
 
-    def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> Said:
+    def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> Told:
         """Says that a callback will have no result: the agent sees a failure. **Raises** as `complete`."""
         return self._desk.answer(token, None, message, key, seconds(timeout))
 

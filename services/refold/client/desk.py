@@ -17,15 +17,13 @@ from typing import Any
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.client.addresses import addresses, own_key, vote_key
-from refold.client.answers import Ended, Question, RunEvent, RunInfo, Said, Started, Voted
-from refold.client.approvals import names_the_question
+from refold.client.approvals import Answered, names_the_question
 from refold.client.ear import Ear
-from refold.client.inputs import Inputs, operating, taken, word_on
+from refold.client.inputs import InputAnswer, Inputs, operating, taken, word_on
 from refold.client.pausing import Pauses
 from refold.client.platform import Platform, login
 from refold.client.redrive import Changes, retrying
-from refold.client.runs import Run
-from refold.client.signals import Signals, answering, signalling
+from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.client.starting import requesting
 from refold.client.stores import blob_store
 from refold.client.streams import LivePart, live_parts
@@ -40,6 +38,11 @@ from refold.core.planning.pausing import PAUSE
 from refold.ports.blobs import Blobs
 from refold.runtime.clock import clock_ms
 from refold.sdk.budget import Budget
+from refold.views.approval import Question, question_row
+from refold.views.history import Run
+from refold.views.model import plain
+from refold.views.outcome import Said, Started, Told, Voted
+from refold.views.run import Ended, RunEvent, RunInfo, end_of, events_of, info_of
 
 TAKEN_S = 0.5
 """How long a planner has to take a request before its run is looked for in the past: a request that is said again
@@ -118,7 +121,7 @@ class Desk:
 
         def judge(found: Run) -> Started | None:
             answer = taken(request, place[0], found) if place else None
-            return Started.of(answer) if answer else None
+            return Started(run_id=request.run_id, known=answer.what == "known") if answer else None
 
         # A run with an id that was made just now has no past.
         watch = self._ear.listen(request.run_id, judge, patience_s=TAKEN_S if run else math.inf)
@@ -133,13 +136,13 @@ class Desk:
     def ended(self, run: str) -> Future[Ended]:
         """Waits until a run is over, whether there is one by now or not."""
         self.open()
-        return self._ear.listen(run_id(run), lambda found: Ended.of(found) if found.state.over else None).answer
+        return self._ear.listen(run_id(run), lambda found: end_of(found) if found.state.over else None).answer
 
     def whole(self, ended: Ended) -> Ended:
         """How a run ended, with its result in full: a large one is read from the blob store, if there is one."""
         if self._blobs is None:
             return ended
-        return ended.model_copy(update={"value": in_full(ended.value, run_id(ended.run_id), self._blobs)})
+        return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), self._blobs)})
 
     def events(self, run: str, after: int, tell: Callable[[RunEvent], object]) -> Future[bool]:
         """Tells every event behind a seq, from the ear's thread. The answer comes with the last one."""
@@ -148,7 +151,7 @@ class Desk:
 
         def judge(found: Run) -> bool | None:
             nonlocal told
-            for event in RunEvent.behind(told, found):
+            for event in events_of(found, told):
                 tell(event)
                 told = event.seq
             return True if found.state.over else None
@@ -161,26 +164,26 @@ class Desk:
 
     def get(self, run: str) -> RunInfo:
         """A run as it is now."""
-        return RunInfo.of(self.platform.runs.get(run))
+        return info_of(self.platform.runs.get(run))
 
-    def signal(self, run: str, name: str, data: object, signal_id: str, timeout_s: float | None) -> Said:
+    def signal(self, run: str, name: str, data: object, signal_id: str, timeout_s: float | None) -> Told:
         """Tells a run something."""
         said = signalling(run_id(run), name, data, signal_id=signal_id, actor=self._caller.actor)
-        return Said.of(Signals(self.platform.runs, self._sender).signal(said, timeout_s))
+        return _told(Signals(self.platform.runs, self._sender).signal(said, timeout_s))
 
-    def answer(self, token: str, data: object, failure: str, key: str, timeout_s: float | None) -> Said:
+    def answer(self, token: str, data: object, failure: str, key: str, timeout_s: float | None) -> Told:
         """Resolves a callback, or with a `failure` fails it."""
         said = answering(token, data, failure=failure, key=key, actor=self._caller.actor)
-        return Said.of(Signals(self.platform.runs, self._sender).answer(said, timeout_s))
+        return _told(Signals(self.platform.runs, self._sender).answer(said, timeout_s))
 
     def cancel(self, run: str, reason: str, timeout_s: float | None) -> Said:
         """Cancels a run."""
-        return Said.of(Inputs(self.platform.runs, self._sender).cancel(self._word(run, "cancel", reason), timeout_s))
+        return _said(Inputs(self.platform.runs, self._sender).cancel(self._word(run, "cancel", reason), timeout_s))
 
     def hold(self, run: str, kind: str, reason: str, timeout_s: float | None) -> Said:
         """Pauses a run, or lets it go on."""
         pauses, word = Pauses(self.platform.runs, self._sender), self._word(run, kind, reason)
-        return Said.of((pauses.pause if kind == PAUSE else pauses.resume)(word, timeout_s))
+        return _said((pauses.pause if kind == PAUSE else pauses.resume)(word, timeout_s))
 
     def retry(self, run: str, changes: Changes, timeout_s: float | None) -> Said:
         """Has a failed run go on, or the code of a stalled one tried again."""
@@ -189,18 +192,18 @@ class Desk:
         if found.hold is not None and not found.state.over:
             if changes != Changes():
                 raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again")
-            return Said.of(inputs.retry(operating(run, "retry", None, actor=actor), timeout_s))
-        return Said.of(inputs.redrive(retrying(found.state, actor, changes), timeout_s))
+            return _said(inputs.retry(operating(run, "retry", None, actor=actor), timeout_s))
+        return _said(inputs.redrive(retrying(found.state, actor, changes), timeout_s))
 
     def questions(self, state: str) -> list[Question]:
         """What people are asked, the oldest first."""
         found = self.platform.approvals.read().all()
-        return [Question.of(each) for each in found if state in ("all", each.state)]
+        return [question_row(each) for each in found if state in ("all", each.state)]
 
     def question(self, name: str) -> Question:
         """What people are asked by this approval."""
         approvals = self.platform.approvals
-        return Question.of(approvals.get(approvals.named(name)))
+        return question_row(approvals.get(approvals.named(name)))
 
     def decide(self, approval: str, action: str, said: dict[str, Any], timeout_s: float, *, about: str = "") -> Voted:
         """Votes on a question, signed, and waits for what becomes of that."""
@@ -211,7 +214,7 @@ class Desk:
         name = self._asked(approval, time.monotonic() + timeout_s)
         question = approvals.get(name).request.question
         vote = approvals.vote(name, action, question=question, actor=self._caller.actor, about=about, **said)
-        return Voted.of(approvals.answered(vote, approvals.send(vote, key, self._sender), timeout_s))
+        return voted(approvals.answered(vote, approvals.send(vote, key, self._sender), timeout_s), vote.vote)
 
     def _asked(self, approval: str, until: float) -> str:
         """The id of a question. One that the run's history shows already may still be on its way to its topic."""
@@ -244,3 +247,17 @@ def _ms(at: datetime | None, name: str) -> int:
     if at.tzinfo is None:
         raise UsageError(f"{name} is a time without a zone", hint="datetime.now(UTC) + timedelta(hours=1)")
     return int(at.timestamp() * 1000)
+
+
+def _said(answer: InputAnswer) -> Said:
+    return Said(run_id=answer.run.state.run_id, outcome=answer.what, status=answer.run.status)
+
+
+def _told(answer: SignalAnswer) -> Told:
+    return Told(**dict(_said(answer)), step=answer.step)
+
+
+def voted(answer: Answered, vote: str) -> Voted:
+    """What became of a vote, of this id."""
+    facts = {name: getattr(answer, name) for name in ("approval", "position", "leading", "quorum")}
+    return Voted(outcome=answer.what, decision=plain(answer.decision), vote=vote, **facts)

@@ -21,16 +21,15 @@ from typing import Generic, TypeVar
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.inputs import refusals
-from refold.client.runs import Run, feed, run_named, take
-from refold.client.timeline import Timeline
+from refold.client.runs import run_named
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import RunId, home
 from refold.core.run.log import LogFold
-from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER, RUN_LOG
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run, feed, take
 
 MOMENT_S = 0.2
 """How long one look for news lasts, and so how late a pass over history may begin that is due by time."""
@@ -85,7 +84,7 @@ class Watch(Generic[_T]):
             self.answer.set_exception(error)
 
     def _begin(self) -> None:
-        self.found, self._fold = Run(RunState(self.run), Timeline(self.run)), LogFold()
+        self.found, self._fold = Run.empty(self.run), LogFold()
 
 
 class Ear:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from refold.client.runs import JudgedRecord, Run, Runs
+from refold.client.runs import Runs
 from refold.core.approval.people import is_same
 from refold.core.errors import (
     ConflictError,
@@ -38,6 +38,7 @@ from refold.core.topics import DEAD_LETTER
 from refold.core.wire import canonical, codec
 from refold.ports.log import Record
 from refold.sdk.source import spoken
+from refold.views.history import JudgedRecord, Run
 
 _T = TypeVar("_T")
 

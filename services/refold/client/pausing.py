@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from refold.client.inputs import InputAnswer, Inputs
-from refold.client.runs import JudgedRecord, Run
 from refold.core.errors import ConflictError
 from refold.core.ids import parent_of
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.run.pausing import OPERATOR, own
 from refold.core.run.state import RunState
+from refold.views.history import JudgedRecord, Run
 
 
 class Pauses(Inputs):

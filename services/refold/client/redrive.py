@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from refold.client.inputs import Sender
-from refold.client.runs import Run, Runs
+from refold.client.runs import Runs
 from refold.client.sessions import wait_for_all
 from refold.core.errors import ConflictError, MalformedError
 from refold.core.events import CallFailed, CallProposed, RunFailed
@@ -16,6 +16,7 @@ from refold.core.messages import RunOperation
 from refold.core.run.redrive import kept
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
+from refold.views.history import Run
 
 RETRIED_AT_ONCE = 500
 """Retries that are under way at once: planners collect as many histories in one reading of the log."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from refold.client.inputs import Sender, refusals, word_on
 from refold.client.pausing import is_done
-from refold.client.runs import Run, Runs
+from refold.client.runs import Runs
 from refold.client.signals import Signals
 from refold.core.errors import ConflictError, RefoldError
 from refold.core.events import Cause
@@ -19,6 +19,7 @@ from refold.core.messages import RunSignal
 from refold.core.planning.pausing import RESUME
 from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER
+from refold.views.history import Run
 
 AGAIN_S = 0.5
 """How often the log is read while runs are waited for."""

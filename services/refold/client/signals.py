@@ -6,7 +6,6 @@ import secrets
 from dataclasses import dataclass
 
 from refold.client.inputs import InputAnswer, Inputs
-from refold.client.runs import JudgedRecord, Run
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.events import CallbackCompleted, CallbackFailed, Cause, SignalDropped, SignalReceived
 from refold.core.ids import RunId, callback_digest, parse_callback_token
@@ -14,6 +13,7 @@ from refold.core.messages import RunSignal
 from refold.core.planning.waiting import check_name
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
+from refold.views.history import JudgedRecord, Run
 
 
 @dataclass(frozen=True, slots=True)

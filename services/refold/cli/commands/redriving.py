@@ -15,10 +15,10 @@ from refold.cli.platform import source
 from refold.client.inputs import Inputs, operating
 from refold.client.platform import login
 from refold.client.redrive import Changes, Done, Filter, Redrive, left_behind, retrying, stays
-from refold.client.runs import Run
 from refold.core.errors import UsageError
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
+from refold.views.history import Run
 
 retry_group = Commands()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +21,7 @@ from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
 from refold.client.inputs import InputAnswer, Inputs, operating
 from refold.client.platform import Platform, login
-from refold.client.rows import ending, summary
-from refold.client.runs import Run, Runs
+from refold.client.runs import Runs
 from refold.client.sessions import Belonging
 from refold.client.starting import requesting
 from refold.client.stores import archived_blobs, blob_store
@@ -35,6 +34,8 @@ from refold.core.messages import RunRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
+from refold.views.history import Run
+from refold.views.run import RunRow, RunShown, end_of, events_of, info_of, records_of, row_of
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
@@ -80,7 +81,7 @@ class Operator(Shell):
         row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts}
         self.tell(row, f"{text} is {output.styled(state.status)}")
 
-    def tell_meant(self, rows: list[output.Data], would: str) -> None:
+    def tell_meant(self, rows: Sequence[RunRow], would: str) -> None:
         """Tells which runs are meant by what they have in common, before it is done."""
         told = {"dry_run": True, "count": len(rows), "runs": rows}
         self.tell(told, lambda: run_views.print_meant(rows, would))
@@ -135,7 +136,7 @@ def begin_run(
     if waits:
         inputs.started(request, position, timeout)
         ended = inputs.ended(run, timeout)
-        shell.tell(ending(ended), lambda: output.console().print(run_views.run_view(ended)))
+        shell.tell(end_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
         if ended.state.status != "completed":
             fail(FAILED)
         return
@@ -164,14 +165,13 @@ def show_run(
     halted = run_views.halted(shown, below, shell.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
-    data = {**run_views.run_data(shown), "halted": halted, "family": [summary(each) for each in below]}
-    data = _in_full(data, run, archive, shell) if full and shell.json_ else data
+    view = RunShown(**dict(info_of(shown)), halted=halted, family=[row_of(each) for each in below])
 
     def show() -> None:
-        output.console().print(run_views.run_view(shown))
-        families.print_family(shown, below)
+        output.console().print(run_views.run_view(view))
+        families.print_family(view)
 
-    shell.tell(data, show)
+    shell.tell(_in_full(view.dump(), run, archive, shell) if full and shell.json_ else view, show)
 
 
 @run_group.command("list")
@@ -190,8 +190,8 @@ def list_runs(
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Belonging(session, labels_of(label), agent)
     all_runs = shell.runs.all()
-    rows = [summary(run) for run in all_runs if which.takes(run)]
-    rows = [row for row in rows if not status or row["status"] == status or row.get(_ALSO.get(status, ""))]
+    rows = [row_of(run) for run in all_runs if which.takes(run)]
+    rows = [row for row in rows if status in ("", row.status) or getattr(row, _ALSO.get(status, ""), False)]
     newest = rows[-shell.limit :]
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
 
@@ -212,13 +212,16 @@ def print_events(
     """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
     after_ms = since_ms(since)
     history = _history(run, archive, shell)
-    rows = records.raw_records(history) if raw else records.event_rows(history)
-    rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
-    rows = [_in_full(row, run, archive, shell) for row in rows] if full and not raw else rows
-    line = records.raw_line if raw else partial(records.event_line, limit=0 if full else records.CUT)
+    if raw:
+        for record in [each for each in records_of(history) if each.at_ms >= after_ms][-tail if tail else 0 :]:
+            output.emit(record) if shell.json_ else output.say(records.raw_line(record))
+        return
+    rows = [row for row in events_of(history) if row.at_ms >= after_ms][-tail if tail else 0 :]
+    if full:
+        rows = [row.model_copy(update={"event": _in_full(row.event, run, archive, shell)}) for row in rows]
     for row in rows:
-        output.emit(row) if shell.json_ else output.say(line(row))
-    if not (raw or full or shell.json_) and any(map(records.is_cut, rows)):
+        output.emit(row) if shell.json_ else output.say(records.event_line(row, limit=0 if full else records.CUT))
+    if not (full or shell.json_) and any(map(records.is_cut, rows)):
         output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 

@@ -16,17 +16,18 @@ from refold.client.addresses import own_key
 from refold.client.inputs import Inputs, word_on
 from refold.client.pausing import Pauses
 from refold.client.platform import login
-from refold.client.rows import summary
-from refold.client.runs import Run
 from refold.client.sessions import Belonging, Sessions, topmost
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError
+from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.run.pausing import own
 from refold.core.run.state import RunState
 from refold.runtime.clock import clock_ms
+from refold.views.history import Run
+from refold.views.run import row_of
 
 cancel_group, pause_group, resume_group = Commands(), Commands(), Commands()
 
@@ -75,7 +76,7 @@ class Word:
         operator, kind = self.operator, self.kind
         sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
         found = self._meant(sessions, which)
-        rows = [summary(run) for run in found]
+        rows = [row_of(run) for run in found]
         if not operator.yes:
             operator.tell_meant(rows, f"would be {_PAST[kind]}")
             return
@@ -88,7 +89,7 @@ class Word:
             as_operator=operator.as_operator,
             sign=self._signed,
         )
-        rows = [row | {"status": _status(states[row["run_id"]])} for row in rows]
+        rows = [row.model_copy(update={"status": _status(states[RunId(row.run_id)])}) for row in rows]
         done = sum(_is_what(state, kind) for state in states.values())
         text = f"{output.counted(done, 'run')} of {len(rows)} {_PAST[kind]}"
         operator.tell({"dry_run": False, "count": len(rows), "runs": rows}, text)

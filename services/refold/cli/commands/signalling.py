@@ -13,13 +13,13 @@ from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import source
 from refold.client.platform import login
-from refold.client.rows import summary
 from refold.client.sessions import Belonging, Sessions
 from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.core import ids
 from refold.core.errors import UsageError
 from refold.core.messages import RunSignal
 from refold.core.wire import canonical
+from refold.views.run import row_of
 
 signal_group = Commands()
 callback_group = Commands("Answer what a run has given somebody a token for.")
@@ -86,17 +86,17 @@ def signal_run(
 def _tell_many(which: Belonging, said: RunSignal, operator: Operator, *, yes: bool) -> None:
     sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
     found = sessions.live(which)
-    rows = [summary(run) for run in found]
+    rows = [row_of(run) for run in found]
     if not yes:
         operator.tell_meant(rows, f"would be told {said.name}")
         return
     became = sessions.signal(found, said, operator.timeout)
-    rows = [row | became[row["run_id"]]._asdict() for row in rows]
-    bad = [row for row in rows if row["outcome"] not in ("accepted", "known")]
-    for row in bad:
-        output.warn(f"{row['run_id']}: {row['error'] or 'no answer so far'}")
+    bad = {run: each for run, each in became.items() if each.outcome not in ("accepted", "known")}
+    for run, each in bad.items():
+        output.warn(f"{run}: {each.error or 'no answer so far'}")
+    told = [row.dump() | became[ids.RunId(row.run_id)]._asdict() for row in rows]
     text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told: signal {output.escape(said.signal_id)}"
-    operator.tell({"dry_run": False, "count": len(rows), "said": said.signal_id, "runs": rows}, text)
+    operator.tell({"dry_run": False, "count": len(rows), "said": said.signal_id, "runs": told}, text)
     if bad:
         output.note(f"once more, and none is told twice: --id {said.signal_id}")
         fail(FAILED)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from refold.cli.output import Data, escape, moment
-from refold.client.runs import Run
-from refold.client.timeline import StepLine
+from refold.cli.output import escape, moment
 from refold.core.ids import parent_of
 from refold.core.run.pausing import PARENT
+from refold.views.run import RunInfo
+from refold.views.steps import Step
 
 MOST_KEPT = 5
 """Signals that a view of a run shows: those of a flood are alike."""
 
 
-def wait_lines(step: StepLine, *, over: bool) -> list[str]:
+def wait_lines(step: Step, *, over: bool) -> list[str]:
     """What a wait or a callback waits for, or who has answered."""
     if step.kind not in ("wait", "callback"):
         return []
@@ -30,27 +30,22 @@ def wait_lines(step: StepLine, *, over: bool) -> list[str]:
     return lines
 
 
-def paused_by(row: Data) -> list[str]:
-    """Who keeps a run from going on, by its summary."""
-    return [f"{pause['actor']} (paused)" for pause in row["paused"]]
-
-
-def pause_lines(run: Run) -> list[str]:
+def pause_lines(run: RunInfo) -> list[str]:
     """Who has paused the run, or the one above it, and what lets it go on."""
     lines: list[str] = []
-    for at_ms, pause in run.timeline.pauses:
-        name = run.state.run_id if pause.role != PARENT else parent_of(run.state.run_id)[0]
+    for pause in run.pauses:
+        name = run.run_id if pause.role != PARENT else parent_of(run.run_id)[0]
         what = "paused" if pause.role != PARENT else f"paused with {name}"
         why = f": {escape(pause.reason, 200)}" if pause.reason else ""
         who = f" by {escape(pause.actor)}" if pause.role != PARENT else ""
-        lines.append(f"  [bold yellow]{what}[/]{who} [dim]({pause.role}, {moment(at_ms)})[/]{why}")
+        lines.append(f"  [bold yellow]{what}[/]{who} [dim]({pause.role}, {moment(pause.since_ms)})[/]{why}")
         lines.append(f"    refold run resume {name}")
     return lines
 
 
-def signal_lines(run: Run) -> list[str]:
-    """What the run was told, and has not waited for."""
-    kept, dropped = list(run.timeline.kept.values()), run.timeline.dropped
+def signal_lines(run: RunInfo) -> list[str]:
+    """The signals that no wait took, and those for which there was no room."""
+    kept, dropped = run.signals, run.signals_dropped
     lines = [f"  [dim]kept signal[/] {escape(each.name)} [dim]{escape(each.signal_id)}[/]" for each in kept[:MOST_KEPT]]
     if len(kept) > MOST_KEPT:
         lines.append(f"  [dim]and {len(kept) - MOST_KEPT} more[/]")
