@@ -10,11 +10,11 @@ import pytest
 import typer
 
 from refold.cli.voting import Voter
-from refold.client.approvals import ENOUGH_DIGITS
 from refold.core.approval.question import named
 from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import ApprovalRequest
 from refold.core.run.state import RunState
+from refold.operations.approvals import ENOUGH_DIGITS
 from refold.views.approval import Approval, against
 from tests.approval.driving import World, request
 from tests.cli.desk import Desk

@@ -14,7 +14,6 @@ from refold.cli.views import approvals as approval_views
 from refold.cli.views import policies as policy_views
 from refold.cli.views import runs as run_views
 from refold.client.hindsight import recorded
-from refold.client.runs import Runs
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
@@ -28,6 +27,7 @@ from refold.core.events import (
     Requirement,
 )
 from refold.core.messages import ApprovalRequest
+from refold.operations.runs import Runs
 from refold.views.approval import question_row
 from refold.views.history import Run
 from refold.views.run import info_of, row_of

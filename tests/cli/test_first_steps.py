@@ -24,11 +24,11 @@ from refold.cli.main import app
 from refold.cli.views import approvals, policies, records
 from refold.client.addresses import addresses
 from refold.client.platform import listens
-from refold.client.runs import Runs
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.wire import canonical
 from refold.embedded.files import write_atomic
 from refold.embedded.stack import DevStack, ServiceProcess
+from refold.operations.runs import Runs
 from refold.views.approval import question_row
 from refold.views.run import events_of
 from tests.approval.driving import World, request

@@ -12,7 +12,7 @@ from refold.adapters.memory.log import MemoryLogReader
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
-from refold.client.runs import Runs
+from refold.operations.runs import Runs
 from refold.sdk.source import spoken
 from refold.views.agent import versions_in_use
 from tests.cli.terminal import refold

@@ -13,7 +13,6 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
 from refold.cli.views import records, runs
-from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -29,6 +28,7 @@ from refold.core.events import (
     StatusSet,
     TaskFailed,
 )
+from refold.operations.runs import Runs
 from refold.ports.effects import Effect, Item, News, Now
 from refold.ports.log import Membership
 from refold.runtime.host import Host

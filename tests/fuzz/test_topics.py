@@ -9,7 +9,6 @@ import pytest
 
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryLogReader
-from refold.client.runs import Runs
 from refold.client.streams import live_parts
 from refold.client.verify import verify_log
 from refold.core.approval import signature
@@ -17,6 +16,7 @@ from refold.core.approval.decision import Decision
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalDecision, ToolRequest
 from refold.core.wire import codec
+from refold.operations.runs import Runs
 from refold.ports.log import Outgoing, Record
 from refold.runtime.clock import clock_ms
 from refold.views.approval import Register

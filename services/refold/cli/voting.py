@@ -13,10 +13,10 @@ from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
-from refold.client.approvals import Answered, Approvals, changed, names_the_question
 from refold.client.platform import login
 from refold.core.approval.ballot import DECIDING, Vote
 from refold.core.errors import UsageError
+from refold.operations.approvals import Answered, Approvals, changed, names_the_question
 from refold.views.approval import against, others, reach, said, word_for
 
 ApprovalArgument = Annotated[
@@ -49,7 +49,7 @@ class Voter(Shell):
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
         """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
         vote, answer = self.cast(name, action, settings=settings, **more)
-        self.tell({**output.plain(answer), "vote": vote.vote}, told(answer, action))
+        self.tell(answer.voted(vote.vote), told(answer, action))
 
     def cast(
         self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any

@@ -20,13 +20,13 @@ from typing import Generic, TypeVar
 
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.client.inputs import refusals
-from refold.client.runs import run_named
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import RunId, home
 from refold.core.run.log import LogFold
 from refold.core.topics import DEAD_LETTER, RUN_LOG
+from refold.operations.operation import refusals
+from refold.operations.runs import run_named
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
 from refold.views.history import Run, feed, take
@@ -200,7 +200,7 @@ class Ear:
             watch.judge()
 
     def _take_letter(self, record: Record) -> None:
-        for position, refused in refusals(iter([record])):
+        for position, refused in filter(None, refusals(iter([record]))):
             self._refused[position] = refused
             if len(self._refused) > REMEMBERED:
                 self._refused.popitem(last=False)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from refold.client.runs import Runs, run_named
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
@@ -20,6 +19,7 @@ from refold.core.live import StreamPart
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_STREAM, pool_of
 from refold.core.wire import canonical, codec
+from refold.operations.runs import Runs, run_named
 from refold.ports.log import Record
 from refold.views.history import Run, feed, take
 

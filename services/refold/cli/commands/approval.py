@@ -14,13 +14,13 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Shell, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.cli.voting import ApprovalArgument, Messenger, Voter
-from refold.client.approvals import Approvals, canonical_json
 from refold.client.platform import login
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
 from refold.core.ids import is_below
 from refold.core.wire import canonical
+from refold.operations.approvals import Approvals, canonical_json
 from refold.views.approval import Approval, Question, against, question_row, shown_of
 
 approval_group = Commands(

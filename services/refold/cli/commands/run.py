@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -19,11 +20,7 @@ from refold.cli.platform import ActorOption, Listing, Shell, pair, source
 from refold.cli.views import families, records, verification, watching
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
-from refold.client.inputs import InputAnswer, Inputs, operating
-from refold.client.platform import Platform, login
-from refold.client.runs import Runs
-from refold.client.sessions import Belonging
-from refold.client.starting import requesting
+from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full
 from refold.client.verify import verify_log
@@ -32,9 +29,15 @@ from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import canonical
+from refold.operations import run as operations
+from refold.operations.operation import Answer, Operation, Outcome, follow, many, one, send
+from refold.operations.run import By, requested, start
+from refold.operations.runs import Runs
+from refold.operations.selection import Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 from refold.views.history import Run
+from refold.views.outcome import Said
 from refold.views.run import RunRow, RunShown, end_of, events_of, info_of, records_of, row_of
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
@@ -75,11 +78,20 @@ class Operator(Shell):
     actor: ActorOption = ""
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the planner.", min=0.1)] = 30.0
 
-    def tell_answer(self, answer: InputAnswer, text: str, **facts: Any) -> None:
-        """Tells what became of what they said."""
-        state = answer.run.state
-        row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts}
-        self.tell(row, f"{text} is {output.styled(state.status)}")
+    def perform(self, operation: Operation) -> Answer:
+        """Performs an operation and waits for its outcome."""
+        return one(self.runs, self.platform.publisher, operation, self.timeout)
+
+    def perform_all(self, operations: Sequence[Operation], doing: str) -> dict[RunId, Outcome]:
+        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
+        show = partial(output.progress(), doing)
+        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
+
+    def tell_answer(self, answer: Answer, text: str, shape: type[Said] = Said, **facts: Any) -> None:
+        """Tells the outcome of an operation, with more facts."""
+        status = answer.run.state.status
+        row = shape(run_id=answer.run.state.run_id, outcome=answer.what, status=status, **facts)
+        self.tell(row, f"{text} is {output.styled(status)}")
 
     def tell_meant(self, rows: Sequence[RunRow], would: str) -> None:
         """Tells which runs are meant by what they have in common, before it is done."""
@@ -117,7 +129,7 @@ def begin_run(
     shell: Shell,
 ) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    request = requesting(
+    request = requested(
         agent,
         canonical.parse(source(input_)),
         run=id_,
@@ -128,24 +140,25 @@ def begin_run(
         deadline_ms=until_ms(deadline, "--deadline"),
         budget=smaller_budget(budget),
         settings=shell.platform.settings,
+        blobs=blob_store(shell.platform.settings),
         key=own_key(REQUEST, key, shell.data),
     )
-    run, inputs, waits = request.run_id, _inputs(shell.platform), wait or timeout is not None
-    known = bool(id_) and not waits and _is_known(shell.runs, request)
-    position = inputs.start(request)
+    run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
+    known = bool(id_) and not waits and _is_known(runs, request)
+    position = send(shell.platform.publisher, request)
     if waits:
-        inputs.started(request, position, timeout)
-        ended = inputs.ended(run, timeout)
+        follow(runs, start(request), position, timeout)
+        ended = runs.ended(run, timeout)
         shell.tell(end_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
         if ended.state.status != "completed":
             fail(FAILED)
         return
     words = "is known already, and asked for again:" if known else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
-    if stall := inputs.stall(run, _BEGUN_S):
+    if stall := runs.stall(run, _BEGUN_S):
         output.warn(f"{run} is stalled: {stall.message}")
-    follow = f"[dim]follow it: refold run watch {run}[/]"
-    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{follow}")
+    watch = f"[dim]follow it: refold run watch {run}[/]"
+    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
 
 
 @run_group.command("show")
@@ -188,7 +201,7 @@ def list_runs(
     """List runs, the oldest first."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
-    which = Belonging(session, labels_of(label), agent)
+    which = Selector(session, labels_of(label), agent)
     all_runs = shell.runs.all()
     rows = [row_of(run) for run in all_runs if which.takes(run)]
     rows = [row for row in rows if status in ("", row.status) or getattr(row, _ALSO.get(status, ""), False)]
@@ -262,9 +275,10 @@ def fail_run(
     operator: Operator,
 ) -> None:
     """End a stalled run, for which there will be no code that agrees with its history."""
-    said = operating(run, "fail", {"reason": reason}, actor=operator.actor or login())
-    answer = _inputs(operator.platform).fail(said, operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
+    by = By(operator.actor or login(), reason)
+    operator.tell_answer(
+        operator.perform(operations.fail(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
+    )
 
 
 @run_group.command("repair")
@@ -281,9 +295,8 @@ def repair_run(
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    said = operating(run, "repair", {"head": head}, actor=operator.actor or login())
-    answer = _inputs(operator.platform).repair(said, operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
+    repair = operations.repair(operator.runs.get(run), head, operator.actor or login())
+    operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
 
 
 @run_group.command("verify")
@@ -323,10 +336,6 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
     settings = load() if archive else shell.platform.settings
     store = archived_blobs(settings, archive) if archive else blob_store(settings)
     return in_full(data, RunId(run), store) if store else data
-
-
-def _inputs(platform: Platform) -> Inputs:
-    return Inputs(platform.runs, platform.publisher)
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:

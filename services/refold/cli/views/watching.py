@@ -9,10 +9,9 @@ from rich.live import Live
 from refold.cli import output
 from refold.cli.views import records
 from refold.cli.views import runs as run_views
-from refold.client.inputs import is_over
-from refold.client.runs import Runs
 from refold.client.streams import live_parts
 from refold.core.ids import run_id
+from refold.operations.runs import Runs, is_over
 from refold.views.history import Run
 from refold.views.run import events_of, info_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 
 from refold.core.errors import NotFoundError, TimedOutError
@@ -125,6 +126,30 @@ class Runs:
         now = f"it is {found.status}" if found.records else "the log does not know it yet"
         hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
+
+    def stall(self, run: str, timeout_s: float) -> Hold | None:
+        """Why the code of a run that was just requested is held; None once it has acted, or if nothing came in time."""
+        with suppress(TimedOutError):
+            for found, _ in self.follow(run, timeout_s):
+                state = found.state
+                if found.hold or state.over or state.steps or (found.records and state.status == "pending"):
+                    return found.hold
+        return None
+
+    def ended(self, run: str, timeout_s: float | None = None) -> Run:
+        """Waits until a run is over. **Raises** TimedOutError; NotFoundError when no planner here has its agent."""
+        for found, judged in self.follow(run, timeout_s):
+            if is_over(found, judged):
+                return found
+            if judged is None and found.hold and found.hold.reason == "unknown_agent":
+                hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
+                raise NotFoundError(found.hold.message, hint=hint)
+        raise AssertionError("a tail goes on for ever")
+
+
+def is_over(run: Run, judged: JudgedRecord | None) -> bool:
+    """True if a run that is followed is over by the last `judged` record. Behind a failure there may be a retry."""
+    return run.state.over and (judged is None or run.state.status != "failed")
 
 
 def _path(run: str) -> list[tuple[int, ...]]:

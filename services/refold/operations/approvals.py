@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.client.inputs import Sender
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
@@ -23,10 +22,13 @@ from refold.core.ids import RunId, asked_about, home, is_below, parse_approval_i
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
+from refold.operations.operation import Sender
 from refold.ports.log import LogReader
 from refold.runtime import defaults
 from refold.runtime.clock import clock_ms
 from refold.views.approval import NO_KEY, READ_TOPICS, Approval, Register, reach, said
+from refold.views.model import plain
+from refold.views.outcome import Voted
 
 SETTLE_S = 1.0
 """How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
@@ -46,6 +48,11 @@ class Answered:
     decision: Decision | None = None
     leading: int = 0
     quorum: int = 0
+
+    def voted(self, vote: str) -> Voted:
+        """The outcome as users see it, of the vote with this id."""
+        facts = {"position": self.position, "leading": self.leading, "quorum": self.quorum, "vote": vote}
+        return Voted(outcome=self.what, approval=self.approval, decision=plain(self.decision), **facts)
 
 
 ENOUGH_DIGITS = 16
