@@ -21,7 +21,7 @@ from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
 from refold.views.approval import question_row, shown_of
 from refold.views.history import Run
-from refold.views.steps import Ask, Step, Timeline
+from refold.views.steps import Ask, RunStep, Timeline
 from tests.approval.driving import POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk
@@ -289,7 +289,7 @@ class TestShowing:
             "message": "",
         }
         ask = Ask(**about, asked_ms=NOW, ended_ms=NOW, verdict=verdict, said=said)
-        timeline.steps.append(Step(step=1, kind="call", name="restart", status="failed", approvals=[ask]))
+        timeline.steps.append(RunStep(step=1, kind="call", name="restart", status="failed", approvals=[ask]))
         run = Run(RunState("run-1", status=status), timeline)
 
         assert approvals.ended(run, desk.approvals.get(asked.approval_id)) == says

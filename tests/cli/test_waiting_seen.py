@@ -23,8 +23,8 @@ from refold.core.events import (
 from refold.core.ids import RunId, callback_digest, callback_token, home
 from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
-from refold.operations.operation import Operation, many, one
-from refold.operations.run import answer, answered, signal, signalled, step_of
+from refold.operations.operation import OperationRow, many, one
+from refold.operations.run import answer_callback, answered, signal, signal_message, step_of
 from refold.operations.runs import Runs
 from refold.ports.log import Record
 from refold.views.run import info_of
@@ -93,12 +93,12 @@ def tell(before: tuple[Event, ...], fresh: tuple[Event, ...], said: RunSignal) -
     hand = Planner(chronicle)
     hand.fresh = fresh
     runs = Runs(chronicle.reader)
-    operation = (answer if said.callback else signal)(runs.get("r").state, said)
+    operation = (answer_callback if said.callback else signal)(runs.get("r").state, said)
     done = one(runs, hand, operation, 0.3)
     return done.what, step_of(done.run.state, said)
 
 
-GO = signalled("r", "go", 1, signal_id="s-1", actor="ann")
+GO = signal_message("r", "go", 1, signal_id="s-1", actor="ann")
 CAME = SignalReceived("s-1", "go", "1", "ann")
 
 
@@ -141,7 +141,7 @@ def test_a_token_that_the_run_has_not_made_is_not_found() -> None:
     with pytest.raises(MalformedError):
         answered("cb_nonsense", actor="psp")
     with pytest.raises(UsageError):
-        signalled("r", "a name", None, actor="ann")
+        signal_message("r", "a name", None, actor="ann")
 
 
 def test_a_letter_with_a_token_as_its_key_is_sent_home_again() -> None:
@@ -161,9 +161,11 @@ def test_what_became_of_a_signal_to_many_is_told_of_each() -> None:
     }.items():
         chronicle.add(run, requested(), *([events] if events else []), emit=False)
     runs, told = Runs(chronicle.reader), list[tuple[int, int]]()
-    said = {run.state.run_id: signalled(run.state.run_id, "go", 1, signal_id="s-1", actor="ann") for run in runs.all()}
+    said = {
+        run.state.run_id: signal_message(run.state.run_id, "go", 1, signal_id="s-1", actor="ann") for run in runs.all()
+    }
     each = [
-        Operation(said[name], signal(Runs(chronicle.reader).get("refuses").state, said[name]).judge) for name in said
+        OperationRow(said[name], signal(Runs(chronicle.reader).get("refuses").state, said[name]).judge) for name in said
     ]
 
     became = many(runs, Several(chronicle), each, 0, lambda *words: told.append(words))

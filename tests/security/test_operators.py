@@ -13,8 +13,8 @@ from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.ids import home
 from refold.core.messages import RunOperation, RunRequest, RunSignal
-from refold.operations.operation import Input, Operation, one
-from refold.operations.run import By, start, word
+from refold.operations.operation import OperationRow, RunInput, one
+from refold.operations.run import By, start_run, word
 from refold.operations.runs import Runs
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
@@ -39,15 +39,15 @@ def settings(secured_cluster: SecuredCluster) -> Iterator[Settings]:
         yield own
 
 
-def performed(settings: Settings, role: str, operation: Operation) -> Run:
+def performed(settings: Settings, role: str, operation: OperationRow) -> Run:
     """The run after an operation by a role."""
     sender = KafkaPublisher(settings(role), partitions=PARTITIONS)
     return one(runs(settings, role), sender, operation, under_load(60)).run
 
 
-def ends(said: Input) -> Operation:
+def ends(said: RunInput) -> OperationRow:
     """A message that is to end its run."""
-    return Operation(said, lambda look: "accepted" if look.over else None)
+    return OperationRow(said, lambda look: "accepted" if look.over else None)
 
 
 def cancelled(settings: Settings, role: str, run: str, actor: str) -> str:
@@ -63,7 +63,7 @@ def runs(settings: Settings, role: str = "client") -> Runs:
 def started(settings: Settings, name: str, *, key: SigningKey | None = None) -> Run:
     """A run of ada's that waits for its call."""
     request = RunRequest(name, "looking", '{"what":"it"}', "ada")
-    return performed(settings, "client", start(signed(request, key, clock_ms()) if key else request))
+    return performed(settings, "client", start_run(signed(request, key, clock_ms()) if key else request))
 
 
 @pytest.mark.parametrize("role", ["client", "operator", "approver", "approval", "authority", "executor.default"])

@@ -6,9 +6,9 @@
 `Client` and `AsyncClient` are for programs that use agents; they return models of `refold.views`. All other modules are
 for the command line, too.
 
-Where to look: `runs` finds, lists and follows runs; `inputs` sends something and learns what became of it; `approvals`
-reads questions to people and sends votes; `catalog` is what operators publish, `policies` their files, `hindsight` a
-policy asked about the past; `verify` re-checks everything from raw bytes.
+Where to look: `platform` and `addresses` find Kafka, `awaiting` has the client and `blocking` the one that waits, `ear`
+listens to many runs at once; `catalog` is what operators publish, `policies` their files, `hindsight` a policy asked
+about the past; `verify` re-checks everything from raw bytes. Runs are read and operations sent by `refold.operations`.
 
 **Guarantees**: the same rule as the planner's (`core.run.log`), so that what is shown here is what the planner acts on.
 **Fails** by raising UnreachableError; nothing here is remembered, so asking again is always right.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refold.client.blocking import Client
     from refold.client.streams import LivePart
     from refold.views.approval import Question
-    from refold.views.outcome import Said, Started, Told, Voted
+    from refold.views.outcome import Said, SignalSaid, Started, Voted
     from refold.views.run import Ended, RunEvent, RunInfo
 
 _PLACES = {
@@ -36,8 +36,8 @@ _PLACES = {
     "RunEvent": "refold.views.run",
     "RunInfo": "refold.views.run",
     "Said": "refold.views.outcome",
+    "SignalSaid": "refold.views.outcome",
     "Started": "refold.views.outcome",
-    "Told": "refold.views.outcome",
     "Voted": "refold.views.outcome",
 }
 __all__ = [
@@ -49,8 +49,8 @@ __all__ = [
     "RunEvent",
     "RunInfo",
     "Said",
+    "SignalSaid",
     "Started",
-    "Told",
     "Voted",
 ]
 

@@ -33,14 +33,14 @@ from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.approvals import names_the_question
-from refold.operations.operation import Answer, Look, Operation, one, send
+from refold.operations.operation import Followed, OperationRow, Performed, one, publish_input
 from refold.operations.run import By, Changes
 from refold.ports.blobs import Blobs
 from refold.sdk.budget import Budget
 from refold.views.approval import Question, question_row
 from refold.views.history import Run
-from refold.views.outcome import Said, Started, Told, Voted
-from refold.views.run import Ended, RunEvent, RunInfo, end_of, events_of, info_of
+from refold.views.outcome import Said, SignalSaid, Started, Voted
+from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
 THREADS = 16
 """Operations that are under way at once: each waits in a thread for its outcome."""
@@ -145,7 +145,7 @@ class AsyncClient:
 
     async def wait(self, run: str, *, timeout: timedelta | None = None) -> Ended:
         """Waits until a run is over, however it ends."""
-        over = await self._do(self._listen, run, lambda found: end_of(found) if found.state.over else None)
+        over = await self._do(self._listen, run, lambda found: ending_of(found) if found.state.over else None)
         return await self._do(self._whole, await _heard(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
@@ -193,17 +193,17 @@ class AsyncClient:
 
     async def signal(
         self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
-    ) -> Told:
+    ) -> SignalSaid:
         """Tells a run what its `ctx.wait_for(name)` waits for, or will. Twice with one `id` is one signal.
 
         **Raises** NotFoundError, ConflictError when the run is over or keeps too many already.
         """
-        said = operations.signalled(run_id(run), name, data, signal_id=id, actor=self._actor)
+        said = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
         return _told(await self._on(run, lambda found: operations.signal(found.state, said), timeout), said)
 
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
-    ) -> Told:
+    ) -> SignalSaid:
         """Gives the result of a callback, by the token that a run has made. The first answer counts.
 
         `key` is your own name for this answer: repeated with it, it is the same answer.
@@ -212,7 +212,7 @@ class AsyncClient:
         """
         return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
 
-    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> Told:
+    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalSaid:
         """Says that a callback will have no result: the agent sees a failure. **Raises** as `complete`."""
         return await self._answer(operations.answered(token, failure=message, key=key, actor=self._actor), timeout)
 
@@ -237,7 +237,7 @@ class AsyncClient:
         **Raises** NotFoundError, ConflictError when it is neither.
         """
 
-        def build(found: Run) -> Operation:
+        def build(found: Run) -> OperationRow:
             if found.status != "stalled":
                 return operations.redrive(found.state, self._actor, Changes(reason=reason))
             if reason:
@@ -289,8 +289,8 @@ class AsyncClient:
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
 
-    async def _on(self, run: str, build: Callable[[Run], Operation], timeout: timedelta | None) -> Answer:
-        def perform() -> Answer:
+    async def _on(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:
+        def perform() -> Performed:
             self._open()
             runs = self._platform.runs
             return one(runs, self._platform.publisher, build(runs.get(run)), _seconds(timeout))
@@ -298,14 +298,16 @@ class AsyncClient:
         return await self._do(perform)
 
     async def _word(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> Said:
-        def build(found: Run) -> Operation:
+        def build(found: Run) -> OperationRow:
             sign = operations.signing(self._request_key, self._platform.settings.platform)
             return operations.word(found.state, kind, By(self._actor, reason, sign=sign))
 
         return (await self._on(run, build, timeout)).said
 
-    async def _answer(self, said: RunSignal, timeout: timedelta | None) -> Told:
-        return _told(await self._on(said.run_id, lambda run: operations.answer(run.state, said), timeout), said)
+    async def _answer(self, said: RunSignal, timeout: timedelta | None) -> SignalSaid:
+        return _told(
+            await self._on(said.run_id, lambda run: operations.answer_callback(run.state, said), timeout), said
+        )
 
     @cached_property
     def _ear(self) -> Ear:
@@ -336,16 +338,16 @@ class AsyncClient:
     def _start(self, request: Callable[..., Any], patience_s: float) -> Future[Started]:
         self._open()
         settings, key, place = self._platform.settings, self._request_key, list[Cause]()
-        operation = operations.start(request(settings=settings, blobs=self._blobs, key=key))
+        operation = operations.start_run(request(settings=settings, blobs=self._blobs, key=key))
         run = operation.message.run_id
 
         def judge(found: Run) -> Started | None:
-            what = operation.judge(Look(found, place[0])) if place else None
+            what = operation.judge(Followed(found, place[0])) if place else None
             return Started(run_id=run, known=what == "known") if what else None
 
         watch = self._ear.listen(run, judge, patience_s=patience_s)
         try:
-            place.append(send(self._platform.publisher, operation.message))
+            place.append(publish_input(self._platform.publisher, operation.message))
         except BaseException:
             watch.answer.cancel()
             raise
@@ -384,8 +386,8 @@ class AsyncClient:
             time.sleep(0.1)
 
 
-def _told(answer: Answer, said: RunSignal) -> Told:
-    return Told(**dict(answer.said), step=operations.step_of(answer.run.state, said), said=said.signal_id)
+def _told(answer: Performed, said: RunSignal) -> SignalSaid:
+    return SignalSaid(**dict(answer.said), step=operations.step_of(answer.run.state, said), said=said.signal_id)
 
 
 async def _heard(answer: Future[_T], timeout: timedelta | None, what: str) -> _T:

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from refold.client.awaiting import AsyncClient
 from refold.core.errors import UsageError
 
-THREADS = 256
+MOST_THREADS = 256
 """Operations that are under way at once, of all threads of the program."""
 
 _P = ParamSpec("_P")
@@ -58,7 +58,7 @@ class Client:
 
     def __init__(self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "") -> None:
         more = {"key": key, "vote_key": vote_key}
-        self._client = AsyncClient(kafka=kafka, data=data, actor=actor, threads=THREADS, **more)
+        self._client = AsyncClient(kafka=kafka, data=data, actor=actor, threads=MOST_THREADS, **more)
         self._starting, self._closed = threading.Lock(), False
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -20,12 +20,12 @@ from refold.ports.log import Record
 from refold.views.history import JudgedRecord, Run
 from refold.views.outcome import Said
 
-AT_ONCE = 500
+UNDER_WAY = 500
 """Operations of one kind that are under way at once: planners collect as many histories in one reading of the log."""
 AGAIN_S = 0.5
 """How often the log is read while many runs are waited for."""
 
-Input = RunRequest | RunSignal | RunOperation
+RunInput = RunRequest | RunSignal | RunOperation
 Show = Callable[[int, int], object]
 """Reports how many are done, of how many."""
 
@@ -33,12 +33,12 @@ Show = Callable[[int, int], object]
 class Sender(Protocol):
     """Publishes inputs and votes."""
 
-    def send(self, message: Input | ApprovalVote) -> tuple[int, int]:
+    def send(self, message: RunInput | ApprovalVote) -> tuple[int, int]:
         """Publishes to the home of the run and waits for the ack; returns partition and offset."""
         ...
 
 
-class Look(NamedTuple):
+class Followed(NamedTuple):
     """A run while an operation on it is followed. `judged` is the record that was read last; None: there is no more."""
 
     run: Run
@@ -63,19 +63,19 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationRow:
     """What is sent, and what it looks like when it is done.
 
     `judge` returns `accepted`, `known` (the log had it before and nothing changed) or `asked` (people are asked for
     it), None while nothing has come of it, and **raises** ConflictError when the log shows that it was refused.
     """
 
-    message: Input
-    judge: Callable[[Look], str | None]
+    message: RunInput
+    judge: Callable[[Followed], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Performed:
     """The outcome of an operation: `what` its `judge` returned, the run by then, and where the input lies."""
 
     what: str
@@ -96,39 +96,39 @@ class Outcome(NamedTuple):
     error: str = ""
 
 
-def send(sender: Sender, message: Input) -> Cause:
+def publish_input(sender: Sender, message: RunInput) -> Cause:
     """Publishes an input; returns where it lies."""
     return Cause(codec.SUBJECTS[type(message)], *sender.send(message))
 
 
-def one(runs: Runs, sender: Sender, operation: Operation, timeout_s: float | None = 30.0) -> Answer:
+def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | None = 30.0) -> Performed:
     """Performs an operation and waits for its outcome. **Units**: seconds; None waits for ever.
 
     **Raises** as its `judge`, what its dead letter says, TimedOutError.
     """
-    return follow(runs, operation, send(sender, operation.message), timeout_s)
+    return follow_up(runs, operation, publish_input(sender, operation.message), timeout_s)
 
 
-def follow(runs: Runs, operation: Operation, position: Cause, timeout_s: float | None = 30.0) -> Answer:
+def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: float | None = 30.0) -> Performed:
     """Waits for the outcome of an operation whose input lies there. **Raises** as `one`."""
     run = operation.message.run_id
     letters = refusals(runs.reader.tail(DEAD_LETTER, home(run, runs.partitions)))
     until = f"done with {position.topic}/{position.partition}/{position.offset}"
     for found, judged in runs.follow(run, timeout_s, until=until):
-        if (what := operation.judge(Look(found, position, judged))) is not None:
-            return Answer(what, found, position)
+        if (what := operation.judge(Followed(found, position, judged))) is not None:
+            return Performed(what, found, position)
         if judged is None and (refused := dict(_until_idle(letters)).get(position)):
             raise refused
     raise AssertionError("a tail goes on for ever")
 
 
 def many(
-    runs: Runs, sender: Sender, operations: Sequence[Operation], timeout_s: float, show: Show
+    runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Show
 ) -> dict[RunId, Outcome]:
     """Performs operations on as many runs, so many at a time, and waits for the outcome of each."""
     outcomes: dict[RunId, Outcome] = {}
-    for start in range(0, len(operations), AT_ONCE):
-        batch = operations[start : start + AT_ONCE]
+    for start in range(0, len(operations), UNDER_WAY):
+        batch = operations[start : start + UNDER_WAY]
         outcomes |= _many(runs, sender, batch, timeout_s, partial(_show, show, start, len(operations)))
     return outcomes
 
@@ -138,10 +138,10 @@ def _show(show: Show, before: int, total: int, done: int) -> None:
 
 
 def _many(
-    runs: Runs, sender: Sender, batch: Sequence[Operation], timeout_s: float, show: Callable[[int], None]
+    runs: Runs, sender: Sender, batch: Sequence[OperationRow], timeout_s: float, show: Callable[[int], None]
 ) -> dict[RunId, Outcome]:
     letters = refusals(runs.reader.tail(DEAD_LETTER))
-    sent = {each.message.run_id: (each, send(sender, each.message)) for each in batch}
+    sent = {each.message.run_id: (each, publish_input(sender, each.message)) for each in batch}
     done, states, refused = dict[RunId, Outcome](), dict[RunId, RunState](), dict[Cause, RefoldError]()
     deadline = time.monotonic() + timeout_s
     while True:
@@ -157,9 +157,9 @@ def _many(
         time.sleep(AGAIN_S)
 
 
-def _outcome(run: Run, operation: Operation, position: Cause, refused: dict[Cause, RefoldError]) -> Outcome | None:
+def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[Cause, RefoldError]) -> Outcome | None:
     try:
-        if what := operation.judge(Look(run, position)):
+        if what := operation.judge(Followed(run, position)):
             return Outcome(what, run.state)
     except ConflictError as error:
         return Outcome("refused", run.state, error.message)

@@ -44,7 +44,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large
 from refold.core.wire.sizes import check_size
-from refold.operations.operation import Look, Operation
+from refold.operations.operation import Followed, OperationRow
 from refold.operations.runs import Runs
 from refold.ports.blobs import Blobs
 from refold.runtime.clock import clock_ms
@@ -74,11 +74,11 @@ def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
     return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
 
 
-def _taken(look: Look) -> str | None:
+def _taken(look: Followed) -> str | None:
     return "accepted" if look.fresh else None
 
 
-def _ended(look: Look) -> str | None:
+def _ended(look: Followed) -> str | None:
     return "accepted" if look.over else None
 
 
@@ -124,10 +124,10 @@ def requested(
     return signed(whole, key, clock_ms(), settings.platform) if key else whole
 
 
-def start(request: RunRequest) -> Operation:
+def start_run(request: RunRequest) -> OperationRow:
     """Starts a run. `known`: it was there, with the same agent and input."""
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         asked = look.run.state.request
         if asked is None:
             return None
@@ -138,23 +138,23 @@ def start(request: RunRequest) -> Operation:
         hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(family.conflict(request, asked), hint=hint)
 
-    return Operation(request, judge)
+    return OperationRow(request, judge)
 
 
 # Cancel, pause, resume
 
 
-def word(state: RunState, kind: str, by: By) -> Operation:
+def word(state: RunState, kind: str, by: By) -> OperationRow:
     """Cancels, pauses or resumes a run, by `kind`."""
     return (cancel if kind == "cancel" else hold)(state, kind, by)
 
 
-def cancel(state: RunState, kind: str, by: By) -> Operation:
+def cancel(state: RunState, kind: str, by: By) -> OperationRow:
     """Cancels a run. `known`: somebody has done so before."""
     if state.over and state.status != "cancelled":
         raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing is left to cancel")
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         if not look.over:
             return None
         if look.run.state.status != "cancelled":
@@ -162,10 +162,10 @@ def cancel(state: RunState, kind: str, by: By) -> Operation:
             raise ConflictError(f"run {state.run_id} {how} first", hint="nothing is left to cancel")
         return "accepted" if look.fresh else "known"
 
-    return Operation(_said(state, kind, by), judge)
+    return OperationRow(_said(state, kind, by), judge)
 
 
-def hold(state: RunState, kind: str, by: By) -> Operation:
+def hold(state: RunState, kind: str, by: By) -> OperationRow:
     """Pauses a run, or resumes it. `known`: it is so already."""
     _refuse_an_end(state)
     if kind == RESUME and own(state) is None:
@@ -176,7 +176,7 @@ def hold(state: RunState, kind: str, by: By) -> Operation:
         raise ConflictError(f"run {state.run_id} is paused with {above}, which has started it", hint=hint)
     said = _said(state, kind, by)
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         if look.fresh:
             return "accepted"
         _refuse_an_end(look.run.state)
@@ -187,7 +187,7 @@ def hold(state: RunState, kind: str, by: By) -> Operation:
             so = (pause is None) == (kind == RESUME)
         return "known" if look.whole and so else None
 
-    return Operation(said, judge)
+    return OperationRow(said, judge)
 
 
 def _said(state: RunState, kind: str, by: By) -> RunSignal | RunOperation:
@@ -208,11 +208,11 @@ def _refuse_an_end(state: RunState) -> None:
 # Stalled and failed runs
 
 
-def retry_code(run: Run, actor: str) -> Operation:
+def retry_code(run: Run, actor: str) -> OperationRow:
     """Runs the code of a stalled run again. Refused: it is stalled again."""
     before = _stalled(run)
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         stall = look.run.hold
         if look.run.state.over or stall is None:
             return "accepted" if look.whole else None
@@ -221,13 +221,13 @@ def retry_code(run: Run, actor: str) -> Operation:
         reason = f"{stall.reason}: {stall.message}"
         raise ConflictError(f"run {run.state.run_id} is stalled again: {reason}", hint="deploy code that agrees")
 
-    return Operation(operated(run.state.run_id, "retry", None, actor), judge)
+    return OperationRow(operated(run.state.run_id, "retry", None, actor), judge)
 
 
-def fail(run: Run, by: By) -> Operation:
+def fail_stalled(run: Run, by: By) -> OperationRow:
     """Ends a stalled run."""
     _stalled(run)
-    return Operation(operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor), _ended)
+    return OperationRow(operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor), _ended)
 
 
 def _stalled(run: Run) -> Hold:
@@ -255,7 +255,7 @@ class Changes(NamedTuple):
     calls: int = 0
 
 
-def redrive(state: RunState, actor: str, changes: Changes) -> Operation:
+def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
     """Has a failed run go on where it failed, or from a step on. **Raises** MalformedError for an edit of no step."""
     if state.status != "failed":
         hint = "a failed run goes on where it failed, and a stalled one with code that agrees with its history"
@@ -266,7 +266,7 @@ def redrive(state: RunState, actor: str, changes: Changes) -> Operation:
         if not changes.from_step:
             raise MalformedError("an edit is for a call", hint="name its step: --from STEP")
         data["edit"] = canonical.parse(edit)
-    return Operation(operated(state.run_id, "retry", data, actor), _taken)
+    return OperationRow(operated(state.run_id, "retry", data, actor), _taken)
 
 
 class Done(NamedTuple):
@@ -297,18 +297,18 @@ def stays(state: RunState) -> int:
 # Signals and callbacks
 
 
-def signalled(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
+def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
     """A signal for a run. **Raises** UsageError for what is no name of a signal."""
     said = signal_id or f"signal-{secrets.token_hex(6)}"
     return RunSignal(RunId(run), said, "signal", canonical.dumps(data), actor, name=check_name(name))
 
 
-def signal(state: RunState, said: RunSignal) -> Operation:
+def signal(state: RunState, said: RunSignal) -> OperationRow:
     """Tells a run what one of its waits takes, now or later. Refused: there is no room for it, or the run is over."""
     if not _was_told(state, said):
         _refuse_the_end(state)
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         state = look.run.state
         if any(isinstance(event, SignalDropped) for event in look.fresh):
             reason = f"run {state.run_id} has no room for it: it keeps {state.mail.bytes:,} bytes of signals already"
@@ -320,7 +320,7 @@ def signal(state: RunState, said: RunSignal) -> Operation:
             return None
         return "known" if look.whole else None
 
-    return Operation(said, judge)
+    return OperationRow(said, judge)
 
 
 def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:
@@ -330,14 +330,14 @@ def answered(token: str, data: object = None, *, failure: str = "", key: str = "
     return RunSignal(run, said, "callback", text, actor, callback=token, failure=failure, key=key)
 
 
-def answer(state: RunState, said: RunSignal) -> Operation:
+def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
     """Resolves or fails a callback. **Raises** NotFoundError for a token that the run has not made."""
     if not (step := step_of(state, said)):
         raise NotFoundError(f"run {said.run_id} has made no callback with this token", hint="pass it on whole")
     if not _was_answered(state, step, said):
         _refuse_the_end(state)
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         if look.fresh:
             return "accepted"
         if look.whole and not _was_answered(look.run.state, step, said):
@@ -345,7 +345,7 @@ def answer(state: RunState, said: RunSignal) -> Operation:
             return None
         return "known" if look.whole else None
 
-    return Operation(said, judge)
+    return OperationRow(said, judge)
 
 
 def step_of(state: RunState, said: RunSignal) -> int:
@@ -408,7 +408,7 @@ def _step(state: RunState, seq: int) -> int:
     return step
 
 
-def resolve(
+def settle_call(
     runs: Runs,
     call: str,
     *,
@@ -417,7 +417,7 @@ def resolve(
     actor: str,
     comment: str,
     though_asked: bool = False,
-) -> Operation:
+) -> OperationRow:
     """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now.
 
     Refused: somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError.
@@ -441,10 +441,10 @@ def resolve(
         attempt = opened.attempt
     content = {"step": step, "attempt": attempt, "verdict": verdict, "result": result, "comment": comment}
     said = operated(name, "resolve", content, actor)
-    return Operation(said, lambda look: _resolved(look, step, attempt, verdict))
+    return OperationRow(said, lambda look: _resolved(look, step, attempt, verdict))
 
 
-def _resolved(look: Look, step: int, attempt: int, verdict: str) -> str | None:
+def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | None:
     state = look.run.state
     if look.fresh:
         opened = state.open.get(step)
@@ -465,25 +465,25 @@ def _resolved(look: Look, step: int, attempt: int, verdict: str) -> str | None:
 # Histories and versions
 
 
-def repair(run: Run, head: str, actor: str) -> Operation:
+def repair(run: Run, head: str, actor: str) -> OperationRow:
     """Writes the records of a run again in order. With a `head` the history that ends there counts."""
     known, read = len(run.records) + len(run.void), 0
     wanted = EntryId(bytes.fromhex(head)) if head else run.state.head.id
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         nonlocal read
         read += look.judged is not None
         record = look.judged
         again = record is not None and read > known and record.id == wanted and record.record.value is not None
         return "accepted" if again else None
 
-    return Operation(operated(run.state.run_id, "repair", {"head": head}, actor), judge)
+    return OperationRow(operated(run.state.run_id, "repair", {"head": head}, actor), judge)
 
 
-def migrate(state: RunState, to: str, actor: str) -> Operation:
+def migrate(state: RunState, to: str, actor: str) -> OperationRow:
     """Hands a run to another version of its agent. Refused: its history does not agree with that, or it is over."""
 
-    def judge(look: Look) -> str | None:
+    def judge(look: Followed) -> str | None:
         if look.fresh:
             return "accepted"
         if look.whole and spoken(look.run.state.version)[0] == to:
@@ -493,4 +493,4 @@ def migrate(state: RunState, to: str, actor: str) -> Operation:
             raise ConflictError(f"run {state.run_id} is {how} already", hint="nothing is left to do")
         return None
 
-    return Operation(operated(state.run_id, "migrate", {"from": state.version, "to": to}, actor), judge)
+    return OperationRow(operated(state.run_id, "migrate", {"from": state.version, "to": to}, actor), judge)

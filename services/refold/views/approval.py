@@ -30,8 +30,8 @@ from refold.core.planning.asking import CAME, question_of
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER_APPROVAL
 from refold.core.wire import codec
-from refold.views.history import Lying
-from refold.views.model import View, json_text, moment, plain
+from refold.views.history import ReadRecord
+from refold.views.model import View, json_text, plain, utc_of
 from refold.views.steps import resolve_commands
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER_APPROVAL)
@@ -153,12 +153,12 @@ class Question(View):
     @property
     def asked_at(self) -> datetime:
         """When people were asked."""
-        return moment(self.asked_ms)
+        return utc_of(self.asked_ms)
 
     @property
     def expires_at(self) -> datetime | None:
         """When it ends without a decision, if it does."""
-        return moment(self.expires_ms) if self.expires_ms else None
+        return utc_of(self.expires_ms) if self.expires_ms else None
 
 
 class QuestionShown(Question):
@@ -247,7 +247,7 @@ class Register:
         self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
         self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
-    def feed(self, record: Lying) -> None:
+    def feed(self, record: ReadRecord) -> None:
         """Takes a record; what cannot be read says nothing."""
         self._newest_ms = max(self._newest_ms, record.at_ms)
         if record.topic == CATALOG:
@@ -258,7 +258,7 @@ class Register:
         except (MalformedError, FoldError):
             return
 
-    def _take(self, record: Lying) -> None:
+    def _take(self, record: ReadRecord) -> None:
         if record.topic == APPROVAL_REQUESTED:
             self._ask(record)
         elif record.value is None:
@@ -275,7 +275,7 @@ class Register:
             if letter.topic == APPROVAL_VOTED:
                 self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)
 
-    def _ask(self, record: Lying) -> None:
+    def _ask(self, record: ReadRecord) -> None:
         name = (record.key or b"").decode(errors="replace")
         self.unsound.pop(name, None)
         if record.value is None:

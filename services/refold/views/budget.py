@@ -11,11 +11,11 @@ from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
 from refold.core.spending import WindowSpent
 from refold.core.wire import codec
-from refold.views.history import Lying
+from refold.views.history import ReadRecord
 from refold.views.model import View
 
 
-class Taken(View):
+class Spending(View):
     """An amount. **Units**: billionths of a dollar; in a limit, 0 is any amount."""
 
     tokens: int
@@ -23,12 +23,12 @@ class Taken(View):
     calls: int
 
     @classmethod
-    def of(cls, amount: Spendable | Used | Amount) -> Taken:
+    def of(cls, amount: Spendable | Used | Amount) -> Spending:
         """The amount as users see it."""
         return cls(tokens=amount.tokens, nano_usd=amount.nano_usd, calls=amount.calls)
 
 
-class RunLimits(Taken):
+class RunLimits(Spending):
     """The limits of a run. **Units**: as `Taken`; milliseconds."""
 
     ms: int
@@ -41,10 +41,10 @@ class MaybePaid(View):
     nano_usd: int
 
 
-class Budget(View):
+class RunBudget(View):
     """What a run has taken with those of its children that are over, and its limits. `reached`: soft thresholds."""
 
-    used: Taken
+    used: Spending
     maybe_paid: MaybePaid
     limits: RunLimits
     soft_percent: int
@@ -62,20 +62,20 @@ class LimitInUse(View):
     agent: str
     label: str
     value: str
-    spent: Taken
-    limits: Taken
+    spent: Spending
+    limits: Spending
     soft_percent: int
     then: str
     reached: str
 
 
-def budget_of(state: RunState) -> Budget | None:
+def budget_of(state: RunState) -> RunBudget | None:
     """The budget of a run; None if nothing is counted."""
     if (purse := state.purse) is None:
         return None
     used, limits = purse.used, purse.limits
-    return Budget(
-        used=Taken.of(used),
+    return RunBudget(
+        used=Spending.of(used),
         maybe_paid=MaybePaid(tokens=used.lost_tokens, nano_usd=used.lost_nano_usd),
         limits=RunLimits(tokens=limits.tokens, nano_usd=limits.nano_usd, calls=limits.calls, ms=limits.ms),
         soft_percent=limits.soft_percent,
@@ -84,7 +84,7 @@ def budget_of(state: RunState) -> Budget | None:
     )
 
 
-def limits_in_use(records: Iterable[Lying]) -> list[LimitInUse]:
+def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
     """The limits that something was spent of, by the records of `budget-spent`, the newest windows first.
 
     The last second of a planner may be missing.
@@ -110,8 +110,8 @@ def _added(key: WindowKey, told: list[WindowSpent]) -> LimitInUse:
     used = max((taken * 100 / most for taken, most in pairs if most), default=0)
     return LimitInUse(
         **key._asdict(),
-        spent=Taken.of(spent),
-        limits=Taken.of(limits),
+        spent=Spending.of(spent),
+        limits=Spending.of(limits),
         soft_percent=limits.soft_percent,
         then=limits.then,
         reached="hard" if used >= 100 else "soft" if used > limits.soft_percent else "",

@@ -12,7 +12,7 @@ from refold.core.run.state import RunState
 from refold.views.steps import Timeline
 
 
-class Lying(Protocol):
+class ReadRecord(Protocol):
     """A record of the run log, as any reader has it."""
 
     @property
@@ -33,7 +33,7 @@ class Lying(Protocol):
 class JudgedRecord(Judged):
     """A record of the run log with its judgement."""
 
-    record: Lying = field(kw_only=True)
+    record: ReadRecord = field(kw_only=True)
 
     @property
     def place(self) -> str:
@@ -62,7 +62,7 @@ class Run:
         return "stalled" if self.hold and not self.state.over else self.state.status
 
 
-def feed(fold: LogFold, record: Lying) -> JudgedRecord:
+def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
     """Judges a record and folds it if it counts."""
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
     return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)

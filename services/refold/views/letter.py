@@ -10,7 +10,7 @@ from refold.core.errors import FoldError, MalformedError
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
-from refold.views.history import Lying
+from refold.views.history import ReadRecord
 from refold.views.model import View
 
 
@@ -37,7 +37,7 @@ class WholeLetter(Letter):
     key_hex: str
 
 
-def letters_in(records: Iterable[Lying]) -> Iterator[tuple[str, DeadLetter]]:
+def letters_in(records: Iterable[ReadRecord]) -> Iterator[tuple[str, DeadLetter]]:
     """Every dead letter, with its place as the command line names it."""
     for record in records:
         service = record.topic.removeprefix(DEAD_LETTER).removeprefix("-")

@@ -24,7 +24,7 @@ class View(BaseModel):
         return self.model_dump(by_alias=True)
 
 
-def moment(at_ms: int) -> datetime:
+def utc_of(at_ms: int) -> datetime:
     """A time of the log."""
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 

@@ -29,14 +29,14 @@ class Said(View):
     status: str
 
 
-class Told(Said):
+class SignalSaid(Said):
     """The outcome of a signal or an answer: `step` has it now; 0: none so far, the run keeps it. `said` is its id."""
 
     step: int
     said: str = ""
 
 
-class Held(Said):
+class PauseSaid(Said):
     """The outcome of a pause or a resume. `paused` are the pauses in force."""
 
     paused: list[RunPaused]

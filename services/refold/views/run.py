@@ -14,10 +14,10 @@ from refold.core.ids import log_key
 from refold.core.messages import Hold
 from refold.core.run.state import RunState
 from refold.core.run.suspension import blocked
-from refold.views.budget import Budget, budget_of
-from refold.views.history import JudgedRecord, Lying, Run
-from refold.views.model import Data, View, json_text, moment, plain
-from refold.views.steps import Step, Successor
+from refold.views.budget import RunBudget, budget_of
+from refold.views.history import JudgedRecord, ReadRecord, Run
+from refold.views.model import Data, View, json_text, plain, utc_of
+from refold.views.steps import RunStep, Successor
 
 LARGE = ("args", "result", "input", "data")
 """Fields of events that hold JSON texts."""
@@ -65,12 +65,12 @@ class RunRow(View):
     @property
     def requested_at(self) -> datetime:
         """When it was asked for."""
-        return moment(self.requested_ms)
+        return utc_of(self.requested_ms)
 
     @property
     def at(self) -> datetime:
         """When its last entry was made."""
-        return moment(self.at_ms)
+        return utc_of(self.at_ms)
 
     @property
     def over(self) -> bool:
@@ -109,7 +109,7 @@ class Ended(View):
     @property
     def at(self) -> datetime:
         """When it ended."""
-        return moment(self.at_ms)
+        return utc_of(self.at_ms)
 
     def check(self) -> None:
         """**Raises** RunFailedError when there is no result."""
@@ -124,7 +124,7 @@ class Ended(View):
             )
 
 
-class Head(View):
+class LastEntry(View):
     """The last entry of a run: its id, place (-1: there is none), and the digest of all that is folded."""
 
     id: str
@@ -134,7 +134,7 @@ class Head(View):
     digest: str
 
 
-class Kept(View):
+class KeptSignalRow(View):
     """A signal that the run has and that no wait took so far."""
 
     signal_id: str
@@ -161,14 +161,14 @@ class RunInfo(RunRow):
     app: str
     manifest: dict[str, str]
     hold: Hold | None
-    budget: Budget | None
-    head: Head
+    budget: RunBudget | None
+    head: LastEntry
     entries: int
     void_records: int
-    timeline: list[Step]
+    timeline: list[RunStep]
     successors: list[Successor]
     unheard: list[TaskFailed]
-    signals: list[Kept]
+    signals: list[KeptSignalRow]
     signals_dropped: list[SignalDropped]
     resolve: list[str]
     result_text: str = Field(exclude=True)
@@ -208,10 +208,10 @@ class RunEvent(View):
     @property
     def at(self) -> datetime:
         """When its entry was made."""
-        return moment(self.at_ms)
+        return utc_of(self.at_ms)
 
 
-class LogRecord(View):
+class RawRecord(View):
     """A record of the run log as it lies there. `void`: why it does not count, if it does not."""
 
     topic: str
@@ -265,7 +265,7 @@ def _end(state: RunState) -> Data:
     return {"result": result, "failure": failure, "reason": getattr(end, "reason", "")}
 
 
-def end_of(run: Run) -> Ended:
+def ending_of(run: Run) -> Ended:
     """How a run ended, or that it has not."""
     state, end = run.state, _end(run.state)
     about = {"run_id": state.run_id, "status": run.status, "seq": state.head.seq, "at_ms": state.at_ms}
@@ -287,20 +287,20 @@ def info_of(run: Run) -> RunInfo:
         manifest=_manifest(run),
         hold=run.hold,
         budget=budget_of(state),
-        head=Head(id=head.id.hex(), seq=head.seq, partition=partition, offset=offset, digest=state.digest()),
+        head=LastEntry(id=head.id.hex(), seq=head.seq, partition=partition, offset=offset, digest=state.digest()),
         entries=len(run.records),
         void_records=len(run.void),
         timeline=told.steps,
         successors=told.successors,
         unheard=told.unheard,
-        signals=[Kept(**{**plain(signal), "data": json_text(signal.data)}) for signal in told.kept.values()],
+        signals=[KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in told.kept.values()],
         signals_dropped=told.dropped,
         resolve=[command for step in (*told.in_doubt, *told.in_status("held")) for command in step.ways_out],
         result_text=str(getattr(state.end, "result", "")),
     )
 
 
-def _newest(run: Run) -> Lying | None:
+def _newest(run: Run) -> ReadRecord | None:
     return run.records[-1].record if run.records else None
 
 
@@ -353,14 +353,14 @@ def _place(judged: JudgedRecord) -> Data:
     return {**there, "key": key.decode(errors="replace")}
 
 
-def records_of(run: Run) -> list[LogRecord]:
+def records_of(run: Run) -> list[RawRecord]:
     """The records of a run as they lie in the log, with those that do not count."""
     return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda each: each.record.offset)]
 
 
-def _record(judged: JudgedRecord) -> LogRecord:
+def _record(judged: JudgedRecord) -> RawRecord:
     entry = judged.entry
-    return LogRecord(
+    return RawRecord(
         **_place(judged),
         void=judged.void,
         id=judged.id.hex(),

@@ -32,7 +32,7 @@ StepStatus = Literal[
 """`left`: an operator has left the step behind, with its outcome, and had the run go on from before."""
 
 
-class Attempt(View):
+class CallAttempt(View):
     """One try of a call. `dispatches` counts how often it went to the executors; more than once is a take-over.
     `before`: the run has failed since, and the call was asked for anew.
 
@@ -74,7 +74,7 @@ class Ask(View):
     about: str = ""
 
 
-class Step(View):
+class RunStep(View):
     """What a run asked for once, and its outcome. `args` and `result` are JSON texts, empty for none.
 
     `label` is the agent's own name for the step, which names nothing that runs. Of a wait `args` is its match, of a
@@ -94,7 +94,7 @@ class Step(View):
     until_ms: int = 0
     rule: str = ""
     approvals: list[Ask] = Field(default_factory=list)
-    attempts: list[Attempt] = Field(default_factory=list)
+    attempts: list[CallAttempt] = Field(default_factory=list)
     result: str = ""
     failure: Failure | None = None
     resolved: events.DoubtResolved | None = None
@@ -147,7 +147,7 @@ class Timeline:
 
     def __init__(self, run_id: RunId) -> None:
         self.run_id = run_id
-        self.steps: list[Step] = []
+        self.steps: list[RunStep] = []
         self.successors: list[Successor] = []
         self.unheard: list[events.TaskFailed] = []
         self.kept: dict[str, events.SignalReceived] = {}
@@ -215,22 +215,22 @@ class Timeline:
         anew = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
         self._set(step, {**anew, "attempts": tries})
 
-    def in_status(self, status: StepStatus) -> list[Step]:
+    def in_status(self, status: StepStatus) -> list[RunStep]:
         """The steps in a status: `doubt` waits for people, `held` for an operator, `waiting` for an answer."""
         return [step for step in self.steps if step.status == status]
 
     @property
-    def in_doubt(self) -> list[Step]:
+    def in_doubt(self) -> list[RunStep]:
         """The calls that wait for a human to settle their outcome."""
         return self.in_status("doubt")
 
     @property
-    def asking(self) -> list[Step]:
+    def asking(self) -> list[RunStep]:
         """The calls with an open question."""
         return [step for step in self.steps if step.asked]
 
 
-def _begun(event: events.Event, run: RunId, seq: int, at_ms: int) -> Step | None:
+def _begun(event: events.Event, run: RunId, seq: int, at_ms: int) -> RunStep | None:
     """The new step that an event begins, if it does."""
     match event:
         case events.CallProposed():
@@ -257,19 +257,19 @@ def _begun(event: events.Event, run: RunId, seq: int, at_ms: int) -> Step | None
     return None
 
 
-def _step(event: Any, kind: Any, name: str, at_ms: int, status: StepStatus = "noted", **more: Any) -> Step:
+def _step(event: Any, kind: Any, name: str, at_ms: int, status: StepStatus = "noted", **more: Any) -> RunStep:
     ended_ms = at_ms if status == "noted" else 0
-    return Step(step=event.step, kind=kind, name=name, status=status, started_ms=at_ms, ended_ms=ended_ms, **more)
+    return RunStep(step=event.step, kind=kind, name=name, status=status, started_ms=at_ms, ended_ms=ended_ms, **more)
 
 
-Change = Callable[[Step, Any, int], dict[str, Any]]
+StepChange = Callable[[RunStep, Any, int], dict[str, Any]]
 """What an event changes of its step, with the time of its entry."""
 
 
-def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> Change:
+def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> StepChange:
     """A step is over: its failure, and its attempt and result where the event has them."""
 
-    def change(step: Step, event: Any, at_ms: int) -> dict[str, Any]:
+    def change(step: RunStep, event: Any, at_ms: int) -> dict[str, Any]:
         failure = getattr(event, "failure", None)
         found: dict[str, Any] = {"status": status, "ended_ms": at_ms, "failure": failure}
         if attempt:
@@ -281,7 +281,7 @@ def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> Chan
     return change
 
 
-def _stopped(status: StepStatus, tried: str) -> Change:
+def _stopped(status: StepStatus, tried: str) -> StepChange:
     """A call goes no further by itself."""
     return lambda step, event, at_ms: {
         "status": status,
@@ -290,12 +290,12 @@ def _stopped(status: StepStatus, tried: str) -> Change:
     }
 
 
-def _answered(change: Change) -> Change:
+def _answered(change: StepChange) -> StepChange:
     """The same, with who has answered."""
     return lambda step, event, at_ms: {**change(step, event, at_ms), "key": event.key, "actor": event.actor}
 
 
-def _tried(step: Step, number: int, at_ms: int, status: str, failure: Failure | None) -> list[Attempt]:
+def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
     """The attempts of a step, of which the one with this number is over."""
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
@@ -306,20 +306,20 @@ def _tried(step: Step, number: int, at_ms: int, status: str, failure: Failure | 
     ]
 
 
-def _dispatched(step: Step, event: events.CallDispatched, at_ms: int) -> dict[str, Any]:
+def _dispatched(step: RunStep, event: events.CallDispatched, at_ms: int) -> dict[str, Any]:
     last = step.attempts[-1] if step.attempts else None
     if last is not None and (last.number, last.before) == (event.attempt, False):
         again = last.model_copy(update={"dispatches": last.dispatches + 1})
         return {"status": "running", "attempts": [*step.attempts[:-1], again]}
-    return {"status": "running", "attempts": [*step.attempts, Attempt(number=event.attempt, started_ms=at_ms)]}
+    return {"status": "running", "attempts": [*step.attempts, CallAttempt(number=event.attempt, started_ms=at_ms)]}
 
 
-def _failed(step: Step, event: events.AttemptFailed, at_ms: int) -> dict[str, Any]:
+def _failed(step: RunStep, event: events.AttemptFailed, at_ms: int) -> dict[str, Any]:
     *before, last = _tried(step, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
     return {"status": "backoff", "attempts": [*before, last.model_copy(update={"retry_ms": event.retry_ms})]}
 
 
-def _asked(step: Step, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
+def _asked(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
     needed = event.requirement
     ask = Ask(
         approval_id=approval_id(CallId(step.call_id), event.question),
@@ -334,37 +334,37 @@ def _asked(step: Step, event: events.ApprovalRequested, at_ms: int) -> dict[str,
     return {"status": "doubt" if event.about == DOUBT else "approval", "approvals": [*step.approvals, ask]}
 
 
-def _asks(step: Step, **change: Any) -> dict[str, Any]:
+def _asks(step: RunStep, **change: Any) -> dict[str, Any]:
     *before, ask = step.approvals
     return {"approvals": [*before, ask.model_copy(update=change)]}
 
 
-def _escalated(step: Step, event: events.ApprovalEscalated, at_ms: int) -> dict[str, Any]:
+def _escalated(step: RunStep, event: events.ApprovalEscalated, at_ms: int) -> dict[str, Any]:
     name, people = approval_id(CallId(step.call_id), event.question), list(event.approvers)
     return _asks(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
 
 
-def _decided(step: Step, event: events.ApprovalDecided, at_ms: int) -> dict[str, Any]:
+def _decided(step: RunStep, event: events.ApprovalDecided, at_ms: int) -> dict[str, Any]:
     said = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
     return _asks(step, **said, args=event.args, grant=event.grant, use=event.use)
 
 
-def _child_over(step: Step, event: events.ChildCompleted, at_ms: int) -> dict[str, Any]:
+def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict[str, Any]:
     done = event.status == "completed"
     over = {"status": "completed" if done else "failed", "ended_ms": at_ms, "failure": event.failure}
     return {**over, "result": event.result if done else ""}
 
 
-def _given_up(step: Step, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
+def _given_up(step: RunStep, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
     # People still settle the outcome of a call in doubt.
     return {} if step.status == "doubt" else {"status": "given_up", "ended_ms": at_ms}
 
 
-def _time_is_over(status: StepStatus) -> Change:
+def _time_is_over(status: StepStatus) -> StepChange:
     return lambda step, event, at_ms: {"status": status, "ended_ms": at_ms}
 
 
-_CHANGES: dict[type, Change] = {
+_CHANGES: dict[type, StepChange] = {
     events.CallDispatched: _dispatched,
     events.AttemptFailed: _failed,
     events.CallCompleted: _settled("completed", attempt="completed", result="result"),

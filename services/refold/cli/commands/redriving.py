@@ -20,7 +20,7 @@ from refold.operations.run import Changes, Done, left_behind, redrive, retry_cod
 from refold.operations.selection import Selector, selected
 from refold.views.history import Run
 from refold.views.outcome import Redriven
-from refold.views.run import end_of, row_of
+from refold.views.run import ending_of, row_of
 
 retry_group = Commands()
 
@@ -102,7 +102,7 @@ def _retry_many(which: Selector, changes: Changes, operator: Operator, *, yes: b
 
 
 def _row(run: Run, outcome: str) -> output.Data:
-    row, failure = row_of(run), end_of(run).failed
+    row, failure = row_of(run), ending_of(run).failed
     return {
         "run_id": row.run_id,
         "agent": row.agent,

@@ -30,15 +30,15 @@ from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import canonical
 from refold.operations import run as operations
-from refold.operations.operation import Answer, Operation, Outcome, follow, many, one, send
-from refold.operations.run import By, requested, start
+from refold.operations.operation import OperationRow, Outcome, Performed, follow_up, many, one, publish_input
+from refold.operations.run import By, requested, start_run
 from refold.operations.runs import Runs
 from refold.operations.selection import Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 from refold.views.history import Run
 from refold.views.outcome import Said
-from refold.views.run import RunRow, RunShown, end_of, events_of, info_of, records_of, row_of
+from refold.views.run import RunRow, RunShown, ending_of, events_of, info_of, records_of, row_of
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
@@ -78,16 +78,16 @@ class Operator(Shell):
     actor: ActorOption = ""
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the planner.", min=0.1)] = 30.0
 
-    def perform(self, operation: Operation) -> Answer:
+    def perform(self, operation: OperationRow) -> Performed:
         """Performs an operation and waits for its outcome."""
         return one(self.runs, self.platform.publisher, operation, self.timeout)
 
-    def perform_all(self, operations: Sequence[Operation], doing: str) -> dict[RunId, Outcome]:
+    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
         """Performs operations and waits for the outcome of each, `doing` what the progress says."""
         show = partial(output.progress(), doing)
         return many(self.runs, self.platform.publisher, operations, self.timeout, show)
 
-    def tell_answer(self, answer: Answer, text: str, shape: type[Said] = Said, **facts: Any) -> None:
+    def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
         """Tells the outcome of an operation, with more facts."""
         status = answer.run.state.status
         row = shape(run_id=answer.run.state.run_id, outcome=answer.what, status=status, **facts)
@@ -145,11 +145,11 @@ def begin_run(
     )
     run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
     known = bool(id_) and not waits and _is_known(runs, request)
-    position = send(shell.platform.publisher, request)
+    position = publish_input(shell.platform.publisher, request)
     if waits:
-        follow(runs, start(request), position, timeout)
+        follow_up(runs, start_run(request), position, timeout)
         ended = runs.ended(run, timeout)
-        shell.tell(end_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
+        shell.tell(ending_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
         if ended.state.status != "completed":
             fail(FAILED)
         return
@@ -277,7 +277,7 @@ def fail_run(
     """End a stalled run, for which there will be no code that agrees with its history."""
     by = By(operator.actor or login(), reason)
     operator.tell_answer(
-        operator.perform(operations.fail(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
+        operator.perform(operations.fail_stalled(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
     )
 
 

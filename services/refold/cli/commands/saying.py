@@ -21,7 +21,7 @@ from refold.core.run.pausing import own
 from refold.core.run.state import RunState
 from refold.operations.run import By, signing, word
 from refold.operations.selection import Selector, selected
-from refold.views.outcome import Held
+from refold.views.outcome import PauseSaid
 from refold.views.run import row_of
 
 cancel_group, pause_group, resume_group = Commands(), Commands(), Commands()
@@ -67,7 +67,7 @@ class Speaker(Operator):
             self.tell_answer(answer, name)
             return
         state = answer.run.state
-        row = Held(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
+        row = PauseSaid(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
         self.tell(row, f"{name} is {output.styled(_status(state))}")
 
     def _say_many(self, kind: str, which: Selector, reason: str) -> None:

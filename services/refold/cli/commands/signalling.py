@@ -18,10 +18,10 @@ from refold.core.errors import UsageError
 from refold.core.messages import RunSignal
 from refold.core.wire import canonical
 from refold.operations import run as operations
-from refold.operations.operation import Answer, Outcome
-from refold.operations.run import answered, signal, signalled, step_of
+from refold.operations.operation import Outcome, Performed
+from refold.operations.run import answered, signal, signal_message, step_of
 from refold.operations.selection import Selector, selected
-from refold.views.outcome import Told
+from refold.views.outcome import SignalSaid
 from refold.views.run import row_of
 
 signal_group = Commands()
@@ -76,7 +76,7 @@ def signal_run(
     actor, data = operator.actor or login(), canonical.parse(source(given))
     if bool(name) == bool(session or label):
         raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
-    said = signalled(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
+    said = signal_message(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
     if not name:
         _tell_many(Selector(session, labels_of(label)), said, operator, yes=yes)
         return
@@ -149,12 +149,12 @@ def fail_callback(
 
 
 def _answer(operator: Operator, said: RunSignal, words: str) -> None:
-    answer = operator.perform(operations.answer(operator.runs.get(said.run_id).state, said))
+    answer = operator.perform(operations.answer_callback(operator.runs.get(said.run_id).state, said))
     step = step_of(answer.run.state, said)
     made, again = answer.run.timeline.steps[step - 1], " already" if answer.what == "known" else ""
     _tell(operator, answer, step, said.key, f"callback [bold]{output.escape(made.name)}[/] {words}{again};")
 
 
-def _tell(operator: Operator, answer: Answer, step: int, said: str, words: str) -> None:
+def _tell(operator: Operator, answer: Performed, step: int, said: str, words: str) -> None:
     run = output.escape(answer.run.state.run_id)
-    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", Told, step=step, said=said)
+    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalSaid, step=step, said=said)

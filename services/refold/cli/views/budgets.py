@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.cli.output import escape
 from refold.core.run.metering import in_usd
-from refold.views.budget import Taken
+from refold.views.budget import Spending
 from refold.views.run import RunInfo
 
 
@@ -23,7 +23,7 @@ def budget_lines(run: RunInfo) -> list[str]:
     return ["  took " + ", ".join([*parts, *reached])] if parts else []
 
 
-def taken_of(taken: Taken, limits: Taken) -> dict[str, str]:
+def taken_of(taken: Spending, limits: Spending) -> dict[str, str]:
     """What was taken of each kind, and of how much."""
     return {
         "usd": in_usd(taken.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from refold.cli.output import escape, moment
-from refold.views.run import LogRecord, RunEvent
+from refold.views.run import RawRecord, RunEvent
 
 CUT = 70
 """Characters of a value that lines of events show, unless all of it is asked for."""
@@ -34,7 +34,7 @@ def _texts(row: RunEvent) -> dict[str, str]:
     return texts | ({"cause": f"{cause.topic}/{cause.partition}/{cause.offset}"} if cause else {})
 
 
-def raw_line(row: LogRecord) -> str:
+def raw_line(row: RawRecord) -> str:
     """A record in a line of markup."""
     worth = f"[magenta]void: {row.void}[/]" if row.void else "[green]counts[/]"
     names = ", ".join(row.events)

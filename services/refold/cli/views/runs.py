@@ -17,7 +17,7 @@ from refold.core.ids import AGENT_TOOL
 from refold.views.approval import word_for
 from refold.views.history import Run
 from refold.views.run import RunInfo, RunRow
-from refold.views.steps import Ask, Attempt, Step, Successor
+from refold.views.steps import Ask, CallAttempt, RunStep, Successor
 
 
 def halted(run: Run, below: Sequence[Run], catalog: Shelves) -> list[str]:
@@ -125,7 +125,7 @@ _MARKS = {
 }
 
 
-def _step_lines(step: Step, *, over: bool) -> list[str]:
+def _step_lines(step: RunStep, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
     took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
@@ -166,7 +166,7 @@ def _step_lines(step: Step, *, over: bool) -> list[str]:
     return lines
 
 
-def _ask_lines(step: Step, ask: Ask, *, over: bool) -> list[str]:
+def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
     who = escape(", ".join(ask.approvers))
     if not ask.verdict and over:
         return [f"[magenta]{who} had not decided when the run ended[/]"]
@@ -207,7 +207,7 @@ _VERDICTS = {
 }
 
 
-def _attempt_line(attempt: Attempt) -> str:
+def _attempt_line(attempt: CallAttempt) -> str:
     text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"

@@ -6,13 +6,13 @@ from refold.cli.output import escape, moment
 from refold.core.ids import parent_of
 from refold.core.run.pausing import PARENT
 from refold.views.run import RunInfo
-from refold.views.steps import Step
+from refold.views.steps import RunStep
 
 MOST_KEPT = 5
 """Signals that a view of a run shows: those of a flood are alike."""
 
 
-def wait_lines(step: Step, *, over: bool) -> list[str]:
+def wait_lines(step: RunStep, *, over: bool) -> list[str]:
     """What a wait or a callback waits for, or who has answered."""
     if step.kind not in ("wait", "callback"):
         return []
