@@ -328,7 +328,7 @@ def test_a_client_that_is_closed_says_so_to_whoever_waits(dev: Dev) -> None:
     client = Client(data=str(dev.data))
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(client.result, "c-closed")
-        eventually(lambda: "_ear" in client._desk.__dict__ and client._client._ear._all())
+        eventually(lambda: "_ear" in client._client.__dict__ and client._client._ear._all())
         client.close()
 
         with pytest.raises(UsageError, match="was closed"):

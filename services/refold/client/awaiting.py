@@ -26,8 +26,8 @@ from refold.client.values import in_full
 from refold.core.approval.signature import REQUEST, SigningKey
 from refold.core.errors import NotFoundError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
-from refold.core.ids import asked_about, parse_call_id, run_id
-from refold.core.messages import RunSignal
+from refold.core.ids import RunId, asked_about, parse_call_id, run_id
+from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning.asking import CAME
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.wire import canonical
@@ -118,15 +118,14 @@ class AsyncClient:
         **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for a
         request that nobody could take.
         """
-        request = partial(
-            operations.requested,
+        request = RunRequest(
+            RunId(id),
             agent,
-            input,
-            run=id,
-            requester=self._actor,
-            labels=labels or {},
-            sessions=sessions,
-            not_before_ms=_ms(not_before, "not_before"),
+            canonical.dumps(input),
+            self._actor,
+            _ms(not_before, "not_before"),
+            dict(labels or {}),
+            sessions=list(sessions),
             deadline_ms=_ms(deadline, "deadline"),
             budget=budget.limits if budget is not None else None,
         )
@@ -335,10 +334,10 @@ class AsyncClient:
         self._open()
         return self._ear.listen(run_id(run), judge).answer
 
-    def _start(self, request: Callable[..., Any], patience_s: float) -> Future[Started]:
+    def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
         self._open()
-        settings, key, place = self._platform.settings, self._request_key, list[Cause]()
-        operation = operations.start_run(request(settings=settings, blobs=self._blobs, key=key))
+        whole = operations.prepared(request, self._platform.settings, self._blobs, self._request_key)
+        operation, place = operations.start_run(whole), list[Cause]()
         run = operation.message.run_id
 
         def judge(found: Run) -> Started | None:

@@ -29,7 +29,7 @@ from refold.operations.operation import refusals
 from refold.operations.runs import run_named
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
-from refold.views.history import Run, feed, take
+from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
 """How long one look for news lasts, and so how late a pass over history may begin that is due by time."""
@@ -55,7 +55,7 @@ class Watch(Generic[_T]):
         if self.look_back_at:
             self._heard.append(record)
         if self.whole:
-            take(self.found, feed(self._fold, record), self._fold)
+            self.found.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
         """Takes what was before: the records of the run below an offset."""

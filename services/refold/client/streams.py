@@ -21,7 +21,7 @@ from refold.core.topics import RUN_LOG, RUN_STREAM, pool_of
 from refold.core.wire import canonical, codec
 from refold.operations.runs import Runs, run_named
 from refold.ports.log import Record
-from refold.views.history import Run, feed, take
+from refold.views.history import Run, feed
 
 MOST_WAITING_BYTES = 1 << 20
 """What waits of a pool for its calls to be found in the log: whoever writes about calls that never were fills this, and
@@ -92,7 +92,7 @@ class Vouched:
 
     def _learn(self, record: Record) -> list[StreamPart]:
         judged = feed(self._fold, record)
-        take(self._run, judged, self._fold)
+        self._run.take(judged, self._fold)
         ordered: dict[CallId, str] = {}
         anew = judged.linked or judged.mended
         if anew:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from refold.core.approval.people import is_same
@@ -21,7 +22,6 @@ from refold.core.events import (
     CallProposed,
     SignalDropped,
     SignalReceived,
-    Spendable,
 )
 from refold.core.ids import (
     EntryId,
@@ -85,42 +85,21 @@ def _ended(look: Followed) -> str | None:
 # Start
 
 
-def requested(
-    agent: str,
-    given: object,
-    *,
-    run: str = "",
-    requester: str,
-    labels: Mapping[str, str],
-    sessions: Sequence[str],
-    not_before_ms: int = 0,
-    deadline_ms: int = 0,
-    budget: Spendable | None = None,
-    settings: Settings,
-    blobs: Blobs | None,
-    key: SigningKey | None,
-) -> RunRequest:
-    """A request for a run, signed if there is a key. A large input is put into the blob store, if there is one.
+def new_id(agent: str) -> str:
+    """An id for a run of an agent that no other run has."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
 
-    **Raises** MalformedError for what is no id, no JSON or too large; UnreachableError.
+
+def prepared(request: RunRequest, settings: Settings, blobs: Blobs | None, key: SigningKey | None) -> RunRequest:
+    """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key.
+
+    **Raises** MalformedError for what is no id or too large; UnreachableError.
     """
-    # Of an agent without an id: one that no other run has.
-    name = run_id(run or f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}")
-    text = canonical.dumps(given)
+    name, text = run_id(request.run_id or new_id(request.agent)), request.input
     if is_large(text) and blobs is not None:
         check_size("input", canonical.utf8_bytes(text), settings.blobs.max_bytes)
         text = blobs.put(name, text)
-    whole = RunRequest(
-        name,
-        agent,
-        text,
-        requester,
-        not_before_ms,
-        dict(labels),
-        sessions=list(sessions),
-        deadline_ms=deadline_ms,
-        budget=budget,
-    )
+    whole = replace(request, run_id=name, input=text)
     return signed(whole, key, clock_ms(), settings.platform) if key else whole
 
 
@@ -408,21 +387,20 @@ def _step(state: RunState, seq: int) -> int:
     return step
 
 
-def settle_call(
-    runs: Runs,
-    call: str,
-    *,
-    verdict: str,
-    result: object = None,
-    actor: str,
-    comment: str,
-    though_asked: bool = False,
-) -> OperationRow:
+class Settlement(NamedTuple):
+    """The outcome of a call as an operator found it: `happened` (with a result), `did_not_happen` or `give_up`."""
+
+    verdict: str
+    result: object = None
+    comment: str = ""
+
+
+def settle_call(runs: Runs, call: str, found: Settlement, actor: str, *, though_asked: bool = False) -> OperationRow:
     """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now.
 
     Refused: somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError.
     """
-    name, seq = parse_call_id(call)
+    (name, seq), verdict = parse_call_id(call), found.verdict
     state = runs.get(name).state
     step = _step(state, seq)
     if (approval := state.waits_for(step)) and not though_asked:
@@ -439,7 +417,7 @@ def settle_call(
         )
     else:
         attempt = opened.attempt
-    content = {"step": step, "attempt": attempt, "verdict": verdict, "result": result, "comment": comment}
+    content = {"step": step, "attempt": attempt, **found._asdict()}
     said = operated(name, "resolve", content, actor)
     return OperationRow(said, lambda look: _resolved(look, step, attempt, verdict))
 

@@ -15,7 +15,7 @@ from refold.core.run.held import held_run, read_hold
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogReader, Record
-from refold.views.history import JudgedRecord, Run, feed, take
+from refold.views.history import JudgedRecord, Run, feed
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
 
@@ -44,8 +44,8 @@ class Runs:
         wanted = run_id(run)
         number, found = home(wanted, self.partitions), Run.empty(wanted)
         for fold, judged in judge(self.reader, partition=number, only=lambda name: name == wanted.encode()):
-            take(found, judged, fold)
-        found.hold = self.holds(number).get(wanted)
+            found.take(judged, fold)
+        found.stall(self.holds(number).get(wanted))
         return next(iter(self._there([found])), None)
 
     def family(self, run: str) -> list[Run]:
@@ -54,10 +54,10 @@ class Runs:
         number = home(run, self.partitions)
         for fold, judged in judge(self.reader, partition=number, only=lambda name: name.startswith(below.encode())):
             known = found.setdefault(judged.run_id, Run.empty(judged.run_id))
-            take(known, judged, fold)
+            known.take(judged, fold)
         for name, hold in self.holds(number).items() if found else ():
             if name in found:
-                found[name].hold = hold
+                found[name].stall(hold)
         return sorted(self._there(found.values()), key=lambda each: _path(each.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
@@ -81,10 +81,10 @@ class Runs:
         for fold, judged in judge(self.reader, partition=partition):
             if judged.run_id:
                 run = found.setdefault(judged.run_id, Run.empty(judged.run_id))
-                take(run, judged, fold)
+                run.take(judged, fold)
         for name, hold in self.holds(partition).items():
             if name in found:
-                found[name].hold = hold
+                found[name].stall(hold)
         return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
@@ -115,11 +115,11 @@ class Runs:
                 continue
             judged = feed(fold, record) if record else None
             if judged is not None:
-                take(found, judged, fold)
+                found.take(judged, fold)
             else:
                 while change := next(held, None):
                     _take_hold(holds, change)
-                found.hold = holds.get(wanted)
+                found.stall(holds.get(wanted))
             yield found, judged
             if deadline is not None and time.monotonic() > deadline:
                 break

@@ -61,37 +61,39 @@ class Run:
         """The status of the run; `stalled` while its code is not run."""
         return "stalled" if self.hold and not self.state.over else self.state.status
 
+    def stall(self, hold: Hold | None) -> None:
+        """Takes note of why the code of the run is not run, or that it is again."""
+        self.hold = hold
+
+    def take(self, judged: JudgedRecord, fold: LogFold) -> None:
+        """Adds a record that was judged."""
+        counts = not judged.void and judged.entry is not None
+        (self.records if counts else self.void).append(judged)
+        if counts or judged.mended:
+            self.state = fold.states[judged.run_id]
+        if judged.linked or judged.mended:
+            self._put_in_order()
+        elif counts and judged.entry is not None:
+            self.timeline.feed(judged.entry)
+
+    def _put_in_order(self) -> None:
+        """Records that were out of order count by now: the history is what its head goes back to."""
+        read = {judged.id: judged for judged in (*self.void, *self.records) if judged.entry is not None}
+        self.records.clear()
+        name = self.state.head.id
+        while (judged := read.pop(name, None)) is not None and judged.entry is not None:
+            self.records.append(judged)
+            name = EntryId(judged.entry.prev)
+        self.records.reverse()
+        counting = {judged.id for judged in self.records}
+        self.void = [judged for judged in self.void if judged.id not in counting or judged.void == "copy"]
+        self.timeline = Timeline(self.state.run_id)
+        for judged in self.records:
+            if judged.entry is not None:
+                self.timeline.feed(judged.entry)
+
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
     """Judges a record and folds it if it counts."""
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
     return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)
-
-
-def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:
-    """Adds a judged record to its run."""
-    counts = not judged.void and judged.entry is not None
-    (run.records if counts else run.void).append(judged)
-    if counts or judged.mended:
-        run.state = fold.states[judged.run_id]
-    if judged.linked or judged.mended:
-        _put_in_order(run)
-    elif counts and judged.entry is not None:
-        run.timeline.feed(judged.entry)
-
-
-def _put_in_order(run: Run) -> None:
-    """Records that were out of order count by now: the history is what its head goes back to."""
-    read = {judged.id: judged for judged in (*run.void, *run.records) if judged.entry is not None}
-    run.records.clear()
-    name = run.state.head.id
-    while (judged := read.pop(name, None)) is not None and judged.entry is not None:
-        run.records.append(judged)
-        name = EntryId(judged.entry.prev)
-    run.records.reverse()
-    counting = {judged.id for judged in run.records}
-    run.void = [judged for judged in run.void if judged.id not in counting or judged.void == "copy"]
-    run.timeline = Timeline(run.state.run_id)
-    for judged in run.records:
-        if judged.entry is not None:
-            run.timeline.feed(judged.entry)

@@ -9,7 +9,7 @@ import typer
 from refold.cli import output
 from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
-from refold.cli.views.budgets import taken_of
+from refold.cli.views.runs import taken_of
 from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 from refold.views.budget import LimitInUse, limits_in_use

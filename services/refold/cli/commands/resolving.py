@@ -21,7 +21,7 @@ from refold.core.ids import asked_about
 from refold.core.planning.asking import CAME
 from refold.operations.approvals import canonical_json
 from refold.operations.operation import one
-from refold.operations.run import doubted, settle_call
+from refold.operations.run import Settlement, doubted, settle_call
 from refold.views.outcome import Resolved
 
 resolve_group = Commands()
@@ -90,9 +90,8 @@ def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str, th
     """An operator's word, where nobody else is asked; tells whether people are, because of it."""
     actor = login() if voter.actor is None else voter.actor
     value = output.json_text(result) if result else None
-    operation = settle_call(
-        voter.runs, call, verdict=verdict, result=value, actor=actor, comment=comment, though_asked=though_asked
-    )
+    found = Settlement(verdict, value, comment)
+    operation = settle_call(voter.runs, call, found, actor, though_asked=though_asked)
     answer = one(voter.runs, voter.platform.publisher, operation, voter.timeout)
     if answer.what == "asked":
         return True

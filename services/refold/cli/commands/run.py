@@ -17,7 +17,7 @@ from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Shell, pair, source
-from refold.cli.views import families, records, verification, watching
+from refold.cli.views import records, verification, watching
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
 from refold.client.platform import login
@@ -31,14 +31,14 @@ from refold.core.messages import RunRequest
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Outcome, Performed, follow_up, many, one, publish_input
-from refold.operations.run import By, requested, start_run
+from refold.operations.run import By, prepared, start_run
 from refold.operations.runs import Runs
 from refold.operations.selection import Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 from refold.views.history import Run
 from refold.views.outcome import Said
-from refold.views.run import RunRow, RunShown, ending_of, events_of, info_of, records_of, row_of
+from refold.views.run import RunEvent, RunRow, RunShown, ending_of, events_of, info_of, records_of, row_of
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
@@ -129,20 +129,19 @@ def begin_run(
     shell: Shell,
 ) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    request = requested(
+    asked = RunRequest(
+        RunId(id_),
         agent,
-        canonical.parse(source(input_)),
-        run=id_,
-        requester=requester or login(),
-        labels=dict(labels_of(label)),
+        canonical.dumps(canonical.parse(source(input_))),
+        requester or login(),
+        until_ms(not_before, "--not-before"),
+        dict(labels_of(label)),
         sessions=session or [],
-        not_before_ms=until_ms(not_before, "--not-before"),
         deadline_ms=until_ms(deadline, "--deadline"),
         budget=smaller_budget(budget),
-        settings=shell.platform.settings,
-        blobs=blob_store(shell.platform.settings),
-        key=own_key(REQUEST, key, shell.data),
     )
+    settings = shell.platform.settings
+    request = prepared(asked, settings, blob_store(settings), own_key(REQUEST, key, shell.data))
     run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
     known = bool(id_) and not waits and _is_known(runs, request)
     position = publish_input(shell.platform.publisher, request)
@@ -182,7 +181,7 @@ def show_run(
 
     def show() -> None:
         output.console().print(run_views.run_view(view))
-        families.print_family(view)
+        run_views.print_family(view)
 
     shell.tell(_in_full(view.dump(), run, archive, shell) if full and shell.json_ else view, show)
 
@@ -223,18 +222,21 @@ def print_events(
     shell: Shell,
 ) -> None:
     """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
-    after_ms = since_ms(since)
-    history = _history(run, archive, shell)
+    history, after_ms, last = _history(run, archive, shell), since_ms(since), -tail if tail else 0
     if raw:
-        for record in [each for each in records_of(history) if each.at_ms >= after_ms][-tail if tail else 0 :]:
+        for record in [each for each in records_of(history) if each.at_ms >= after_ms][last:]:
             output.emit(record) if shell.json_ else output.say(records.raw_line(record))
         return
-    rows = [row for row in events_of(history) if row.at_ms >= after_ms][-tail if tail else 0 :]
+    rows = [row for row in events_of(history) if row.at_ms >= after_ms][last:]
     if full:
         rows = [row.model_copy(update={"event": _in_full(row.event, run, archive, shell)}) for row in rows]
+    _print_rows(rows, shell, limit=0 if full else records.CUT)
+
+
+def _print_rows(rows: Sequence[RunEvent], shell: Shell, *, limit: int) -> None:
     for row in rows:
-        output.emit(row) if shell.json_ else output.say(records.event_line(row, limit=0 if full else records.CUT))
-    if not (full or shell.json_) and any(map(records.is_cut, rows)):
+        output.emit(row) if shell.json_ else output.say(records.event_line(row, limit=limit))
+    if limit and not shell.json_ and any(map(records.is_cut, rows)):
         output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 

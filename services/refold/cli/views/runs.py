@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from refold.cli.output import counted, escape, moment, print_table, say, styled
-from refold.cli.views.budgets import budget_lines
-from refold.cli.views.waits import pause_lines, signal_lines, wait_lines
 from refold.client.catalog import Shelves
 from refold.core.approval.halts import Halts
 from refold.core.events import DOUBT
-from refold.core.ids import AGENT_TOOL
+from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
+from refold.core.run.metering import in_usd
+from refold.core.run.pausing import PARENT
 from refold.views.approval import word_for
+from refold.views.budget import Spending
 from refold.views.history import Run
-from refold.views.run import RunInfo, RunRow
+from refold.views.run import RunInfo, RunRow, RunShown
 from refold.views.steps import Ask, CallAttempt, RunStep, Successor
+
+MOST_KEPT = 5
+"""Signals that a view of a run shows: those of a flood are alike."""
+MOST_DRAWN = 40
+"""Runs that are drawn; of more there are the counts, and those that go on come first."""
 
 
 def halted(run: Run, below: Sequence[Run], catalog: Shelves) -> list[str]:
@@ -249,3 +256,95 @@ def _end_lines(run: RunInfo) -> list[str]:
             f"  [dim]it goes on from there: refold run retry {name}; a step again: --from STEP[/]",
         ]
     return [f"  [red]cancelled[/] {escape(run.reason)}"] if run.status == "cancelled" else []
+
+
+def wait_lines(step: RunStep, *, over: bool) -> list[str]:
+    """What a wait or a callback waits for, or who has answered."""
+    if step.kind not in ("wait", "callback"):
+        return []
+    if step.status in ("completed", "failed"):
+        said = f", {escape(step.key)}" if step.key else ""
+        return [f"[dim]by {escape(step.actor) or 'somebody'}{said}[/]"]
+    if step.status != "waiting" or over:
+        return []
+    until = f" until {moment(step.until_ms)}" if step.until_ms else ""
+    what = "whoever has its token" if step.kind == "callback" else f"a signal {escape(step.name)}"
+    where = f" where {escape(step.args, 200)}" if step.kind == "wait" and step.args else ""
+    lines = [f"[bold yellow]waits for {what}{where}{until}[/]"]
+    if step.failure:
+        lines.append(f"[yellow]its match had no value for a signal: {escape(step.failure.message, 200)}[/]")
+    return lines
+
+
+def pause_lines(run: RunInfo) -> list[str]:
+    """Who has paused the run, or the one above it, and what lets it go on."""
+    lines: list[str] = []
+    for pause in run.pauses:
+        name = run.run_id if pause.role != PARENT else parent_of(run.run_id)[0]
+        what = "paused" if pause.role != PARENT else f"paused with {name}"
+        why = f": {escape(pause.reason, 200)}" if pause.reason else ""
+        who = f" by {escape(pause.actor)}" if pause.role != PARENT else ""
+        lines.append(f"  [bold yellow]{what}[/]{who} [dim]({pause.role}, {moment(pause.since_ms)})[/]{why}")
+        lines.append(f"    refold run resume {name}")
+    return lines
+
+
+def signal_lines(run: RunInfo) -> list[str]:
+    """The signals that no wait took, and those for which there was no room."""
+    kept, dropped = run.signals, run.signals_dropped
+    lines = [f"  [dim]kept signal[/] {escape(each.name)} [dim]{escape(each.signal_id)}[/]" for each in kept[:MOST_KEPT]]
+    if len(kept) > MOST_KEPT:
+        lines.append(f"  [dim]and {len(kept) - MOST_KEPT} more[/]")
+    for lost in dropped[-MOST_KEPT:]:
+        what = f"signal {escape(lost.name)} of {lost.bytes:,} bytes"
+        lines.append(f"  [yellow]dropped for want of room: {what}[/] {escape(lost.signal_id)}")
+    return lines
+
+
+def budget_lines(run: RunInfo) -> list[str]:
+    """What a run has taken of its budget, in a line."""
+    if (budget := run.budget) is None:
+        return []
+    limited = taken_of(budget.used, budget.limits).items()
+    parts = [words + ("" if kind == "usd" else f" {kind}") for kind, words in limited if words != _NONE[kind]]
+    paid = budget.maybe_paid
+    if paid.nano_usd or paid.tokens:
+        lost = in_usd(paid.nano_usd) if paid.nano_usd else f"{paid.tokens:,} tokens"
+        over = "may be paid: nobody has said what came of it" if run.over else "is under way, or may be paid"
+        parts.append(f"[magenta]{lost} of it {over}[/]")
+    reached = [f"[yellow]soft threshold of {escape(name)} reached[/]" for name in budget.reached]
+    return ["  took " + ", ".join([*parts, *reached])] if parts else []
+
+
+def taken_of(taken: Spending, limits: Spending) -> dict[str, str]:
+    """What was taken of each kind, and of how much."""
+    return {
+        "usd": in_usd(taken.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),
+        "tokens": f"{taken.tokens:,}" + (f" of {limits.tokens:,}" if limits.tokens else ""),
+        "calls": f"{taken.calls:,}" + (f" of {limits.calls:,}" if limits.calls else ""),
+    }
+
+
+_NONE = {"usd": in_usd(0), "tokens": "0", "calls": "0"}
+
+
+def print_family(run: RunShown) -> None:
+    """Draws the runs below one, if there are any."""
+    below = run.family
+    if not below:
+        return
+    counts = Counter(each.status for each in below)
+    told = ", ".join(f"{count} {styled(status)}" for status, count in counts.most_common())
+    say(f"  {counted(len(below), 'run')} below it: {told}")
+    live = [each for each in below if not each.over]
+    drawn = below if len(below) <= MOST_DRAWN else live[:MOST_DRAWN]
+    for each in drawn:
+        say(_relative(each, depth_of(each.run_id) - depth_of(run.run_id)))
+    if len(drawn) < len(below):
+        say(f"  [dim]{len(below) - len(drawn)} more: refold run list --json[/]")
+
+
+def _relative(run: RunRow, depth: int) -> str:
+    waits = [f"refold approval show {asked_about(name)}" for name in run.approvals]
+    why = f"  [bold yellow]{escape(waits[0])}[/]" if waits and not run.over else ""
+    return f"  {'  ' * depth}[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}{why}"
