@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refold.client.streams import LivePart
     from refold.views.approval import Question
     from refold.views.outcome import Said, SignalSaid, Started, Voted
-    from refold.views.run import Ended, RunEvent, RunInfo
+    from refold.views.run import Ended, RunEvent, RunInfo, WhyFailed
 
 _PLACES = {
     "AsyncClient": "refold.client.awaiting",
@@ -39,6 +39,7 @@ _PLACES = {
     "SignalSaid": "refold.views.outcome",
     "Started": "refold.views.outcome",
     "Voted": "refold.views.outcome",
+    "WhyFailed": "refold.views.run",
 }
 __all__ = [
     "AsyncClient",
@@ -52,6 +53,7 @@ __all__ = [
     "SignalSaid",
     "Started",
     "Voted",
+    "WhyFailed",
 ]
 
 

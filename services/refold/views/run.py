@@ -23,6 +23,10 @@ LARGE = ("args", "result", "input", "data")
 """Fields of events that hold JSON texts."""
 
 
+WhyFailed = Failure
+"""Why a run has failed: a stable `code`, a `message` for people, and a `detail`."""
+
+
 class Pause(View):
     """Who has paused a run, and since when."""
 
@@ -100,7 +104,7 @@ class Ended(View):
         return self.result
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> WhyFailed | None:
         """Why the run has failed, or was cancelled (`cancelled`)."""
         if self.status == "cancelled":
             return Failure("cancelled", self.reason or "it was cancelled")
