@@ -22,13 +22,13 @@ from benchmarks.measure import STEPS
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.client.approvals import Approvals
-from refold.client.runs import Runs
 from refold.core.approval.ballot import Vote
 from refold.core.approval.policy import Policy
 from refold.core.messages import ApprovalRequest
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
+from refold.operations.approvals import Approvals
+from refold.operations.runs import Runs
 from refold.runtime import keys, logging
 
 RUNS = 50

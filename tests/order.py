@@ -24,6 +24,7 @@ LONGEST = (
     "security/test_open_to_everybody.py",
     "cli/test_live.py",
     "cli/test_client_live.py",
+    "golden/test_seen.py",
     "cli/test_init.py",
     "recovery/test_hostile_code.py",
     "sim/test_faults.py",

@@ -26,10 +26,10 @@ from refold.cli import output
 from refold.cli.commands import checkout
 from refold.cli.errors import FAILED, expected, fail, tell
 from refold.cli.platform import connect, quiet
-from refold.cli.views import records
 from refold.cli.views import runs as run_views
-from refold.client.runs import Run
 from refold.core.errors import RefoldError, TimedOutError
+from refold.views.history import Run
+from refold.views.run import RunEvent, events_of, info_of
 
 INPUT = {"service": "shop", "version": "1.2.3"}
 LIMIT_S = 60.0
@@ -181,20 +181,20 @@ class Screen:
     def show(self, run: Run) -> None:
         """The run as it is now."""
         if self._live is not None:
-            self._live.update(run_views.run_view(run))
+            self._live.update(run_views.run_view(info_of(run)))
             return
-        rows = records.event_rows(run)
+        rows = events_of(run)
         for row in rows[self._told :]:
             self.tell(_brief(row))
         self._told = len(rows)
 
 
-def _brief(row: dict[str, Any]) -> str:
+def _brief(row: RunEvent) -> str:
     """An event in a few words: its type, and what is told most by."""
-    event = row["event"]
+    event = row.event
     words = [f"step {event['step']}"] if "step" in event else []
     words += [str(event[name]) for name in ("agent", "tool", "kind", "result", "verdict") if event.get(name)]
-    return f"  [bold]{row['type']:<14}[/] {output.escape(' '.join(words), 80)}"
+    return f"  [bold]{row.type:<14}[/] {output.escape(' '.join(words), 80)}"
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from examples.demo.stage import Stage
 
 from refold.cli import output
-from refold.client.runs import Run
-from refold.client.timeline import StepLine
+from refold.views.history import Run
+from refold.views.steps import RunStep
 
 ACTIONS = {"switch_mesh_once": "switch_mesh"}
 """Tools whose effect has another name in the cloud."""
@@ -87,7 +87,7 @@ def _replayed(stage: Stage, live: Run) -> set[int]:
     return {step for step, (at_ms, *_) in live.state.outcomes.items() if at_ms < killed_ms}
 
 
-def _how(line: StepLine, *, recognised: int, again: bool) -> str:
+def _how(line: RunStep, *, recognised: int, again: bool) -> str:
     if line.resolved:
         return f"in doubt, a human said: {line.resolved.verdict}"
     parts = ["repeated with its key: recognised"] if recognised else []

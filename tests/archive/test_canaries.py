@@ -26,7 +26,6 @@ from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
-from refold.client.runs import Runs
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.approval import signature
@@ -37,6 +36,7 @@ from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.wire import canonical, codec
 from refold.embedded.stack import DevStack
+from refold.operations.runs import Runs
 from refold.ports.log import Outgoing, Record
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings

@@ -11,11 +11,11 @@ import pytest
 from refold.adapters.blobs.store import ObjectBlobs
 from refold.archive.service import Swept
 from refold.archive.vault import Vault
-from refold.client.rows import json_text
 from refold.client.values import in_full, values_of
 from refold.core.errors import BlobError, UnreachableError
 from refold.core.events import CallCompleted
 from refold.core.ids import RunId
+from refold.views.model import json_text
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, proposed, requested
 

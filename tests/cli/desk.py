@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refold.adapters.memory.log import MemoryLogReader
-from refold.client.approvals import Answered, Approvals
 from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.wire import codec
+from refold.operations.approvals import Answered, Approvals
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
 from tests.approval.questions import NOW
 from tests.roots import TRUST

@@ -11,9 +11,6 @@ import pytest
 from refold.cli import output
 from refold.cli.commands.approval import Filter, approval_changes
 from refold.cli.views import approvals
-from refold.client.rows import approval_row
-from refold.client.runs import Run
-from refold.client.timeline import Ask, StepLine, Timeline
 from refold.core.approval.ballot import Remember
 from refold.core.approval.decision import schema_name
 from refold.core.approval.question import args_digest
@@ -22,6 +19,9 @@ from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
+from refold.views.approval import question_row, shown_of
+from refold.views.history import Run
+from refold.views.steps import Ask, RunStep, Timeline
 from tests.approval.driving import POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk
@@ -109,10 +109,10 @@ class TestListing:
         world.publish(f"policy/{POLICY.digest}", "policy", None)
 
         (found,) = desk.approvals.read().all()
-        row = approval_row(found)
+        row = question_row(found)
         approvals.print_approvals([row])
 
-        assert (row["state"], "is not in the catalog" in row["held"]) == ("open", True)
+        assert (row.state, "is not in the catalog" in row.held) == ("open", True)
         assert "held" in printed()
 
     def test_grants_are_listed_with_their_uses_and_their_end(
@@ -128,12 +128,12 @@ class TestListing:
 
         (standing,) = desk.approvals.read().grants()
         approvals.print_approval(desk.approvals.get(asked.approval_id), grant=standing)
-        approvals.print_approvals([approval_row(desk.approvals.get(again.approval_id))])
+        approvals.print_approvals([question_row(desk.approvals.get(again.approval_id))])
         text = printed()
         desk.vote(asked, "bob", "revoke-grant")
         (ended,) = desk.approvals.read().grants()
 
-        assert (standing.state, standing.uses, ended.state) == ("standing", (again.approval_id,), "revoked")
+        assert (standing.state, standing.used, ended.state) == ("standing", [again.approval_id], "revoked")
         assert "standing restart run run-1 ada 2027-" in text
         assert "1, at most 3 in each run" in text
         assert f"grant {asked.approval_id}" in text
@@ -162,7 +162,7 @@ class TestListing:
         first = next(rows)
         desk.vote(asked, "ada", "approve")
 
-        assert (first["state"], next(rows)["state"]) == ("open", "decided")
+        assert (first.state, next(rows).state) == ("open", "decided")
 
     def test_a_forged_vote_is_shown_as_one_that_cannot_be_trusted(
         self, world: World, desk: Desk, printed: Callable[[], str]
@@ -247,7 +247,7 @@ class TestShowing:
 
         fates = ["superseded", "counts", "withdrawn", "recorded", "void"]
         assert [found.fate(vote) for vote in found.said] == fates
-        assert [each["fate"] for each in approvals.data(found)["said"]] == fates
+        assert [each["fate"] for each in shown_of(found, grant=None, ended="", log="").said] == fates
         text = printed()
         assert all(f"  {fate}" in text for fate in ("superseded", "withdrawn", "void, it does not count now: zoe"))
         assert "ada, bob, cyd" in text
@@ -281,10 +281,15 @@ class TestShowing:
         world.ask(asked)
         world.close(asked)
         timeline = Timeline("run-1")
-        timeline.steps.append(StepLine(1, "call", "restart", "failed"))
-        timeline.steps[0].approvals.append(
-            Ask(asked.approval_id, "one", ["role:lead"], 1, "", NOW, ended_ms=NOW, verdict=verdict, said=said)
-        )
+        about = {
+            "approval_id": asked.approval_id,
+            "rule": "one",
+            "approvers": ["role:lead"],
+            "quorum": 1,
+            "message": "",
+        }
+        ask = Ask(**about, asked_ms=NOW, ended_ms=NOW, verdict=verdict, said=said)
+        timeline.steps.append(RunStep(step=1, kind="call", name="restart", status="failed", approvals=[ask]))
         run = Run(RunState("run-1", status=status), timeline)
 
         assert approvals.ended(run, desk.approvals.get(asked.approval_id)) == says
@@ -341,7 +346,7 @@ class TestShowing:
         assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
         for found in desk.approvals.read().all():
             approvals.print_approval(found)
-            approvals.print_approvals([approval_row(found)])
+            approvals.print_approvals([question_row(found)])
         assert not {"\u202e", "\u200b", "\x1b[31m", "\r"} & set(printed())
 
     def test_a_text_of_many_lines_is_read_line_by_line_and_compared_so(self) -> None:
@@ -366,8 +371,9 @@ class TestShowing:
         asked = request()
         world.ask(asked)
         desk.vote(asked, "ada", "approve")
+        found = desk.approvals.get(asked.approval_id)
 
-        found = json.loads(json.dumps(approvals.data(desk.approvals.get(asked.approval_id))))
+        row = json.loads(json.dumps(output.plain(shown_of(found, grant=None, ended="", log=""))))
 
-        assert (found["state"], found["verdict"], found["others"]) == ("decided", "approve", [])
-        assert [(vote["actor"], vote["counts"]) for vote in found["said"]] == [("ada", True)]
+        assert (row["state"], row["verdict"], row["others"]) == ("decided", "approve", [])
+        assert [(vote["actor"], vote["counts"]) for vote in row["said"]] == [("ada", True)]

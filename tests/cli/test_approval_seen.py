@@ -10,14 +10,12 @@ import pytest
 import typer
 
 from refold.cli.voting import Voter
-from refold.client.approvals import ENOUGH_DIGITS
-from refold.client.register import Approval, against
-from refold.client.runs import Run
-from refold.client.timeline import Timeline
 from refold.core.approval.question import named
 from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import ApprovalRequest
 from refold.core.run.state import RunState
+from refold.operations.approvals import ENOUGH_DIGITS
+from refold.views.approval import Approval, against
 from tests.approval.driving import World, request
 from tests.cli.desk import Desk
 from tests.core import approvals
@@ -138,7 +136,7 @@ class TestTheLog:
     def shown(self, log: Log, **changes: Any) -> str:
         """What the log says otherwise than the question of its step 1, changed."""
         lie = named(replace(approvals.request(log.live, 1), **changes))
-        return against(Run(log.live, Timeline(log.live.run_id)), open_approval(lie))
+        return against(log.live, open_approval(lie))
 
     def test_it_agrees_with_an_honest_question(self) -> None:
         assert self.shown(asking("keyed")) == ""
@@ -151,8 +149,8 @@ class TestTheLog:
         log = asking("keyed")
         found = open_approval(approvals.request(log.live, 1))
 
-        for run in (None, Run(RunState(log.live.run_id), Timeline(log.live.run_id))):
-            assert against(run, found) == "the log does not have this call"
+        for state in (None, RunState(log.live.run_id)):
+            assert against(state, found) == "the log does not have this call"
 
 
 def test_the_question_about_another_attempt_tells_of_the_doubt_and_of_who_settled_it() -> None:

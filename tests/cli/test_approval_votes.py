@@ -11,7 +11,6 @@ import pytest
 
 from refold.cli import voting
 from refold.client.addresses import vote_key
-from refold.client.approvals import changed
 from refold.core.approval.ballot import Remember
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import (
@@ -23,6 +22,7 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.core.wire import canonical
+from refold.operations.approvals import changed
 from refold.runtime import keys
 from tests.approval.driving import POLICY, SERVICE, World, request
 from tests.cli.desk import Desk

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from refold.client.inputs import Doubted, Inputs, cancelling, resolution
-from refold.client.inputs import doubted as question_of
-from refold.client.runs import Runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import (
     ApprovalRequested,
@@ -25,6 +22,10 @@ from refold.core.events import (
 from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, Hold, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
+from refold.operations.operation import follow_up, one, publish_input
+from refold.operations.run import By, Doubted, Settlement, settle_call, start_run, word
+from refold.operations.run import doubted as question_of
+from refold.operations.runs import Runs
 from tests.cli.chronicle import NOW, Chronicle, Hand, completed, doubted, ended, proposed, requested
 
 REQUEST = RunRequest("r", "deploy", "{}")
@@ -89,45 +90,40 @@ def test_an_unknown_run_is_not_found(runs: Runs) -> None:
 
 
 def test_a_start_that_was_taken_is_accepted(chronicle: Chronicle, runs: Runs) -> None:
-    inputs = Inputs(runs, Hand(chronicle))
-    position = inputs.start(REQUEST)
+    position = publish_input(Hand(chronicle), REQUEST)
     chronicle.add("r", requested())
 
-    assert inputs.started(REQUEST, position, 0).what == "accepted"
+    assert follow_up(runs, start_run(REQUEST), position, 0).what == "accepted"
 
 
 def test_an_equal_start_is_known_and_another_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
-    inputs = Inputs(runs, Hand(chronicle))
-    inputs.start(REQUEST)
+    publish_input(Hand(chronicle), REQUEST)
     chronicle.add("r", requested())
-    second = inputs.start(REQUEST)
+    second = publish_input(Hand(chronicle), REQUEST)
 
-    assert inputs.started(REQUEST, second, 0).what == "known"
+    assert follow_up(runs, start_run(REQUEST), second, 0).what == "known"
     with pytest.raises(ConflictError, match="exists with other input"):
-        inputs.started(RunRequest("r", "deploy", '{"a":1}'), second, 0)
+        follow_up(runs, start_run(RunRequest("r", "deploy", '{"a":1}')), second, 0)
 
 
 def test_a_refused_input_says_why(chronicle: Chronicle, runs: Runs) -> None:
-    inputs = Inputs(runs, Hand(chronicle))
-    position = inputs.start(REQUEST)
+    position = publish_input(Hand(chronicle), REQUEST)
     letter(chronicle, position, "malformed")
 
     with pytest.raises(UsageError, match="the input was refused: no"):
-        inputs.started(REQUEST, position, 5)
+        follow_up(runs, start_run(REQUEST), position, 5)
 
 
 def test_nobody_answers_in_time(chronicle: Chronicle, runs: Runs) -> None:
-    inputs = Inputs(runs, Hand(chronicle))
-    position = inputs.start(REQUEST)
-
     with pytest.raises(TimedOutError, match="the log does not know it yet"):
-        inputs.started(REQUEST, position, 0)
+        one(runs, Hand(chronicle), start_run(REQUEST), 0)
 
 
 def test_a_call_in_doubt_becomes_an_operation(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
 
-    signal = resolution(runs, "r/3", verdict="happened", result={"b": 1}, actor="ann", comment="seen")
+    signal = settle_call(runs, "r/3", Settlement("happened", {"b": 1}, "seen"), "ann").message
+    assert isinstance(signal, RunOperation)
 
     assert (signal.kind, signal.run_id, signal.actor) == ("resolve", "r", "ann")
     assert signal.data == '{"attempt":1,"comment":"seen","result":{"b":1},"step":1,"verdict":"happened"}'
@@ -142,60 +138,58 @@ def test_what_is_not_in_doubt_cannot_be_resolved(
     chronicle.add("r", requested(), proposed(1, "once"))
 
     with pytest.raises(error):
-        resolution(runs, call, verdict="give_up", actor="ann", comment="")
+        settle_call(runs, call, Settlement("give_up"), "ann")
 
 
 def test_a_doubt_that_somebody_else_settled_otherwise_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
+    signal = settle_call(runs, "r/3", Settlement("give_up"), "ann")
     chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
 
     with pytest.raises(ConflictError, match="bob resolved step 1 of r as happened"):
-        Inputs(runs, Hand(chronicle)).resolve(signal, 5)
+        one(runs, Hand(chronicle), signal, 5)
 
 
 def test_the_same_verdict_again_is_known(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = resolution(runs, "r/3", verdict="happened", actor="ann", comment="")
+    signal = settle_call(runs, "r/3", Settlement("happened"), "ann")
     chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
 
-    assert Inputs(runs, Hand(chronicle)).resolve(signal, 5).what == "known"
+    assert one(runs, Hand(chronicle), signal, 5).what == "known"
 
 
 def test_an_operator_s_word_may_come_to_a_question_to_people(chronicle: Chronicle, runs: Runs) -> None:
     """A policy that names people was published after the call had fallen in doubt."""
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = resolution(runs, "r/3", verdict="did_not_happen", actor="ann", comment="")
+    signal = settle_call(runs, "r/3", Settlement("did_not_happen"), "ann")
     asks = ApprovalRequested(1, 2, 2, "digest", "doubt", Requirement(["ada"]), "dev", "1", "", "0" * 64, about="doubt")
     chronicle.add("r", [asks], cause=Cause("run-operated", home("r", 4), 0))
 
-    assert Inputs(runs, Hand(chronicle)).resolve(signal, 5).what == "asked"
+    assert one(runs, Hand(chronicle), signal, 5).what == "asked"
     assert question_of(runs, "r/3") == Doubted("push", f"r/3~{'0' * 32}")
     assert question_of(runs, "r/3~00") == question_of(runs, "r/3")
     with pytest.raises(ConflictError, match="people are asked about the call r/3"):
-        resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
-    said = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="", though_asked=True)
-    assert said.kind == "resolve"
+        settle_call(runs, "r/3", Settlement("give_up"), "ann")
+    said = settle_call(runs, "r/3", Settlement("give_up"), "ann", though_asked=True)
+    assert isinstance(said.message, RunOperation)
 
 
 def test_a_refused_resolution_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = resolution(runs, "r/3", verdict="give_up", actor="ann", comment="")
+    signal = settle_call(runs, "r/3", Settlement("give_up"), "ann")
     letter(chronicle, Cause("run-operated", home("r", 4), 0), "conflict")
 
     with pytest.raises(ConflictError, match="no"):
-        Inputs(runs, Hand(chronicle)).resolve(signal, 5)
+        one(runs, Hand(chronicle), signal, 5)
 
 
 def test_cancelling_needs_a_run_that_goes_on(chronicle: Chronicle, runs: Runs) -> None:
-    inputs, signal = Inputs(runs, Hand(chronicle)), RunSignal("r", "s", "cancel")
-    with pytest.raises(NotFoundError):
-        inputs.cancel(signal, 0)
     chronicle.add("r", requested(), [RunCancelled("why", "bob")])
-    assert inputs.cancel(signal, 5).what == "known"
     chronicle.add("r2", requested(), ended())
+
+    assert one(runs, Hand(chronicle), word(runs.get("r").state, "cancel", By("ann")), 5).what == "known"
     with pytest.raises(ConflictError, match="completed already"):
-        inputs.cancel(RunSignal("r2", "s", "cancel"), 5)
+        word(runs.get("r2").state, "cancel", By("ann"))
 
 
 def asked_by(requester: str) -> list[Event]:
@@ -217,7 +211,8 @@ def test_a_run_of_somebody_else_is_cancelled_as_an_operator(
 ) -> None:
     chronicle.add("r", asked_by(requester))
 
-    word = cancelling(runs, "r", reason="enough", actor=actor, as_operator=as_operator)
+    sent = word(runs.get("r").state, "cancel", By(actor, "enough", as_operator)).message
 
-    assert isinstance(word, said)
-    assert (word.kind, word.run_id, word.data, word.actor) == ("cancel", "r", '{"reason":"enough"}', actor)
+    assert isinstance(sent, said)
+    assert isinstance(sent, RunSignal | RunOperation)
+    assert (sent.kind, sent.run_id, sent.data, sent.actor) == ("cancel", "r", '{"reason":"enough"}', actor)

@@ -14,8 +14,6 @@ from refold.cli.views import approvals as approval_views
 from refold.cli.views import policies as policy_views
 from refold.cli.views import runs as run_views
 from refold.client.hindsight import recorded
-from refold.client.rows import approval_row, summary
-from refold.client.runs import Run, Runs
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
@@ -29,6 +27,10 @@ from refold.core.events import (
     Requirement,
 )
 from refold.core.messages import ApprovalRequest
+from refold.operations.runs import Runs
+from refold.views.approval import question_row
+from refold.views.history import Run
+from refold.views.run import info_of, row_of
 from tests.approval.driving import POLICY, World, doubt, request
 from tests.cli.chronicle import NOW, Chronicle, proposed, requested
 from tests.cli.chronicle import doubted as in_doubt
@@ -55,12 +57,12 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 class TestAQuestion:
     def test_it_is_listed_as_a_doubt(self, desk: Desk, asked: ApprovalRequest, printed: Callable[[], str]) -> None:
-        [row] = [approval_row(each) for each in desk.approvals.read().all()]
+        [row] = [question_row(each) for each in desk.approvals.read().all()]
 
         approval_views.print_approvals([row])
 
-        assert (row["state"], row["about"]) == ("open", "doubt")
-        assert row["resolve"][1] == f"refold run resolve {asked.approval_id} --did-not-happen"
+        assert (row.state, row.about) == ("open", "doubt")
+        assert row.resolve[1] == f"refold run resolve {asked.approval_id} --did-not-happen"
         said = printed()
         assert "in doubt" in said
         assert "find out, then `refold run resolve`" in said
@@ -172,7 +174,7 @@ def drawn(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
     """What `refold run show` says of it, its blanks as one."""
     from refold.cli import output
 
-    output.console().print(run_views.run_view(run))
+    output.console().print(run_views.run_view(info_of(run)))
     return " ".join(capsys.readouterr().out.split())
 
 
@@ -180,10 +182,10 @@ class TestARun:
     def test_it_says_whom_it_waits_for_and_how_they_say_it(self, capsys: pytest.CaptureFixture[str]) -> None:
         run = history()
 
-        row = run_views.run_data(run)
+        row = info_of(run)
 
-        assert (row["in_doubt"], row["approvals"]) == (["r/3"], [ASKED])
-        assert row["resolve"][2] == f"refold run resolve {ASKED} --give-up"
+        assert (row.in_doubt, row.approvals) == (["r/3"], [ASKED])
+        assert row.resolve[2] == f"refold run resolve {ASKED} --give-up"
         said = drawn(run, capsys)
         assert "waits for 2 of role:lead" in said
         assert f"refold run resolve {ASKED} --did-not-happen" in said
@@ -197,14 +199,14 @@ class TestARun:
 
         assert "settled as did_not_happen by ada, bob: nothing there" in said
         assert said.count("did_not_happen") == 1
-        assert (summary(run)["in_doubt"], summary(run)["approvals"]) == ([], [])
+        assert (row_of(run).in_doubt, row_of(run).approvals) == ([], [])
 
     def test_a_result_that_comes_late_ends_the_question(self, capsys: pytest.CaptureFixture[str]) -> None:
         late = ApprovalDecided(1, 6, "expire", message="an earlier attempt had its result", question=DIGEST)
         run = history(late, CallCompleted(1, 1, '"ok"'))
 
         assert "closed without a decision: an earlier attempt had its result" in drawn(run, capsys)
-        assert summary(run)["approvals"] == []
+        assert row_of(run).approvals == []
 
     def test_people_who_are_asked_what_came_of_a_call_have_not_judged_it(self) -> None:
         [call] = recorded(history())

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from refold.client.ear import Watch
-from refold.client.runs import Run
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
+from refold.views.history import Run
 from tests.cli.chronicle import Chronicle, completed, ended, proposed, requested
 
 R = RunId("r")

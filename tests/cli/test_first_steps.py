@@ -24,12 +24,13 @@ from refold.cli.main import app
 from refold.cli.views import approvals, policies, records
 from refold.client.addresses import addresses
 from refold.client.platform import listens
-from refold.client.rows import approval_row
-from refold.client.runs import Runs
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.wire import canonical
 from refold.embedded.files import write_atomic
 from refold.embedded.stack import DevStack, ServiceProcess
+from refold.operations.runs import Runs
+from refold.views.approval import question_row
+from refold.views.run import events_of
 from tests.approval.driving import World, request
 from tests.cli.chronicle import Chronicle, requested
 from tests.cli.desk import Desk
@@ -169,7 +170,7 @@ def test_a_list_of_approvals_tells_the_open_ones_apart(
     for run, table in (("run-1", "users"), ("run-2", "x" * 100)):
         world.ask(request(f"{run}/5", args=canonical.dumps({"table": table})))
 
-    approvals.print_approvals([approval_row(approval) for approval in desk.approvals.read().all()])
+    approvals.print_approvals([question_row(approval) for approval in desk.approvals.read().all()])
 
     told = capsys.readouterr().out
     head, *rows = [line.split() for line in told.splitlines() if line.strip() and "─" not in line]
@@ -183,7 +184,7 @@ def test_a_cut_value_is_told_and_there_is_a_way_to_see_all_of_it() -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(given=json.dumps("x" * 200)), [], emit=False)
 
-    row, *_ = records.event_rows(Runs(chronicle.reader).get("r"))
+    row, *_ = events_of(Runs(chronicle.reader).get("r"))
 
     assert records.is_cut(row)
     assert "…" in records.event_line(row)

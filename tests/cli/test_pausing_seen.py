@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from refold.cli.views import runs as views
-from refold.client.inputs import word_on
-from refold.client.pausing import Pauses
-from refold.client.runs import Runs
-from refold.client.sessions import Belonging, Sessions
 from refold.core.errors import ConflictError
 from refold.core.events import Event, RunCompleted, RunPaused, RunRequested, RunStarted, RunSuspended, RunUnpaused
 from refold.core.messages import RunOperation, RunSignal
-from tests.cli.chronicle import Chronicle, Hand, requested
+from refold.operations.operation import one
+from refold.operations.run import By, word
+from refold.operations.runs import Runs
+from refold.operations.selection import Selector, selected
+from refold.views.run import info_of, row_of
+from tests.cli.chronicle import Chronicle, requested
 from tests.cli.test_waiting_seen import EVIL, Planner, seen
 
 PAUSED, OVER = RunPaused("op", "look first"), RunUnpaused("op")
@@ -38,8 +37,8 @@ def test_a_run_that_is_paused_with_another_names_it() -> None:
 
     [run] = Runs(chronicle.reader).all()
 
-    assert views.summary(run)["paused"][0]["role"] == "parent"
-    assert views.pause_lines(run)[1] == "    refold run resume r"
+    assert row_of(run).pauses[0].role == "parent"
+    assert views.pause_lines(info_of(run))[1] == "    refold run resume r"
 
 
 def told(*events: Event) -> Chronicle:
@@ -50,22 +49,17 @@ def told(*events: Event) -> Chronicle:
     return chronicle
 
 
-def pauses(chronicle: Chronicle, *fresh: Event) -> Pauses:
-    """What speaks to a planner that answers with these events."""
-    hand = Planner(chronicle)
+def say(chronicle: Chronicle, kind: str, *fresh: Event) -> str:
+    """What becomes of a word of who asked for the run, with a planner that answers with these events."""
+    hand, runs = Planner(chronicle), Runs(chronicle.reader)
     hand.fresh = fresh
-    return Pauses(Runs(chronicle.reader), hand)
-
-
-def word(kind: str) -> RunSignal:
-    """What who asked for the run says."""
-    return RunSignal("r", f"{kind}-1", kind, "{}", "ann")
+    return one(runs, hand, word(runs.get("r").state, kind, By("ann")), 5).what
 
 
 def test_who_pauses_a_run_hears_that_it_is() -> None:
-    assert pauses(told(), PAUSED).pause(word("pause"), 5).what == "accepted"
-    assert pauses(told(PAUSED)).pause(word("pause"), 5).what == "known"
-    assert pauses(told(PAUSED), OVER).resume(word("resume"), 5).what == "accepted"
+    assert say(told(), "pause", PAUSED) == "accepted"
+    assert say(told(PAUSED), "pause") == "known"
+    assert say(told(RunPaused("ann", "", "requester")), "resume", RunUnpaused("ann", "requester")) == "accepted"
 
 
 @pytest.mark.parametrize(
@@ -78,20 +72,17 @@ def test_who_pauses_a_run_hears_that_it_is() -> None:
     ],
 )
 def test_who_cannot_be_obeyed_hears_why(events: tuple[Event, ...], kind: str, says: str) -> None:
-    client = pauses(told(*events))
-    speak: Callable[[RunSignal, float], object] = client.pause if kind == "pause" else client.resume
-
     with pytest.raises(ConflictError, match=says):
-        speak(word(kind), 5)
+        say(told(*events), kind)
 
 
 def test_what_an_operator_has_paused_is_resumed_as_an_operator() -> None:
     state = Runs(told(PAUSED).reader).get("r").state
     own = Runs(told(RunPaused("ann", "", "requester")).reader).get("r").state
 
-    assert isinstance(word_on(state, "resume", reason="", actor="ann"), RunOperation)
-    assert isinstance(word_on(own, "resume", reason="", actor="ann"), RunSignal)
-    assert isinstance(word_on(state, "pause", reason="", actor="ann"), RunSignal)
+    assert isinstance(word(state, "resume", By("ann")).message, RunOperation)
+    assert isinstance(word(own, "resume", By("ann")).message, RunSignal)
+    assert isinstance(word(state, "pause", By("ann")).message, RunSignal)
 
 
 def test_of_many_those_are_resumed_that_are_paused_by_themselves() -> None:
@@ -100,9 +91,8 @@ def test_of_many_those_are_resumed_that_are_paused_by_themselves() -> None:
     chronicle.add("r.1", requested(), [RunPaused("op", "", "parent")], emit=False)
     chronicle.add("r.2", requested(), [PAUSED], emit=False)
     chronicle.add("s", requested(), emit=False)
-    sessions = Sessions(Runs(chronicle.reader), Hand(chronicle), lambda *_: None)
 
-    meant = [run.state.run_id for run in sessions.paused(Belonging())]
+    meant = [run.state.run_id for run in selected(Runs(chronicle.reader).all(), Selector(), "resume")]
 
     assert meant == ["r", "r.2"]
 
@@ -111,6 +101,6 @@ def test_a_filter_names_an_agent_too() -> None:
     run = Runs(told().reader).get("r")
     agent = run.state.request.agent if run.state.request else ""
 
-    assert Belonging(agent=agent).takes(run)
-    assert not Belonging(agent="another").takes(run)
-    assert not Belonging()
+    assert Selector(agent=agent).takes(run)
+    assert not Selector(agent="another").takes(run)
+    assert not Selector()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from refold.client.hindsight import recorded
-from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
     CallJudged,
     Event,
     RunRequested,
 )
+from refold.operations.runs import Runs
 from tests.cli.chronicle import Chronicle
 from tests.cli.policing import APP, ASKED, LEAD, ONCALL, POLICY, Cluster, asked, history, proposal
 from tests.cli.terminal import refold

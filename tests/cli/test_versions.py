@@ -12,9 +12,9 @@ from refold.adapters.memory.log import MemoryLogReader
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
-from refold.client.runs import Runs
-from refold.client.versions import in_use
+from refold.operations.runs import Runs
 from refold.sdk.source import spoken
+from refold.views.agent import versions_in_use
 from tests.cli.terminal import refold
 from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two
@@ -95,7 +95,9 @@ def test_versions_in_use_are_those_of_runs_that_live(rig: Rig) -> None:
     rig.start("new", "ship")
     rig.run()
 
-    rows = {spoken(row.version)[0]: (row.agent, row.live, row.runs, row.stalled) for row in in_use(runs(rig).all())}
+    rows = {
+        spoken(row.version)[0]: (row.agent, row.live, row.runs, row.stalled) for row in versions_in_use(runs(rig).all())
+    }
 
     assert rows == {"one": ("ship", 1, ["live"], {}), "two": ("ship", 1, ["new"], {})}
 
@@ -105,7 +107,7 @@ def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: R
     rig.finish("live")
     rig.run()
 
-    [row] = in_use(runs(rig).all())
+    [row] = versions_in_use(runs(rig).all())
 
     assert row.stalled["live"].startswith("unknown_version, needs one")
     shown = refold("versions", "list")

@@ -13,7 +13,6 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
 from refold.cli.views import records, runs
-from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -29,9 +28,11 @@ from refold.core.events import (
     StatusSet,
     TaskFailed,
 )
+from refold.operations.runs import Runs
 from refold.ports.effects import Effect, Item, News, Now
 from refold.ports.log import Membership
 from refold.runtime.host import Host
+from refold.views.run import events_of, info_of, row_of
 from tests.cli.chronicle import NOW, Chronicle, ended, proposed, requested
 
 EVIL = "a\x1b[2Jb\u202ec\nd\u2028e\x00f"
@@ -56,7 +57,7 @@ def drawn(chronicle: Chronicle) -> str:
     """What `refold run show` draws of the run `r`."""
     console = Console(width=1_000, emoji=False)
     with console.capture() as captured:
-        console.print(runs.run_view(Runs(chronicle.reader).get("r")))
+        console.print(runs.run_view(info_of(Runs(chronicle.reader).get("r"))))
     return captured.get()
 
 
@@ -71,7 +72,7 @@ def test_an_event_is_a_line_whatever_its_values_are() -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(given=f'"{EVIL}"'.replace("\n", "\\n")), [RunCancelled(EVIL, EVIL)], emit=False)
 
-    lines = [records.event_line(row) for row in records.event_rows(Runs(chronicle.reader).get("r"))]
+    lines = [records.event_line(row) for row in events_of(Runs(chronicle.reader).get("r"))]
 
     assert all(len(line.splitlines()) == 1 and line.isprintable() for line in lines)
     assert lines[-1].count(SPELT) == 2
@@ -189,8 +190,8 @@ def test_what_a_run_waits_for_is_said_beside_what_it_says_itself() -> None:
     run = Runs(chronicle.reader).get("r")
 
     assert "  waits: sleep 2023-11-14T22:13:20.000Z" in drawn(chronicle).splitlines()
-    assert runs.summary(run)["says"] == "sleeping"
-    assert runs.summary(run)["suspended"] == {"reason": "sleep", "blocked_by": "2023-11-14T22:13:20.000Z"}
+    assert row_of(run).says == "sleeping"
+    assert row_of(run).suspended == {"reason": "sleep", "blocked_by": "2023-11-14T22:13:20.000Z"}
 
 
 def test_another_planner_that_goes_on_is_named_where_it_begins() -> None:
@@ -205,13 +206,13 @@ def test_another_planner_that_goes_on_is_named_where_it_begins() -> None:
     [place] = [number for number, line in enumerate(lines) if "planner/2 goes on from seq 4" in line]
     assert " 1 sleep" in lines[place - 1]
     assert " 2 sleep" in lines[place + 1]
-    assert [(each["seq"], each["step"]) for each in runs.run_data(run)["successors"]] == [(4, 2)]
+    assert [(each.seq, each.step) for each in info_of(run).successors] == [(4, 2)]
 
 
 def test_a_list_of_runs_has_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(), [StatusSet(f"at {EVIL}")], emit=False)
 
-    runs.print_runs([runs.summary(run) for run in Runs(chronicle.reader).all()], hidden=0)
+    runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0)
 
     assert f"at {SPELT}" in capsys.readouterr().out

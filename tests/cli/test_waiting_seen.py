@@ -7,9 +7,6 @@ from rich.console import Console
 
 from refold.cli.views import runs
 from refold.client.letters import home_of
-from refold.client.runs import Runs
-from refold.client.sessions import Sessions
-from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import (
     CallbackCompleted,
@@ -26,7 +23,11 @@ from refold.core.events import (
 from refold.core.ids import RunId, callback_digest, callback_token, home
 from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
+from refold.operations.operation import OperationRow, many, one
+from refold.operations.run import answer_callback, answered, signal, signal_message, step_of
+from refold.operations.runs import Runs
 from refold.ports.log import Record
+from refold.views.run import info_of
 from tests.cli.chronicle import NOW, Chronicle, Hand, requested
 
 EVIL = "a\x1b[2Jb\u202ec"
@@ -40,7 +41,7 @@ def seen(*events: Event) -> str:
     chronicle.add("r", requested(), list(events), emit=False)
     console = Console(width=1_000, emoji=False)
     with console.capture() as captured:
-        console.print(runs.run_view(Runs(chronicle.reader).get("r")))
+        console.print(runs.run_view(info_of(Runs(chronicle.reader).get("r"))))
     return captured.get()
 
 
@@ -85,17 +86,19 @@ class Planner(Hand):
         return partition, offset
 
 
-def tell(before: tuple[Event, ...], fresh: tuple[Event, ...], said: RunSignal) -> SignalAnswer:
+def tell(before: tuple[Event, ...], fresh: tuple[Event, ...], said: RunSignal) -> tuple[str, int]:
     """What becomes of what is said to a run to which something has happened, when a planner answers so."""
     chronicle = Chronicle()
     chronicle.add("r", requested(), *([list(before)] if before else []), emit=False)
     hand = Planner(chronicle)
     hand.fresh = fresh
-    client = Signals(Runs(chronicle.reader), hand)
-    return (client.answer if said.callback else client.signal)(said, 0.3)
+    runs = Runs(chronicle.reader)
+    operation = (answer_callback if said.callback else signal)(runs.get("r").state, said)
+    done = one(runs, hand, operation, 0.3)
+    return done.what, step_of(done.run.state, said)
 
 
-GO = signalling("r", "go", 1, signal_id="s-1", actor="ann")
+GO = signal_message("r", "go", 1, signal_id="s-1", actor="ann")
 CAME = SignalReceived("s-1", "go", "1", "ann")
 
 
@@ -106,7 +109,7 @@ def test_whoever_tells_a_run_something_hears_who_has_it_now() -> None:
     kept = tell((), (CAME,), GO)
     known = tell((*waits, CAME, WaitEnded(1, "s-1"), RunCompleted("1")), (), GO)
 
-    assert [(each.what, each.step) for each in (taken, kept, known)] == [("accepted", 1), ("accepted", 0), ("known", 1)]
+    assert [taken, kept, known] == [("accepted", 1), ("accepted", 0), ("known", 1)]
 
 
 def test_who_finds_no_room_hears_it() -> None:
@@ -118,27 +121,27 @@ def test_who_comes_too_late_hears_it() -> None:
     with pytest.raises(ConflictError, match="is completed"):
         tell((RunCompleted("1"),), (), GO)
     with pytest.raises(ConflictError, match="is completed"):
-        tell((MADE, RunCompleted("1")), (), answering(TOKEN, 7, actor="psp"))
+        tell((MADE, RunCompleted("1")), (), answered(TOKEN, 7, actor="psp"))
 
 
 def test_an_answer_that_was_given_before_is_known_for_ever() -> None:
     done = (MADE, CallbackCompleted(1, "7", "k-1", "psp"), RunCompleted("7"))
 
-    same = tell(done, (), answering(TOKEN, 7, actor="psp"))
-    again = tell(done, (), answering(TOKEN, 8, key="k-1", actor="psp"))
+    same = tell(done, (), answered(TOKEN, 7, actor="psp"))
+    again = tell(done, (), answered(TOKEN, 8, key="k-1", actor="psp"))
 
-    assert same.what == again.what == "known"
+    assert same[0] == again[0] == "known"
     with pytest.raises(ConflictError):
-        tell(done, (), answering(TOKEN, 8, actor="psp"))
+        tell(done, (), answered(TOKEN, 8, actor="psp"))
 
 
 def test_a_token_that_the_run_has_not_made_is_not_found() -> None:
     with pytest.raises(NotFoundError):
-        tell((), (), answering(TOKEN, actor="psp"))
+        tell((), (), answered(TOKEN, actor="psp"))
     with pytest.raises(MalformedError):
-        answering("cb_nonsense", actor="psp")
+        answered("cb_nonsense", actor="psp")
     with pytest.raises(UsageError):
-        signalling("r", "a name", None, actor="ann")
+        signal_message("r", "a name", None, actor="ann")
 
 
 def test_a_letter_with_a_token_as_its_key_is_sent_home_again() -> None:
@@ -157,12 +160,17 @@ def test_what_became_of_a_signal_to_many_is_told_of_each() -> None:
         "is-silent": [],
     }.items():
         chronicle.add(run, requested(), *([events] if events else []), emit=False)
-    hand, told = Several(chronicle), list[tuple[str, int, int]]()
-    client = Sessions(Runs(chronicle.reader), hand, lambda *words: told.append(words))
+    runs, told = Runs(chronicle.reader), list[tuple[int, int]]()
+    said = {
+        run.state.run_id: signal_message(run.state.run_id, "go", 1, signal_id="s-1", actor="ann") for run in runs.all()
+    }
+    each = [
+        OperationRow(said[name], signal(Runs(chronicle.reader).get("refuses").state, said[name]).judge) for name in said
+    ]
 
-    became = client.signal(list(Runs(chronicle.reader).all()), signalling("", "go", 1, signal_id="s-1", actor="ann"), 0)
+    became = many(runs, Several(chronicle), each, 0, lambda *words: told.append(words))
 
-    assert {name: each[:2] for name, each in became.items()} == {
+    assert {name: (each.what, step_of(each.state, said[name])) for name, each in became.items()} == {
         "has-it": ("known", 0),
         "is-over": ("refused", 0),
         "takes-it": ("accepted", 1),
@@ -171,7 +179,7 @@ def test_what_became_of_a_signal_to_many_is_told_of_each() -> None:
     }
     assert "is completed" in became[RunId("is-over")].error
     assert "no room" in became[RunId("refuses")].error
-    assert told == [("tell runs", 4, 5)]
+    assert told == [(4, 5)]
 
 
 class Several(Hand):

@@ -11,12 +11,12 @@ import pytest
 
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryLogReader
-from refold.client.runs import Runs
 from refold.client.streams import MOST_WAITING_BYTES, Vouched, live_parts
 from refold.core.ids import CallId, RunId
 from refold.core.live import StreamPart
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_STREAM, pool_of, run_stream
 from refold.core.wire import codec
+from refold.operations.runs import Runs
 from refold.ports.log import Outgoing, Record
 from tests.core.histories import Log, call, start
 

@@ -9,9 +9,6 @@ import pytest
 
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryLogReader
-from refold.client.limits import limits_in_use
-from refold.client.register import Register
-from refold.client.runs import Runs
 from refold.client.streams import live_parts
 from refold.client.verify import verify_log
 from refold.core.approval import signature
@@ -19,7 +16,11 @@ from refold.core.approval.decision import Decision
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalDecision, ToolRequest
 from refold.core.wire import codec
+from refold.operations.runs import Runs
 from refold.ports.log import Outgoing, Record
+from refold.runtime.clock import clock_ms
+from refold.views.approval import Register
+from refold.views.budget import limits_in_use
 from tests.approval.driving import SERVICE, Process, request
 from tests.approval.driving import TOPICS as APPROVAL
 from tests.approval.driving import World as Voting
@@ -104,7 +105,7 @@ def test_no_command_of_the_client_ends_by_it(topic: str, seed: int, tmp_path: Pa
         world.broker.write(record)
     reader = world.chronicle.reader
 
-    register = Register(4, TRUST)
+    register = Register(4, TRUST, clock_ms)
     for found in world.records():
         register.feed(found)
     runs = Runs(reader)

@@ -19,13 +19,14 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
-from refold.client.approvals import Answered, Approvals
-from refold.client.runs import Run, Runs
 from refold.core.approval.trust import trusted
 from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
+from refold.operations.approvals import Answered, Approvals
+from refold.operations.runs import Runs
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run
 from tests.chaos.stack import log_lines
 from tests.cli.terminal import refold
 from tests.waiting import eventually

@@ -16,11 +16,12 @@ import pytest
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.commands.provision import Provision
-from refold.client.runs import Run, Runs
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal
 from refold.embedded.stack import DevStack, ServiceProcess
+from refold.operations.runs import Runs
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run
 from tests.cli.terminal import refold
 from tests.waiting import busy, eventually, under_load
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.client.approvals import Approvals
 from refold.core.errors import RefoldError
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
+from refold.operations.approvals import Approvals
 from tests.kafka.secured import PARTITIONS
 from tests.roots import TRUST
 from tests.security.hijack import Call, Hijack, Outcome, ask_for, asks

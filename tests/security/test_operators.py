@@ -8,16 +8,18 @@ import pytest
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.client.inputs import Inputs, cancelling
-from refold.client.runs import Run, Runs
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.ids import home
 from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.operations.operation import OperationRow, RunInput, one
+from refold.operations.run import By, start_run, word
+from refold.operations.runs import Runs
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.planner.test_leaving import served
 from tests.waiting import eventually, under_load
@@ -37,8 +39,21 @@ def settings(secured_cluster: SecuredCluster) -> Iterator[Settings]:
         yield own
 
 
-def inputs(settings: Settings, role: str) -> Inputs:
-    return Inputs(runs(settings, role), KafkaPublisher(settings(role), partitions=PARTITIONS))
+def performed(settings: Settings, role: str, operation: OperationRow) -> Run:
+    """The run after an operation by a role."""
+    sender = KafkaPublisher(settings(role), partitions=PARTITIONS)
+    return one(runs(settings, role), sender, operation, under_load(60)).run
+
+
+def ends(said: RunInput) -> OperationRow:
+    """A message that is to end its run."""
+    return OperationRow(said, lambda look: "accepted" if look.over else None)
+
+
+def cancelled(settings: Settings, role: str, run: str, actor: str) -> str:
+    """The status of a run after somebody has cancelled it."""
+    state = runs(settings, role).get(run).state
+    return performed(settings, role, word(state, "cancel", By(actor, "enough"))).status
 
 
 def runs(settings: Settings, role: str = "client") -> Runs:
@@ -47,26 +62,25 @@ def runs(settings: Settings, role: str = "client") -> Runs:
 
 def started(settings: Settings, name: str, *, key: SigningKey | None = None) -> Run:
     """A run of ada's that waits for its call."""
-    client, request = inputs(settings, "client"), RunRequest(name, "looking", '{"what":"it"}', "ada")
-    request = signed(request, key, clock_ms()) if key else request
-    return client.started(request, client.start(request), under_load(60)).run
+    request = RunRequest(name, "looking", '{"what":"it"}', "ada")
+    return performed(settings, "client", start_run(signed(request, key, clock_ms()) if key else request))
 
 
 @pytest.mark.parametrize("role", ["client", "operator", "approver", "approval", "authority", "executor.default"])
 def test_nobody_but_a_steward_writes_what_operators_say(settings: Settings, role: str) -> None:
-    word = RunOperation("r", "o", "cancel", "{}", "eve")
+    said = RunOperation("r", "o", "cancel", "{}", "eve")
 
     with pytest.raises(UsageError, match="grant this principal the ACLs"):
-        KafkaPublisher(settings(role), partitions=PARTITIONS).send(word)
+        KafkaPublisher(settings(role), partitions=PARTITIONS).send(said)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_says_nothing_of_a_run_of_somebody_else(settings: Settings, kind: str) -> None:
-    run, client = started(settings, f"mine-{kind}"), inputs(settings, "client")
-    word = RunSignal(run.state.run_id, "s", kind, '{"head":"","reason":"mine"}', "eve")
+    run = started(settings, f"mine-{kind}")
+    said = RunSignal(run.state.run_id, "s", kind, '{"head":"","reason":"mine"}', "eve")
 
     with pytest.raises(UsageError, match="operator"):
-        client.cancel(word, under_load(60))
+        performed(settings, "client", ends(said))
 
     now = runs(settings).get(run.state.run_id)
     assert now.state.head == run.state.head
@@ -75,28 +89,25 @@ def test_a_client_says_nothing_of_a_run_of_somebody_else(settings: Settings, kin
 
 def test_a_client_that_calls_itself_as_the_requester_does_not_end_what_they_have_signed(settings: Settings) -> None:
     run = started(settings, "signed", key=keys.new("request", "ada")).state.run_id
-    word = RunSignal(run, "s", "cancel", '{"reason":"mine"}', "ada")
-    own = signed(word, keys.new("request", "eve"), clock_ms())
+    plain = RunSignal(run, "s", "cancel", '{"reason":"mine"}', "ada")
+    own = signed(plain, keys.new("request", "eve"), clock_ms())
 
-    for said in (word, own):
+    for said in (plain, own):
         with pytest.raises(UsageError, match="has signed the request"):
-            inputs(settings, "client").cancel(said, under_load(60))
+            performed(settings, "client", ends(said))
     assert not runs(settings).get(run).state.over
 
 
 def test_who_asked_for_a_run_cancels_it(settings: Settings) -> None:
     started(settings, "own")
-    word = cancelling(runs(settings), "own", reason="enough", actor="ada")
 
-    assert inputs(settings, "client").cancel(word, under_load(60)).run.state.status == "cancelled"
+    assert cancelled(settings, "client", "own", "ada") == "cancelled"
 
 
 def test_a_steward_cancels_anybodys_run_and_sends_nothing_else(settings: Settings) -> None:
     started(settings, "theirs")
-    steward = inputs(settings, "steward")
-    word = cancelling(runs(settings, "steward"), "theirs", reason="enough", actor="op")
 
-    assert steward.cancel(word, under_load(60)).run.state.status == "cancelled"
+    assert cancelled(settings, "steward", "theirs", "op") == "cancelled"
     for other in (RunRequest("r", "looking"), RunSignal("theirs", "s", "cancel")):
         with pytest.raises(UsageError, match="grant this principal the ACLs"):
             KafkaPublisher(settings("steward"), partitions=PARTITIONS).send(other)

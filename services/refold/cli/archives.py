@@ -11,10 +11,11 @@ from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
-from refold.client.runs import Run, Runs
 from refold.core.errors import UsageError
+from refold.operations.runs import Runs
 from refold.runtime.settings import Settings, load
 from refold.sdk.app import App
+from refold.views.history import Run
 
 ArchiveOption = Annotated[
     str,

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.markup import escape as markup
 from rich.table import Table
 
-from refold.client.rows import Data as Data
-from refold.client.rows import json_text as json_text
-from refold.client.rows import plain as plain
 from refold.runtime.text import visible
+from refold.views.model import Data as Data
+from refold.views.model import json_text as json_text
+from refold.views.model import plain as plain
 
 STYLES = {
     "completed": "green",

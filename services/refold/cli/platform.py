@@ -16,8 +16,8 @@ import typer
 from refold.cli import output
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
-from refold.client.runs import Runs
 from refold.core.errors import UsageError
+from refold.operations.runs import Runs
 
 KafkaOption = Annotated[
     str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT", show_default=False)

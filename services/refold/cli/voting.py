@@ -13,11 +13,11 @@ from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
-from refold.client.approvals import Answered, Approvals, changed, names_the_question
 from refold.client.platform import login
-from refold.client.register import against, others, reach, said, word_for
 from refold.core.approval.ballot import DECIDING, Vote
 from refold.core.errors import UsageError
+from refold.operations.approvals import Answered, Approvals, changed, names_the_question
+from refold.views.approval import against, others, reach, said, word_for
 
 ApprovalArgument = Annotated[
     str,
@@ -49,7 +49,7 @@ class Voter(Shell):
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
         """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
         vote, answer = self.cast(name, action, settings=settings, **more)
-        self.tell({**output.plain(answer), "vote": vote.vote}, told(answer, action))
+        self.tell(answer.voted(vote.vote), told(answer, action))
 
     def cast(
         self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
@@ -83,7 +83,8 @@ class Voter(Shell):
         if self.json_ or not sys.stdin.isatty():
             hint = f"look at `refold approval show {approval}`, then say {say} of {approval}"
             raise UsageError(f"{name} does not say which question you have seen", hint=hint)
-        approval_views.print_approval(found, otherwise=against(self.runs.find(found.request.run_id), found))
+        run = self.runs.find(found.request.run_id)
+        approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
         typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
         return found.request.question
 

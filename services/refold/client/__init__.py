@@ -3,13 +3,12 @@
 **Consumes** every topic, through a `LogReader`. **Produces** what users may, `run-requested`, `run-signalled` and
 `approval-voted`, and for operators `run-operated`.
 
-`Client` and `AsyncClient` are for programs that use agents; what they answer is in `answers`. All other modules are for
-the command line, too.
+`Client` and `AsyncClient` are for programs that use agents; they return models of `refold.views`. All other modules are
+for the command line, too.
 
-Where to look: `timeline` tells a run step by step; `runs` finds, lists and follows runs; `inputs` sends something and
-learns what became of it; `register` is what is known of approvals, `approvals` what is said of them; `catalog` is what
-operators publish, `policies` their files, `hindsight` a policy asked about the past; `verify` re-checks everything from
-raw bytes.
+Where to look: `platform` and `addresses` find Kafka, `awaiting` has the client and `blocking` the one that waits, `ear`
+listens to many runs at once; `catalog` is what operators publish, `policies` their files, `hindsight` a policy asked
+about the past; `verify` re-checks everything from raw bytes. Runs are read and operations sent by `refold.operations`.
 
 **Guarantees**: the same rule as the planner's (`core.run.log`), so that what is shown here is what the planner acts on.
 **Fails** by raising UnreachableError; nothing here is remembered, so asking again is always right.
@@ -21,11 +20,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.client.answers import Ended, Question, RunEvent, RunInfo, Said, Started, Voted, WhyFailed
     from refold.client.awaiting import AsyncClient
     from refold.client.blocking import Client
     from refold.client.streams import LivePart
+    from refold.views.approval import Question
+    from refold.views.outcome import Said, SignalSaid, Started, Voted
+    from refold.views.run import Ended, RunEvent, RunInfo, WhyFailed
 
+_PLACES = {
+    "AsyncClient": "refold.client.awaiting",
+    "Client": "refold.client.blocking",
+    "Ended": "refold.views.run",
+    "LivePart": "refold.client.streams",
+    "Question": "refold.views.approval",
+    "RunEvent": "refold.views.run",
+    "RunInfo": "refold.views.run",
+    "Said": "refold.views.outcome",
+    "SignalSaid": "refold.views.outcome",
+    "Started": "refold.views.outcome",
+    "Voted": "refold.views.outcome",
+    "WhyFailed": "refold.views.run",
+}
 __all__ = [
     "AsyncClient",
     "Client",
@@ -35,16 +50,15 @@ __all__ = [
     "RunEvent",
     "RunInfo",
     "Said",
+    "SignalSaid",
     "Started",
     "Voted",
     "WhyFailed",
 ]
 
-_PLACES = {"AsyncClient": "awaiting", "Client": "blocking", "LivePart": "streams"}
-
 
 def __getattr__(name: str) -> Any:
-    """What needs Kafka is looked up when asked for: commands that need none import modules of this room."""
-    if name not in __all__:
+    """Names are loaded when they are asked for: commands that need no Kafka import modules of this room."""
+    if name not in _PLACES:
         raise AttributeError(f"module refold.client has no attribute {name!r}")
-    return getattr(importlib.import_module(f"refold.client.{_PLACES.get(name, 'answers')}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

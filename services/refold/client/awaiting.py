@@ -1,38 +1,89 @@
-"""The client for programs on asyncio: the methods of `Client`, to be awaited.
+"""The client for programs on asyncio. `Client` has the same methods, which wait.
 
-One per process is enough, for all tasks of one event loop.
+One per process is enough, for all tasks of one event loop. It is to be made after a fork, not before. Nothing is opened
+before it is used; ends and events come from one consumer and one thread, however many runs are waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Self, TypeVar
+from functools import cached_property, partial
+from typing import Any, Literal, Self, TypeVar
 
-from refold.client.answers import Ended, Question, RunEvent, RunInfo, Said, Started, Voted
-from refold.client.redrive import Changes
-from refold.client.shared import WAIT, Action, Came, ClientBase, State, action_for, said_with, seconds, too_late
-from refold.client.streams import LivePart
-from refold.core.events import DOUBT
+from refold.client.addresses import addresses, own_key, vote_key
+from refold.client.ear import Ear
+from refold.client.platform import Platform, login
+from refold.client.stores import blob_store
+from refold.client.streams import LivePart, live_parts
+from refold.client.values import in_full
+from refold.core.approval.signature import REQUEST, SigningKey
+from refold.core.errors import NotFoundError, TimedOutError, UsageError
+from refold.core.events import DOUBT, Cause
+from refold.core.ids import RunId, asked_about, parse_call_id, run_id
+from refold.core.messages import RunRequest, RunSignal
+from refold.core.planning.asking import CAME
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.wire import canonical
+from refold.operations import run as operations
+from refold.operations.approvals import names_the_question
+from refold.operations.operation import Followed, OperationRow, Performed, one, publish_input
+from refold.operations.run import By, Changes
+from refold.ports.blobs import Blobs
 from refold.sdk.budget import Budget
+from refold.views.approval import Question, question_row
+from refold.views.history import Run
+from refold.views.outcome import Said, SignalSaid, Started, Voted
+from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
 THREADS = 16
-"""Words to runs that are under way at once: each waits in a thread for what becomes of it."""
+"""Operations that are under way at once: each waits in a thread for its outcome."""
+TAKEN_S = 0.5
+"""How long a planner has to take a request before its run is looked for in the past: a request that is repeated causes
+no entry. An idle planner needs a hundredth of it; a busy one costs a look."""
+WAIT = timedelta(seconds=30)
+
+Action = Literal["approve", "edit", "reject", "answer"]
+Came = Literal["happened", "did_not_happen", "give_up"]
+State = Literal["open", "decided", "closed", "all"]
 
 _T = TypeVar("_T")
 
 
-class AsyncClient(ClientBase):
-    """`Client` for asyncio: the same methods, to be awaited. Ends and events take no thread however many there are."""
+class AsyncClient:
+    """Starts runs and waits for them, sends them signals and decides what they ask, from any program.
 
-    def __init__(self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "") -> None:
-        super().__init__(kafka=kafka, data=data, actor=actor, key=key, vote_key=vote_key)
-        self._threads = ThreadPoolExecutor(THREADS, "refold-client-word")
+    A context manager. `kafka` is the address of Kafka; without it, that of REFOLD_KAFKA__BOOTSTRAP or of the
+    `refold dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are those of services, REFOLD_*.
+    `actor` is in whose name it speaks; without it, the login of this process. `key` and `vote_key` are files of keys:
+    the first signs that the actor asks for a run, the second what they decide. Without them it is the only such key in
+    `data`, if there is one. Operations run in up to `threads` threads at once.
+
+    **Raises** UnreachableError wherever Kafka does not answer, UsageError for settings and arguments that cannot be,
+    TimedOutError when a wait is over: nothing is lost then, ask again. **Units**: timeouts are timedeltas; None waits
+    for ever.
+    """
+
+    def __init__(
+        self,
+        *,
+        kafka: str = "",
+        data: str = "",
+        actor: str = "",
+        key: str = "",
+        vote_key: str = "",
+        threads: int = THREADS,
+    ) -> None:
+        self._platform = Platform(addresses(kafka=kafka, data=data), source="refold-client")
+        self._actor, self._key, self._vote_key, self._data = actor or login(), key, vote_key, data
+        self._threads = ThreadPoolExecutor(threads, "refold-client-word")
+        self._opening = threading.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -41,8 +92,8 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        """See `Client`."""
-        await self._do(self._desk.close)
+        """Ends what waits, with UsageError, and closes the consumer."""
+        await self._do(self._close)
         self._threads.shutdown(wait=False)
 
     async def start(
@@ -58,46 +109,65 @@ class AsyncClient(ClientBase):
         budget: Budget | None = None,
         timeout: timedelta | None = WAIT,
     ) -> Started:
-        """See `Client`."""
-        asked = await self._do(
-            self._desk.start,
+        """Asks for a run of an agent, and waits until a planner has taken it.
+
+        `input` is JSON data: the agent's arguments by name. The same `id` with the same agent and input is one run,
+        however often and by whomever it is asked for; without one it gets a fresh one. A `budget` makes that of the
+        agent smaller, never larger.
+
+        **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for a
+        request that nobody could take.
+        """
+        request = RunRequest(
+            RunId(id),
             agent,
-            input,
-            run=id,
-            labels=labels or {},
-            sessions=sessions,
-            not_before=not_before,
-            deadline=deadline,
-            budget=budget,
+            canonical.dumps(input),
+            self._actor,
+            _ms(not_before, "not_before"),
+            dict(labels or {}),
+            sessions=list(sessions),
+            deadline_ms=_ms(deadline, "deadline"),
+            budget=budget.limits if budget is not None else None,
         )
+        # A run with an id that was made just now has no past.
+        asked = await self._do(self._start, request, TAKEN_S if id else math.inf)
         return await _heard(asked, timeout, f"no planner has taken the request for {id or agent}")
 
     async def result(self, run: str, *, timeout: timedelta | None = None) -> Any:
-        """See `Client`."""
+        """Waits until a run is over; returns what the agent has returned, as JSON data.
+
+        It need not have been asked for by now. **Raises** RunFailedError when it has failed or was cancelled.
+        """
         ended = await self.wait(run, timeout=timeout)
         ended.check()
         return ended.value
 
     async def wait(self, run: str, *, timeout: timedelta | None = None) -> Ended:
-        """See `Client`."""
-        ended = await _heard(await self._do(self._desk.ended, run), timeout, f"run {run} is not over")
-        return await self._do(self._desk.whole, ended)
+        """Waits until a run is over, however it ends."""
+        over = await self._do(self._listen, run, lambda found: ending_of(found) if found.state.over else None)
+        return await self._do(self._whole, await _heard(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
-        """See `Client`."""
-        return await self._do(self._desk.get, run)
+        """Returns a run as it is now. Large values stay what stands for them. **Raises** NotFoundError."""
+        return await self._do(lambda: info_of(self._platform.runs.get(run)))
 
-    async def events(
-        self,
-        run: str,
-        *,
-        after: int = 0,
-        timeout: timedelta | None = None,
-    ) -> AsyncIterator[RunEvent]:
-        """See `Client`. Whoever leaves it early closes it, with `contextlib.aclosing`."""
+    async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
+        """Yields the events of a run behind the one with the number `after`, and on, until the run is over.
+
+        **Shape**: in order, without gaps. `timeout` is for each of them. Close it, with `contextlib.aclosing`, where
+        you leave it early.
+        """
         told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-        tell = partial(_tell, asyncio.get_running_loop(), told)
-        over = await self._do(self._desk.events, run, after, tell)
+        tell, seen = partial(_tell, asyncio.get_running_loop(), told), after
+
+        def hear(found: Run) -> bool | None:
+            nonlocal seen
+            for event in events_of(found, seen):
+                tell(event)
+                seen = event.seq
+            return True if found.state.over else None
+
+        over = await self._do(self._listen, run, hear)
         over.add_done_callback(lambda _: tell(None))
         try:
             while (event := await _within(told.get(), timeout, f"nothing new of run {run}")) is not None:
@@ -107,9 +177,12 @@ class AsyncClient(ClientBase):
             over.cancel()
 
     async def stream(self, run: str, *, timeout: timedelta | None = None) -> AsyncIterator[LivePart]:
-        """See `Client`."""
-        parts = await self._do(self._desk.stream, run, timeout)
-        over = object()
+        """Yields the live output of calls: the tokens of a model. It ends when there was none for a `timeout`.
+
+        Lossy, and kept for minutes; what counts is the result. Reading asks nobody for anything.
+        """
+        runs = await self._do(lambda: self._platform.runs)
+        parts, over = live_parts(runs, run_id(run), timeout), object()
         try:
             while (part := await self._do(next, parts, over)) is not over:
                 if isinstance(part, LivePart):
@@ -118,55 +191,72 @@ class AsyncClient(ClientBase):
             self._threads.submit(parts.close)  # which the thread of a task that was cancelled may be in
 
     async def signal(
-        self,
-        run: str,
-        name: str,
-        data: object = None,
-        *,
-        id: str = "",
-        timeout: timedelta | None = WAIT,
-    ) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.signal, run, name, data, id, seconds(timeout))
+        self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
+    ) -> SignalSaid:
+        """Tells a run what its `ctx.wait_for(name)` waits for, or will. Twice with one `id` is one signal.
+
+        **Raises** NotFoundError, ConflictError when the run is over or keeps too many already.
+        """
+        said = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
+        return _told(await self._on(run, lambda found: operations.signal(found.state, said), timeout), said)
 
     async def complete(
-        self,
-        token: str,
-        data: object = None,
-        *,
-        key: str = "",
-        timeout: timedelta | None = WAIT,
-    ) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.answer, token, data, "", key, seconds(timeout))
+        self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
+    ) -> SignalSaid:
+        """Gives the result of a callback, by the token that a run has made. The first answer counts.
 
-    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.answer, token, None, message, key, seconds(timeout))
+        `key` is your own name for this answer: repeated with it, it is the same answer.
+        **Raises** NotFoundError, ConflictError when it was answered otherwise or is over, UsageError for a result that
+        does not fit.
+        """
+        return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
+
+    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalSaid:
+        """Says that a callback will have no result: the agent sees a failure. **Raises** as `complete`."""
+        return await self._answer(operations.answered(token, failure=message, key=key, actor=self._actor), timeout)
 
     async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.cancel, run, reason, seconds(timeout))
+        """Cancels a run and what it has started; as an operator, where somebody else has asked for it.
+
+        **Raises** NotFoundError, ConflictError when it is over otherwise.
+        """
+        return await self._word(run, "cancel", reason, timeout)
 
     async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.hold, run, PAUSE, reason, seconds(timeout))
+        """Pauses a run and what it has started. **Raises** NotFoundError, ConflictError when it is over."""
+        return await self._word(run, PAUSE, reason, timeout)
 
     async def resume(self, run: str, *, timeout: timedelta | None = WAIT) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.hold, run, RESUME, "", seconds(timeout))
+        """Lets a run go on. **Raises** NotFoundError, ConflictError when it is over or not paused."""
+        return await self._word(run, RESUME, "", timeout)
 
     async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> Said:
-        """See `Client`."""
-        return await self._do(self._desk.retry, run, Changes(reason=reason), seconds(timeout))
+        """Has a failed run go on where it failed, or the code of a stalled one tried again, as an operator.
+
+        **Raises** NotFoundError, ConflictError when it is neither.
+        """
+
+        def build(found: Run) -> OperationRow:
+            if found.status != "stalled":
+                return operations.redrive(found.state, self._actor, Changes(reason=reason))
+            if reason:
+                raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again")
+            return operations.retry_code(found, self._actor)
+
+        return (await self._on(run, build, timeout)).said
 
     async def approvals(self, state: State = "open") -> list[Question]:
-        """See `Client`."""
-        return await self._do(self._desk.questions, state)
+        """Lists what people are asked, the oldest first; what was closed long ago is in its run's history."""
+        known = await self._do(lambda: self._platform.approvals.read().all())
+        return [question_row(each) for each in known if state in ("all", each.state)]
 
     async def approval(self, name: str) -> Question:
-        """See `Client`."""
-        return await self._do(self._desk.question, name)
+        """Returns a question by its id; by `RUN/SEQ` the open one about a call, by `RUN` that of a run and its family.
+
+        **Raises** NotFoundError; UsageError when there are several.
+        """
+        approvals = await self._do(lambda: self._platform.approvals)
+        return await self._do(lambda: question_row(approvals.get(approvals.named(name))))
 
     async def decide(
         self,
@@ -178,25 +268,125 @@ class AsyncClient(ClientBase):
         message: str = "",
         timeout: timedelta = WAIT,
     ) -> Voted:
-        """See `Client`."""
-        said = said_with(action, args, result, message)
-        return await self._do(self._desk.decide, approval, action, said, timeout.total_seconds())
+        """Says of a question, by its whole id, that the call may go out or not, signed in the actor's name.
+
+        `edit` takes all `args` that it goes out with instead; `answer` the `result` in the tool's place.
+        **Raises** NotFoundError, ConflictError when it is decided already, UsageError for a vote that is void.
+        """
+        edit = {"args": canonical.dumps(dict(args or {}))} if action == "edit" else {}
+        return await self._do(self._vote, approval, action, timeout, result, message=message, **edit)
 
     async def resolve(
-        self,
-        approval: str,
-        verdict: Came,
-        *,
-        result: object = None,
-        message: str = "",
-        timeout: timedelta = WAIT,
+        self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
-        """See `Client`."""
-        said = said_with(action := action_for(verdict), None, result, message)
-        return await self._do(self._desk.decide, approval, action, said, timeout.total_seconds(), about=DOUBT)
+        """Says what came of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
+        action = next(action for action, word in CAME.items() if word == verdict)
+        return await self._do(self._vote, approval, action, timeout, result, message=message, about=DOUBT)
+
+    # Below: in threads
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
+
+    async def _on(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:
+        def perform() -> Performed:
+            self._open()
+            runs = self._platform.runs
+            return one(runs, self._platform.publisher, build(runs.get(run)), _seconds(timeout))
+
+        return await self._do(perform)
+
+    async def _word(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> Said:
+        def build(found: Run) -> OperationRow:
+            sign = operations.signing(self._request_key, self._platform.settings.platform)
+            return operations.word(found.state, kind, By(self._actor, reason, sign=sign))
+
+        return (await self._on(run, build, timeout)).said
+
+    async def _answer(self, said: RunSignal, timeout: timedelta | None) -> SignalSaid:
+        return _told(
+            await self._on(said.run_id, lambda run: operations.answer_callback(run.state, said), timeout), said
+        )
+
+    @cached_property
+    def _ear(self) -> Ear:
+        return Ear(self._platform.settings.kafka, self._platform.runs.partitions)
+
+    @cached_property
+    def _blobs(self) -> Blobs | None:
+        return blob_store(self._platform.settings)
+
+    @cached_property
+    def _request_key(self) -> SigningKey | None:
+        return own_key(REQUEST, self._key, self._data)
+
+    def _open(self) -> None:
+        """Opens what all of it needs, once, whichever thread comes first. **Raises** UnreachableError, UsageError."""
+        with self._opening:
+            _ = self._ear, self._platform.publisher
+
+    def _close(self) -> None:
+        with self._opening:
+            if "_ear" in self.__dict__:
+                self._ear.close()
+
+    def _listen(self, run: str, judge: Callable[[Run], _T | None]) -> Future[_T]:
+        self._open()
+        return self._ear.listen(run_id(run), judge).answer
+
+    def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
+        self._open()
+        whole = operations.prepared(request, self._platform.settings, self._blobs, self._request_key)
+        operation, place = operations.start_run(whole), list[Cause]()
+        run = operation.message.run_id
+
+        def judge(found: Run) -> Started | None:
+            what = operation.judge(Followed(found, place[0])) if place else None
+            return Started(run_id=run, known=what == "known") if what else None
+
+        watch = self._ear.listen(run, judge, patience_s=patience_s)
+        try:
+            place.append(publish_input(self._platform.publisher, operation.message))
+        except BaseException:
+            watch.answer.cancel()
+            raise
+        self._ear.sent(watch, place[0])
+        return watch.answer
+
+    def _whole(self, ended: Ended) -> Ended:
+        """The end of a run with its result in full: a large one is read from the blob store, if there is one."""
+        if self._blobs is None:
+            return ended
+        return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), self._blobs)})
+
+    def _vote(self, approval: str, action: str, timeout: timedelta, result: object, **more: Any) -> Voted:
+        if not names_the_question(approval):
+            hint = "give the whole id: a decision is on the question that somebody has seen, and on no other"
+            raise UsageError(f"{approval} does not say which question is decided", hint=hint)
+        key, approvals = vote_key(self._vote_key, self._data), self._platform.approvals
+        self._open()
+        name = self._asked(approval, time.monotonic() + timeout.total_seconds())
+        question = approvals.get(name).request.question
+        more |= {"result": canonical.dumps(result)} if action == "answer" else {}
+        vote = approvals.vote(name, action, question=question, actor=self._actor, **more)
+        position = approvals.send(vote, key, self._platform.publisher)
+        return approvals.answered(vote, position, timeout.total_seconds()).voted(vote.vote)
+
+    def _asked(self, approval: str, until: float) -> str:
+        """The id of a question. One that the run's history shows already may still be on its way to its topic."""
+        while True:
+            try:
+                return self._platform.approvals.named(approval)
+            except NotFoundError:
+                run = self._platform.runs.find(parse_call_id(asked_about(approval))[0])
+                shown = {step.approvals[-1].approval_id for step in run.timeline.asking} if run else set()
+                if approval not in shown or time.monotonic() > until:
+                    raise
+            time.sleep(0.1)
+
+
+def _told(answer: Performed, said: RunSignal) -> SignalSaid:
+    return SignalSaid(**dict(answer.said), step=operations.step_of(answer.run.state, said), said=said.signal_id)
 
 
 async def _heard(answer: Future[_T], timeout: timedelta | None, what: str) -> _T:
@@ -208,11 +398,24 @@ async def _heard(answer: Future[_T], timeout: timedelta | None, what: str) -> _T
 
 async def _within(answer: Awaitable[_T], timeout: timedelta | None, what: str) -> _T:
     try:
-        return await asyncio.wait_for(answer, seconds(timeout))
+        return await asyncio.wait_for(answer, _seconds(timeout))
     except TimeoutError:
-        raise too_late(what, timeout) from None
+        hint = "nothing is lost: what was sent stays in the log"
+        raise TimedOutError(f"{what} after {_seconds(timeout):g} s", hint=hint) from None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: asyncio.Queue[_T], event: _T) -> None:
     with suppress(RuntimeError):  # the loop is closed: nobody listens any more
         loop.call_soon_threadsafe(told.put_nowait, event)
+
+
+def _seconds(timeout: timedelta | None) -> float | None:
+    return None if timeout is None else timeout.total_seconds()
+
+
+def _ms(at: datetime | None, name: str) -> int:
+    if at is None:
+        return 0
+    if at.tzinfo is None:
+        raise UsageError(f"{name} is a time without a zone", hint="datetime.now(UTC) + timedelta(hours=1)")
+    return int(at.timestamp() * 1000)

@@ -20,17 +20,16 @@ from typing import Generic, TypeVar
 
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.client.inputs import refusals
-from refold.client.runs import Run, feed, run_named, take
-from refold.client.timeline import Timeline
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import RunId, home
 from refold.core.run.log import LogFold
-from refold.core.run.state import RunState
 from refold.core.topics import DEAD_LETTER, RUN_LOG
+from refold.operations.operation import refusals
+from refold.operations.runs import run_named
 from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
 """How long one look for news lasts, and so how late a pass over history may begin that is due by time."""
@@ -56,7 +55,7 @@ class Watch(Generic[_T]):
         if self.look_back_at:
             self._heard.append(record)
         if self.whole:
-            take(self.found, feed(self._fold, record), self._fold)
+            self.found.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
         """Takes what was before: the records of the run below an offset."""
@@ -85,7 +84,7 @@ class Watch(Generic[_T]):
             self.answer.set_exception(error)
 
     def _begin(self) -> None:
-        self.found, self._fold = Run(RunState(self.run), Timeline(self.run)), LogFold()
+        self.found, self._fold = Run.empty(self.run), LogFold()
 
 
 class Ear:
@@ -201,7 +200,7 @@ class Ear:
             watch.judge()
 
     def _take_letter(self, record: Record) -> None:
-        for position, refused in refusals(iter([record])):
+        for position, refused in filter(None, refusals(iter([record]))):
             self._refused[position] = refused
             if len(self._refused) > REMEMBERED:
                 self._refused.popitem(last=False)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from refold.client.runs import Run
 from refold.core.approval.authority import Authority, variables
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
@@ -23,6 +22,7 @@ from refold.core.events import (
 )
 from refold.core.ids import asked_about, call_id, parse_call_id
 from refold.core.run.state import RunState
+from refold.views.history import Run
 
 DENIED = "denied"
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})

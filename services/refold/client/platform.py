@@ -16,12 +16,12 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
 from refold.client.addresses import Addresses
-from refold.client.approvals import Approvals
 from refold.client.catalog import Shelves
-from refold.client.runs import Runs
 from refold.core.approval.people import spelt
 from refold.core.approval.trust import Trust
 from refold.core.errors import UnreachableError, UsageError
+from refold.operations.approvals import Approvals
+from refold.operations.runs import Runs
 from refold.runtime.settings import Settings
 
 KNOCK_S = 3.0

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from refold.client.runs import Run, Runs, feed, run_named, take
-from refold.client.timeline import Timeline
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.live import StreamPart
 from refold.core.run.log import LogFold
-from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG, RUN_STREAM, pool_of
 from refold.core.wire import canonical, codec
+from refold.operations.runs import Runs, run_named
 from refold.ports.log import Record
+from refold.views.history import Run, feed
 
 MOST_WAITING_BYTES = 1 << 20
 """What waits of a pool for its calls to be found in the log: whoever writes about calls that never were fills this, and
@@ -70,7 +69,7 @@ class Vouched:
     """
 
     def __init__(self, run: RunId) -> None:
-        self._run, self._fold, self._pools = Run(RunState(run), Timeline(run)), LogFold(), dict[CallId, str]()
+        self._run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
         self._waiting: dict[str, deque[StreamPart]] = defaultdict(deque)
         self._bytes: dict[str, int] = defaultdict(int)
 
@@ -93,7 +92,7 @@ class Vouched:
 
     def _learn(self, record: Record) -> list[StreamPart]:
         judged = feed(self._fold, record)
-        take(self._run, judged, self._fold)
+        self._run.take(judged, self._fold)
         ordered: dict[CallId, str] = {}
         anew = judged.linked or judged.mended
         if anew:

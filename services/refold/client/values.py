@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.client.rows import Pointing
 from refold.core.errors import BlobError, MalformedError
 from refold.core.events import Failure
 from refold.core.ids import RunId, child_id
@@ -12,6 +11,7 @@ from refold.core.run.handed import Values, pointers
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.ports.blobs import Blobs
+from refold.views.model import Pointing
 
 
 def values_of(state: RunState, blobs: Blobs | None) -> Values:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from refold.client import catalog
-from refold.client.runs import JudgedRecord, feed
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.approval.trust import Trust
@@ -30,6 +29,7 @@ from refold.core.run.suspension import status_after
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
 from refold.ports.log import LogReader
+from refold.views.history import JudgedRecord, feed
 
 PAUSE_S = 0.5
 _T = TypeVar("_T")

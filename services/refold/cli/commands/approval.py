@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,15 +14,14 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Shell, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.cli.voting import ApprovalArgument, Messenger, Voter
-from refold.client.approvals import Approvals, canonical_json
 from refold.client.platform import login
-from refold.client.register import Approval, against
-from refold.client.rows import approval_row
 from refold.core.approval.ballot import Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
 from refold.core.ids import is_below
 from refold.core.wire import canonical
+from refold.operations.approvals import Approvals, canonical_json
+from refold.views.approval import Approval, Question, against, question_row, shown_of
 
 approval_group = Commands(
     "Decide on calls that wait for people. Exit codes of a vote: 0 it counts or is recorded, 2 it is void or"
@@ -77,20 +76,20 @@ def list_approvals(
     register = approvals.read()
     known = register.all()
     approval_views.warn_of(register.unsound, known)
-    rows = [approval_row(approval) for approval in known if wanted(approval)]
+    rows = [question_row(approval) for approval in known if wanted(approval)]
     others = len(known) if wanted != Filter() else 0
     shell.tell(rows, lambda: approval_views.print_approvals(rows, others=others))
 
 
-def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -> Iterator[dict[str, Any]]:
+def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -> Iterator[Question]:
     """Every approval as it is now, and again whenever it has changed; what is wanted no longer is told once more."""
-    told: dict[str, dict[str, Any]] = {}
+    told: dict[str, Question] = {}
     for register in approvals.watch():
         for approval in register.all():
-            row = approval_row(approval)
-            known = told.get(row["approval"])
+            row = question_row(approval)
+            known = told.get(row.id)
             if known != row and (known or wanted(approval)):
-                told[row["approval"]] = row
+                told[row.id] = row
                 yield row
 
 
@@ -100,19 +99,18 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     approvals = shell.platform.approvals
     shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
-    grant = next((each for each in approvals.read().grants() if each.grant.id == given.id), None) if given else None
+    grant = next((each for each in approvals.read().grants() if each.grant == given.id), None) if given else None
     run = shell.runs.find(shown.request.run_id)
     ended = "" if shown.state == "open" else approval_views.ended(run, shown)
-    otherwise = against(run, shown)
-    more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended, "log": otherwise}
-    row = approval_views.data(shown) | more
+    otherwise = against(run.state if run else None, shown)
+    row = shown_of(shown, grant=grant, ended=ended, log=otherwise)
     shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise))
 
 
 @approval_group.command("grants")
 def list_grants(*, shell: Shell) -> None:
     """List what was remembered: calls that pass again without asking, and those that did."""
-    rows = [approval_views.grant_row(grant) for grant in shell.platform.approvals.read().grants()]
+    rows = shell.platform.approvals.read().grants()
     shell.tell(rows, lambda: approval_views.print_grants(rows))
 
 

@@ -22,10 +22,9 @@ from refold.cli.commands.serve.process import ServedApp
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Shell, Teller
-from refold.cli.views import records
-from refold.cli.views import runs as run_views
 from refold.client.stores import vault
 from refold.core.errors import ConflictError, MalformedError
+from refold.views.run import events_of, info_of
 
 archive_group = Commands("List, verify and restore runs that were archived, and show what the archivist leaves.")
 
@@ -120,8 +119,8 @@ def restore_run(
     to.mkdir(parents=True, exist_ok=True)
     raw = [record._asdict() | {"key": record.key.decode(), "value": record.value.hex()} for record in copy.records]
     files = {
-        "run.json": json.dumps(run_views.run_data(shown), indent=2, ensure_ascii=False) + "\n",
-        "events.jsonl": _lines(records.event_rows(shown)),
+        "run.json": json.dumps(output.plain(info_of(shown)), indent=2, ensure_ascii=False) + "\n",
+        "events.jsonl": _lines(map(output.plain, events_of(shown))),
         "records.jsonl": _lines(raw),
     }
     if there := [name for name in files if (to / name).exists()]:

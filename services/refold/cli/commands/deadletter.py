@@ -15,11 +15,11 @@ from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Shell
 from refold.client.letters import home_of, original
 from refold.client.platform import Platform
-from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import DeadLetter
-from refold.core.topics import DEAD_LETTER, DEAD_LETTERS
-from refold.core.wire import codec
+from refold.core.topics import DEAD_LETTERS
 from refold.ports.log import Record
+from refold.views.letter import letter_of, letters_in, whole_letter
 
 letter_group = Commands("Look at inputs that nobody could use, and send them again.")
 
@@ -35,18 +35,16 @@ def list_letters(
     shell: Listing,
 ) -> None:
     """List dead letters, the oldest first."""
-    rows = [_row(*laid) for laid in _letters(shell.platform) if not code or laid[1].code == code]
-    rows = sorted(rows, key=lambda row: row["at_ms"])[-shell.limit :]
-    columns = ("letter", "from", "code", "reason")
-    shell.tell(rows, lambda: output.print_rows(rows, columns, "[green]no dead letters[/]"))
+    letters = _letters(shell.platform)
+    rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)
+    cells, columns = [row.dump() for row in rows[-shell.limit :]], ("letter", "from", "code", "reason")
+    shell.tell(cells, lambda: output.print_rows(cells, columns, "[green]no dead letters[/]"))
 
 
 @letter_group.command("show")
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
     """Show a dead letter whole."""
-    content = _find(shell.platform, letter)
-    row = _row(letter, content) | {"key": _text(content.key), "value": _text(content.value)}
-    row |= {"value_hex": content.value.hex(), "key_hex": content.key.hex()}
+    row = whole_letter(letter, _find(shell.platform, letter)).dump()
     names = ("letter", "from", "code", "reason", "service", "key", "value")
     shell.tell(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
 
@@ -67,7 +65,7 @@ def replay_letter(
     found = _original(platform, letter, _find(platform, letter))
     topic, key, value = found.topic, found.key or b"", found.value or b""
     partition = home_of(found, platform.runs.partitions)
-    what = f"{len(value)} bytes with key {_text(key)!r} to {topic}/{partition}"
+    what = f"{len(value)} bytes with key {key.decode(errors='backslashreplace')!r} to {topic}/{partition}"
     if dry_run:
         row = {"sent": False, "topic": topic, "partition": partition}
         shell.tell(row, output.escape(f"would send {what}"))
@@ -89,17 +87,7 @@ def _original(platform: Platform, letter: str, content: DeadLetter) -> Record:
 
 
 def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:
-    """Every dead letter, with its place as the command line names it."""
-    for record in chain.from_iterable(platform.runs.reader.scan(topic) for topic in DEAD_LETTERS):
-        service = record.topic.removeprefix(DEAD_LETTER).removeprefix("-")
-        try:
-            content = codec.decode(DeadLetter, record.value or b"")
-        except (MalformedError, FoldError) as error:
-            reason = f"this dead letter cannot be read itself: {error.message}"
-            content = DeadLetter(
-                record.topic, record.partition, record.offset, error.code, reason, record.key or b"", b"", "", 0
-            )
-        yield f"{service and service + '/'}{record.partition}/{record.offset}", content
+    return letters_in(chain.from_iterable(map(platform.runs.reader.scan, DEAD_LETTERS)))
 
 
 def _find(platform: Platform, name: str) -> DeadLetter:
@@ -109,13 +97,3 @@ def _find(platform: Platform, name: str) -> DeadLetter:
         if place == name:
             return content
     raise NotFoundError(f"there is no dead letter {name}", hint="`refold deadletter list` shows all")
-
-
-def _row(place: str, content: DeadLetter) -> output.Data:
-    whole: output.Data = output.plain(content)
-    del whole["key"], whole["value"]
-    return {"letter": place, "from": f"{content.topic}/{content.partition}/{content.offset}", **whole}
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="backslashreplace")

@@ -12,13 +12,15 @@ from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import source
-from refold.client.inputs import Inputs, operating
 from refold.client.platform import login
-from refold.client.redrive import Changes, Done, Filter, Redrive, left_behind, retrying, stays
-from refold.client.runs import Run
 from refold.core.errors import UsageError
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
+from refold.operations.run import Changes, Done, left_behind, redrive, retry_code, stays
+from refold.operations.selection import Selector, selected
+from refold.views.history import Run
+from refold.views.outcome import Redriven
+from refold.views.run import ending_of, row_of
 
 retry_group = Commands()
 
@@ -60,38 +62,37 @@ def retry_run(
     elif agent or code or since:
         if step:
             raise UsageError("--from is about the steps of one run", hint="name the run")
-        _retry_many(Filter(agent, code, since_ms(since)), changes, operator, yes=yes)
+        _retry_many(Selector(agent=agent, code=code, since_ms=since_ms(since)), changes, operator, yes=yes)
     else:
         raise UsageError("no run is named", hint="refold run retry RUN, or --agent, --code, --since for many")
 
 
 def _retry_one(run: str, changes: Changes, operator: Operator, *, yes: bool) -> None:
-    inputs, state = Inputs(operator.platform.runs, operator.platform.publisher), operator.runs.get(run)
+    found, actor = operator.runs.get(run), operator.actor or login()
     words = f"run [bold]{output.escape(run)}[/] goes on, it"
-    if state.hold is not None and not state.state.over:
+    if found.status == "stalled":
         if changes != Changes():
             raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again; leave options out")
-        tried = operating(run, "retry", None, actor=operator.actor or login())
-        operator.tell_answer(inputs.retry(tried, operator.timeout), words)
+        operator.tell_answer(operator.perform(retry_code(found, actor)), words)
         return
-    said = retrying(state.state, operator.actor or login(), changes)
-    again = left_behind(state.state, changes.from_step) if changes.from_step else []
+    operation = redrive(found.state, actor, changes)
+    again = left_behind(found.state, changes.from_step) if changes.from_step else []
     if again and not yes and not typer.confirm(_warning(again)):
         output.say("nothing was retried")
         fail(FAILED)
-    kept = changes.from_step - 1 if changes.from_step else stays(state.state)
-    operator.tell_answer(inputs.redrive(said, operator.timeout), words, kept=kept)
+    kept = changes.from_step - 1 if changes.from_step else stays(found.state)
+    operator.tell_answer(operator.perform(operation), words, Redriven, kept=kept)
 
 
-def _retry_many(which: Filter, changes: Changes, operator: Operator, *, yes: bool) -> None:
-    redrive = Redrive(operator.runs, operator.platform.publisher, output.progress())
-    found = redrive.found(which)
+def _retry_many(which: Selector, changes: Changes, operator: Operator, *, yes: bool) -> None:
+    found = selected(operator.runs.all(), which, "retry")
     if not yes:
         rows = [_row(run, "would be retried") for run in found]
         operator.tell({"dry_run": True, "count": len(rows), "runs": rows}, lambda: _show(rows))
         return
-    answers = redrive.retry(found, operator.actor or login(), changes, operator.timeout)
-    rows = [_row(run, answers[run.state.run_id]) for run in found]
+    actor = operator.actor or login()
+    outcomes = operator.perform_all([redrive(run.state, actor, changes) for run in found], "retry failed runs")
+    rows = [_row(run, outcomes[run.state.run_id].what) for run in found]
     late = sum(row["outcome"] != "accepted" for row in rows)
     text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
     hint = "; of the others nothing was heard: `refold deadletter list` may tell" if late else ""
@@ -101,15 +102,14 @@ def _retry_many(which: Filter, changes: Changes, operator: Operator, *, yes: boo
 
 
 def _row(run: Run, outcome: str) -> output.Data:
-    state = run.state
-    failure = getattr(state.end, "failure", None)
+    row, failure = row_of(run), ending_of(run).failed
     return {
-        "run_id": state.run_id,
-        "agent": state.request.agent if state.request else "",
+        "run_id": row.run_id,
+        "agent": row.agent,
         "code": failure.code if failure else "",
         "message": failure.message if failure else "",
-        "failed_ms": state.at_ms,
-        "kept": stays(state),
+        "failed_ms": row.at_ms,
+        "kept": stays(run.state),
         "outcome": outcome,
     }
 

@@ -16,12 +16,12 @@ from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.client.rehearsing import Rehearsed, rehearsed
-from refold.client.runs import Run
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import NotFoundError
 from refold.core.run.intents import words_of
 from refold.ports.blobs import Blobs
 from refold.runtime.settings import load
+from refold.views.history import Run
 
 replay_group = Commands()
 run_replay_group = Commands()

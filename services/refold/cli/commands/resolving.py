@@ -14,13 +14,15 @@ from refold.cli.apps import load_app
 from refold.cli.lazy import Commands
 from refold.cli.platform import source
 from refold.cli.voting import Voter, told
-from refold.client.approvals import canonical_json
-from refold.client.inputs import Inputs, doubted, resolution
 from refold.client.platform import login
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about
 from refold.core.planning.asking import CAME
+from refold.operations.approvals import canonical_json
+from refold.operations.operation import one
+from refold.operations.run import Settlement, doubted, settle_call
+from refold.views.outcome import Resolved
 
 resolve_group = Commands()
 
@@ -74,7 +76,7 @@ def resolve_call(
         voter.platform.approvals.asked(approval, voter.timeout)
     action = next(action for action, word in CAME.items() if word == verdict)
     vote, answer = voter.cast(call, action, about=DOUBT, result=result, message=comment)
-    row = {**output.plain(answer), "vote": vote.vote, "call_id": asked_about(call), "verdict": verdict}
+    row = {**answer.voted(vote.vote).dump(), "call_id": asked_about(call), "verdict": verdict}
     voter.tell(row, told(answer, action))
 
 
@@ -88,15 +90,14 @@ def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str, th
     """An operator's word, where nobody else is asked; tells whether people are, because of it."""
     actor = login() if voter.actor is None else voter.actor
     value = output.json_text(result) if result else None
-    signal = resolution(
-        voter.runs, call, verdict=verdict, result=value, actor=actor, comment=comment, though_asked=though_asked
-    )
-    platform = voter.platform
-    answer = Inputs(platform.runs, platform.publisher).resolve(signal, voter.timeout)
+    found = Settlement(verdict, value, comment)
+    operation = settle_call(voter.runs, call, found, actor, though_asked=though_asked)
+    answer = one(voter.runs, voter.platform.publisher, operation, voter.timeout)
     if answer.what == "asked":
         return True
     state = answer.run.state
-    row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, "call_id": call, "verdict": verdict}
+    about = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
+    row = Resolved(**about, call_id=call, verdict=verdict)
     known = "was resolved before as" if answer.what == "known" else "is resolved as"
     text = f"call [bold]{output.escape(call)}[/] {known} {verdict}; the run is {output.styled(state.status)}"
     voter.tell(row, text)

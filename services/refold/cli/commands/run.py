@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -16,15 +17,10 @@ from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Shell, pair, source
-from refold.cli.views import families, records, verification, watching
+from refold.cli.views import records, verification, watching
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
-from refold.client.inputs import InputAnswer, Inputs, operating
-from refold.client.platform import Platform, login
-from refold.client.rows import ending, summary
-from refold.client.runs import Run, Runs
-from refold.client.sessions import Belonging
-from refold.client.starting import requesting
+from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full
 from refold.client.verify import verify_log
@@ -33,8 +29,16 @@ from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import canonical
+from refold.operations import run as operations
+from refold.operations.operation import OperationRow, Outcome, Performed, follow_up, many, one, publish_input
+from refold.operations.run import By, prepared, start_run
+from refold.operations.runs import Runs
+from refold.operations.selection import Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
+from refold.views.history import Run
+from refold.views.outcome import Said
+from refold.views.run import RunEvent, RunRow, RunShown, ending_of, events_of, info_of, records_of, row_of
 
 run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
@@ -74,13 +78,22 @@ class Operator(Shell):
     actor: ActorOption = ""
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the planner.", min=0.1)] = 30.0
 
-    def tell_answer(self, answer: InputAnswer, text: str, **facts: Any) -> None:
-        """Tells what became of what they said."""
-        state = answer.run.state
-        row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status, **facts}
-        self.tell(row, f"{text} is {output.styled(state.status)}")
+    def perform(self, operation: OperationRow) -> Performed:
+        """Performs an operation and waits for its outcome."""
+        return one(self.runs, self.platform.publisher, operation, self.timeout)
 
-    def tell_meant(self, rows: list[output.Data], would: str) -> None:
+    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
+        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
+        show = partial(output.progress(), doing)
+        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
+
+    def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
+        """Tells the outcome of an operation, with more facts."""
+        status = answer.run.state.status
+        row = shape(run_id=answer.run.state.run_id, outcome=answer.what, status=status, **facts)
+        self.tell(row, f"{text} is {output.styled(status)}")
+
+    def tell_meant(self, rows: Sequence[RunRow], would: str) -> None:
         """Tells which runs are meant by what they have in common, before it is done."""
         told = {"dry_run": True, "count": len(rows), "runs": rows}
         self.tell(told, lambda: run_views.print_meant(rows, would))
@@ -116,35 +129,35 @@ def begin_run(
     shell: Shell,
 ) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    request = requesting(
+    asked = RunRequest(
+        RunId(id_),
         agent,
-        canonical.parse(source(input_)),
-        run=id_,
-        requester=requester or login(),
-        labels=dict(labels_of(label)),
+        canonical.dumps(canonical.parse(source(input_))),
+        requester or login(),
+        until_ms(not_before, "--not-before"),
+        dict(labels_of(label)),
         sessions=session or [],
-        not_before_ms=until_ms(not_before, "--not-before"),
         deadline_ms=until_ms(deadline, "--deadline"),
         budget=smaller_budget(budget),
-        settings=shell.platform.settings,
-        key=own_key(REQUEST, key, shell.data),
     )
-    run, inputs, waits = request.run_id, _inputs(shell.platform), wait or timeout is not None
-    known = bool(id_) and not waits and _is_known(shell.runs, request)
-    position = inputs.start(request)
+    settings = shell.platform.settings
+    request = prepared(asked, settings, blob_store(settings), own_key(REQUEST, key, shell.data))
+    run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
+    known = bool(id_) and not waits and _is_known(runs, request)
+    position = publish_input(shell.platform.publisher, request)
     if waits:
-        inputs.started(request, position, timeout)
-        ended = inputs.ended(run, timeout)
-        shell.tell(ending(ended), lambda: output.console().print(run_views.run_view(ended)))
+        follow_up(runs, start_run(request), position, timeout)
+        ended = runs.ended(run, timeout)
+        shell.tell(ending_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
         if ended.state.status != "completed":
             fail(FAILED)
         return
     words = "is known already, and asked for again:" if known else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
-    if stall := inputs.stall(run, _BEGUN_S):
+    if stall := runs.stall(run, _BEGUN_S):
         output.warn(f"{run} is stalled: {stall.message}")
-    follow = f"[dim]follow it: refold run watch {run}[/]"
-    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{follow}")
+    watch = f"[dim]follow it: refold run watch {run}[/]"
+    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
 
 
 @run_group.command("show")
@@ -164,14 +177,13 @@ def show_run(
     halted = run_views.halted(shown, below, shell.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
-    data = {**run_views.run_data(shown), "halted": halted, "family": [summary(each) for each in below]}
-    data = _in_full(data, run, archive, shell) if full and shell.json_ else data
+    view = RunShown(**dict(info_of(shown)), halted=halted, family=[row_of(each) for each in below])
 
     def show() -> None:
-        output.console().print(run_views.run_view(shown))
-        families.print_family(shown, below)
+        output.console().print(run_views.run_view(view))
+        run_views.print_family(view)
 
-    shell.tell(data, show)
+    shell.tell(_in_full(view.dump(), run, archive, shell) if full and shell.json_ else view, show)
 
 
 @run_group.command("list")
@@ -188,10 +200,10 @@ def list_runs(
     """List runs, the oldest first."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
-    which = Belonging(session, labels_of(label), agent)
+    which = Selector(session, labels_of(label), agent)
     all_runs = shell.runs.all()
-    rows = [summary(run) for run in all_runs if which.takes(run)]
-    rows = [row for row in rows if not status or row["status"] == status or row.get(_ALSO.get(status, ""))]
+    rows = [row_of(run) for run in all_runs if which.takes(run)]
+    rows = [row for row in rows if status in ("", row.status) or getattr(row, _ALSO.get(status, ""), False)]
     newest = rows[-shell.limit :]
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
 
@@ -210,15 +222,21 @@ def print_events(
     shell: Shell,
 ) -> None:
     """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
-    after_ms = since_ms(since)
-    history = _history(run, archive, shell)
-    rows = records.raw_records(history) if raw else records.event_rows(history)
-    rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
-    rows = [_in_full(row, run, archive, shell) for row in rows] if full and not raw else rows
-    line = records.raw_line if raw else partial(records.event_line, limit=0 if full else records.CUT)
+    history, after_ms, last = _history(run, archive, shell), since_ms(since), -tail if tail else 0
+    if raw:
+        for record in [each for each in records_of(history) if each.at_ms >= after_ms][last:]:
+            output.emit(record) if shell.json_ else output.say(records.raw_line(record))
+        return
+    rows = [row for row in events_of(history) if row.at_ms >= after_ms][last:]
+    if full:
+        rows = [row.model_copy(update={"event": _in_full(row.event, run, archive, shell)}) for row in rows]
+    _print_rows(rows, shell, limit=0 if full else records.CUT)
+
+
+def _print_rows(rows: Sequence[RunEvent], shell: Shell, *, limit: int) -> None:
     for row in rows:
-        output.emit(row) if shell.json_ else output.say(line(row))
-    if not (raw or full or shell.json_) and any(map(records.is_cut, rows)):
+        output.emit(row) if shell.json_ else output.say(records.event_line(row, limit=limit))
+    if limit and not shell.json_ and any(map(records.is_cut, rows)):
         output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 
@@ -259,9 +277,10 @@ def fail_run(
     operator: Operator,
 ) -> None:
     """End a stalled run, for which there will be no code that agrees with its history."""
-    said = operating(run, "fail", {"reason": reason}, actor=operator.actor or login())
-    answer = _inputs(operator.platform).fail(said, operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
+    by = By(operator.actor or login(), reason)
+    operator.tell_answer(
+        operator.perform(operations.fail_stalled(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
+    )
 
 
 @run_group.command("repair")
@@ -278,9 +297,8 @@ def repair_run(
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    said = operating(run, "repair", {"head": head}, actor=operator.actor or login())
-    answer = _inputs(operator.platform).repair(said, operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
+    repair = operations.repair(operator.runs.get(run), head, operator.actor or login())
+    operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
 
 
 @run_group.command("verify")
@@ -320,10 +338,6 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
     settings = load() if archive else shell.platform.settings
     store = archived_blobs(settings, archive) if archive else blob_store(settings)
     return in_full(data, RunId(run), store) if store else data
-
-
-def _inputs(platform: Platform) -> Inputs:
-    return Inputs(platform.runs, platform.publisher)
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:

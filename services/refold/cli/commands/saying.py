@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,20 +12,17 @@ from refold.cli.commands.run import AgentOption, LabelOption, Operator, SessionO
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.client.addresses import own_key
-from refold.client.inputs import Inputs, word_on
-from refold.client.pausing import Pauses
 from refold.client.platform import login
-from refold.client.rows import summary
-from refold.client.runs import Run
-from refold.client.sessions import Belonging, Sessions, topmost
-from refold.core.approval.requester import signed
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError
-from refold.core.messages import RunOperation, RunSignal
+from refold.core.ids import RunId
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.run.pausing import own
 from refold.core.run.state import RunState
-from refold.runtime.clock import clock_ms
+from refold.operations.run import By, signing, word
+from refold.operations.selection import Selector, selected
+from refold.views.outcome import PauseSaid
+from refold.views.run import row_of
 
 cancel_group, pause_group, resume_group = Commands(), Commands(), Commands()
 
@@ -47,62 +43,47 @@ class Speaker(Operator):
     ] = False
     key: SignOption = ""
 
-    def which(self, run: str) -> Belonging:
+    def which(self, run: str) -> Selector:
         """What many have in common, if no single one is named. **Raises** UsageError."""
-        which = Belonging(self.session, labels_of(self.label), self.agent)
+        which = Selector(self.session, labels_of(self.label), self.agent)
         if bool(run) == bool(which):
             hint = "RUN, or --session S, --label K=V, --agent NAME"
             raise UsageError("it takes a run, or what many have in common", hint=hint)
         return which
 
+    def by(self, reason: str) -> By:
+        """In whose name it is, signed where who asked for a run has a key."""
+        sign = signing(own_key(REQUEST, self.key, self.data), self.platform.settings.platform)
+        return By(self.actor or login(), reason, self.as_operator, sign)
 
-@dataclass(frozen=True)
-class Word:
-    """What is said of runs, and who says it."""
-
-    kind: str
-    operator: Speaker
-    reason: str = ""
-
-    def on(self, run: str) -> RunSignal | RunOperation:
-        """The word on one run, signed where who asked for it has a key. **Raises** NotFoundError."""
-        state, actor = self.operator.runs.get(run).state, self.operator.actor or login()
-        said = word_on(state, self.kind, reason=self.reason, actor=actor, as_operator=self.operator.as_operator)
-        return self._signed(said) if isinstance(said, RunSignal) else said
-
-    def on_many(self, which: Belonging) -> None:
-        """Says it of all that have something in common, or shows which that are."""
-        operator, kind = self.operator, self.kind
-        sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
-        found = self._meant(sessions, which)
-        rows = [summary(run) for run in found]
-        if not operator.yes:
-            operator.tell_meant(rows, f"would be {_PAST[kind]}")
+    def say(self, kind: str, run: str, reason: str = "") -> None:
+        """Cancels, pauses or resumes a run, or all that are meant, or shows which these are."""
+        if which := self.which(run):
+            self._say_many(kind, which, reason)
             return
-        states = sessions.say(
-            kind,
-            found,
-            actor=operator.actor or login(),
-            reason=self.reason,
-            timeout_s=operator.timeout,
-            as_operator=operator.as_operator,
-            sign=self._signed,
-        )
-        rows = [row | {"status": _status(states[row["run_id"]])} for row in rows]
-        done = sum(_is_what(state, kind) for state in states.values())
-        text = f"{output.counted(done, 'run')} of {len(rows)} {_PAST[kind]}"
-        operator.tell({"dry_run": False, "count": len(rows), "runs": rows}, text)
-        if done < len(rows):
+        answer = self.perform(word(self.runs.get(run).state, kind, self.by(reason)))
+        name = f"run [bold]{output.escape(run)}[/]"
+        if kind == "cancel":
+            self.tell_answer(answer, name)
+            return
+        state = answer.run.state
+        row = PauseSaid(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
+        self.tell(row, f"{name} is {output.styled(_status(state))}")
+
+    def _say_many(self, kind: str, which: Selector, reason: str) -> None:
+        found = selected(self.runs.all(), which, kind)
+        rows, done = [row_of(run) for run in found], _PAST[kind]
+        if not self.yes:
+            self.tell_meant(rows, f"would be {done}")
+            return
+        outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in found], f"{kind} runs")
+        states = {row.run_id: outcomes[RunId(row.run_id)].state for row in rows}
+        rows = [row.model_copy(update={"status": _status(states[row.run_id])}) for row in rows]
+        so = sum(_is_what(state, kind) for state in states.values())
+        text = f"{output.counted(so, 'run')} of {len(rows)} {done}"
+        self.tell({"dry_run": False, "count": len(rows), "runs": rows}, text)
+        if so < len(rows):
             fail(FAILED)
-
-    def _meant(self, sessions: Sessions, which: Belonging) -> Sequence[Run]:
-        if self.kind == RESUME:
-            return sessions.paused(which)
-        return [run for run in topmost(sessions.live(which)) if self.kind != PAUSE or own(run.state) is None]
-
-    def _signed(self, said: RunSignal) -> RunSignal:
-        signing = own_key(REQUEST, self.operator.key, self.operator.data)
-        return signed(said, signing, clock_ms(), self.operator.platform.settings.platform) if signing else said
 
 
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
@@ -120,13 +101,7 @@ def cancel_run(
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
     Many runs are named by --session, --label and --agent: without --yes they are shown.
     """
-    word = Word("cancel", operator, reason)
-    if which := operator.which(run):
-        word.on_many(which)
-        return
-    inputs = Inputs(operator.runs, operator.platform.publisher)
-    answer = inputs.cancel(word.on(run), operator.timeout)
-    operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
+    operator.say("cancel", run, reason)
 
 
 @pause_group.command()
@@ -142,7 +117,7 @@ def pause_run(
     kept, and what falls due meanwhile is due then. Many runs are named by --session, --label and --agent: without
     --yes they are shown.
     """
-    _say(Word(PAUSE, operator, reason), run)
+    operator.say(PAUSE, run, reason)
 
 
 @resume_group.command()
@@ -156,20 +131,7 @@ def resume_run(
     What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
     all that are paused by themselves; without --yes they are shown.
     """
-    _say(Word(RESUME, operator), run)
-
-
-def _say(word: Word, run: str) -> None:
-    if which := word.operator.which(run):
-        word.on_many(which)
-        return
-    operator, said = word.operator, word.on(run)
-    pauses = Pauses(operator.runs, operator.platform.publisher)
-    answer = (pauses.pause if word.kind == PAUSE else pauses.resume)(said, operator.timeout)
-    state = answer.run.state
-    row = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
-    row["paused"] = output.plain(state.paused)
-    operator.tell(row, f"run [bold]{output.escape(run)}[/] is {output.styled(_status(state))}")
+    operator.say(RESUME, run)
 
 
 def _status(state: RunState) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -13,13 +13,16 @@ from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import source
 from refold.client.platform import login
-from refold.client.rows import summary
-from refold.client.sessions import Belonging, Sessions
-from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.core import ids
 from refold.core.errors import UsageError
 from refold.core.messages import RunSignal
 from refold.core.wire import canonical
+from refold.operations import run as operations
+from refold.operations.operation import Outcome, Performed
+from refold.operations.run import answered, signal, signal_message, step_of
+from refold.operations.selection import Selector, selected
+from refold.views.outcome import SignalSaid
+from refold.views.run import row_of
 
 signal_group = Commands()
 callback_group = Commands("Answer what a run has given somebody a token for.")
@@ -73,33 +76,43 @@ def signal_run(
     actor, data = operator.actor or login(), canonical.parse(source(given))
     if bool(name) == bool(session or label):
         raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
-    said = signalling(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
+    said = signal_message(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
     if not name:
-        _tell_many(Belonging(session, labels_of(label)), said, operator, yes=yes)
+        _tell_many(Selector(session, labels_of(label)), said, operator, yes=yes)
         return
-    answer = Signals(operator.platform.runs, operator.platform.publisher).signal(said, operator.timeout)
-    words = f"taken by step {answer.step}" if answer.step else "kept until the run waits for it"
+    answer = operator.perform(signal(operator.runs.get(run).state, said))
+    step = step_of(answer.run.state, said)
+    words = f"taken by step {step}" if step else "kept until the run waits for it"
     again = " before" if answer.what == "known" else ""
-    _tell(operator, answer, said.signal_id, f"the signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};")
+    _tell(
+        operator, answer, step, said.signal_id, f"signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};"
+    )
 
 
-def _tell_many(which: Belonging, said: RunSignal, operator: Operator, *, yes: bool) -> None:
-    sessions = Sessions(operator.runs, operator.platform.publisher, output.progress())
-    found = sessions.live(which)
-    rows = [summary(run) for run in found]
+def _tell_many(which: Selector, said: RunSignal, operator: Operator, *, yes: bool) -> None:
+    found = selected(operator.runs.all(), which, "signal")
+    rows = [row_of(run) for run in found]
     if not yes:
         operator.tell_meant(rows, f"would be told {said.name}")
         return
-    became = sessions.signal(found, said, operator.timeout)
-    rows = [row | became[row["run_id"]]._asdict() for row in rows]
-    bad = [row for row in rows if row["outcome"] not in ("accepted", "known")]
-    for row in bad:
-        output.warn(f"{row['run_id']}: {row['error'] or 'no answer so far'}")
+    each = [replace(said, run_id=run.state.run_id) for run in found]
+    outcomes = operator.perform_all(
+        [signal(run.state, mine) for run, mine in zip(found, each, strict=True)], "tell runs"
+    )
+    bad = {run: outcome for run, outcome in outcomes.items() if outcome.what not in ("accepted", "known")}
+    for run, outcome in bad.items():
+        output.warn(f"{run}: {outcome.error or 'no answer so far'}")
+    told = [row.dump() | _became(outcomes[mine.run_id], mine) for row, mine in zip(rows, each, strict=True)]
     text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told: signal {output.escape(said.signal_id)}"
-    operator.tell({"dry_run": False, "count": len(rows), "said": said.signal_id, "runs": rows}, text)
+    operator.tell({"dry_run": False, "count": len(rows), "said": said.signal_id, "runs": told}, text)
     if bad:
         output.note(f"once more, and none is told twice: --id {said.signal_id}")
         fail(FAILED)
+
+
+def _became(outcome: Outcome, said: RunSignal) -> output.Data:
+    has_it = outcome.what in ("accepted", "known")
+    return {"outcome": outcome.what, "step": step_of(outcome.state, said) if has_it else 0, "error": outcome.error}
 
 
 @callback_group.command("resolve")
@@ -114,7 +127,7 @@ def resolve_callback(
 
     Example: refold callback resolve cb_7Qx... --data '{"paid": true}' --key payment-17
     """
-    said = answering(token, canonical.parse(source(given)), key=key, actor=operator.actor or login())
+    said = answered(token, canonical.parse(source(given)), key=key, actor=operator.actor or login())
     _answer(operator, said, "has the result")
 
 
@@ -132,16 +145,16 @@ def fail_callback(
     """
     if not message:
         raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
-    _answer(operator, answering(token, failure=message, key=key, actor=operator.actor or login()), "has failed")
+    _answer(operator, answered(token, failure=message, key=key, actor=operator.actor or login()), "has failed")
 
 
 def _answer(operator: Operator, said: RunSignal, words: str) -> None:
-    answer = Signals(operator.platform.runs, operator.platform.publisher).answer(said, operator.timeout)
-    made = answer.run.timeline.steps[answer.step - 1]
-    again = " already" if answer.what == "known" else ""
-    _tell(operator, answer, said.key, f"the callback [bold]{output.escape(made.name)}[/] {words}{again};")
+    answer = operator.perform(operations.answer_callback(operator.runs.get(said.run_id).state, said))
+    step = step_of(answer.run.state, said)
+    made, again = answer.run.timeline.steps[step - 1], " already" if answer.what == "known" else ""
+    _tell(operator, answer, step, said.key, f"callback [bold]{output.escape(made.name)}[/] {words}{again};")
 
 
-def _tell(operator: Operator, answer: SignalAnswer, said: str, words: str) -> None:
+def _tell(operator: Operator, answer: Performed, step: int, said: str, words: str) -> None:
     run = output.escape(answer.run.state.run_id)
-    operator.tell_answer(answer, f"{words} run [bold]{run}[/]", step=answer.step, said=said)
+    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalSaid, step=step, said=said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Annotated
 
 import typer
@@ -12,14 +11,13 @@ from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
 from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
-from refold.client.inputs import Inputs
 from refold.client.platform import login
-from refold.client.runs import Run, Runs
-from refold.client.versions import in_use
 from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.core.messages import RunOperation
-from refold.core.wire import canonical
+from refold.operations.run import migrate
+from refold.operations.runs import Runs
 from refold.sdk.source import spoken
+from refold.views.agent import versions_in_use
+from refold.views.history import Run
 
 versions_group = Commands("See which versions of agents are needed, and hand runs to another.")
 
@@ -29,7 +27,7 @@ def list_versions(
     agent: Annotated[str, typer.Option("--agent", help="Only of this agent.")] = "", *, shell: Shell
 ) -> None:
     """List the versions that have runs which are not over, and which of these stand still."""
-    rows = [row for row in in_use(_all(shell.runs)) if agent in ("", row.agent)]
+    rows = [row for row in versions_in_use(_all(shell.runs)) if agent in ("", row.agent)]
     cells = [
         {
             "agent": row.agent,
@@ -41,7 +39,7 @@ def list_versions(
         for row in rows
     ]
     columns = ("agent", "version", "live", "stalled", "because")
-    shell.tell(output.plain(rows), lambda: output.print_rows(cells, columns, "no run lives"))
+    shell.tell(rows, lambda: output.print_rows(cells, columns, "no run lives"))
 
 
 @versions_group.command("migrate")
@@ -89,11 +87,8 @@ def _names(run: Run) -> tuple[str, str]:
 
 
 def _migrate(run: Run, to: str, operator: Operator) -> str:
-    state, name = run.state, f"migrate-{secrets.token_hex(6)}"
-    data = canonical.dumps({"from": state.version, "to": to})
-    said = RunOperation(state.run_id, name, "migrate", data, operator.actor or login())
     try:
-        return Inputs(operator.runs, operator.platform.publisher).migrate(said, operator.timeout).what
+        return operator.perform(migrate(run.state, to, operator.actor or login())).what
     except (ConflictError, UsageError) as error:
         return error.message
 

@@ -10,11 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, warn
-from refold.client.register import Approval, Granted, said, word_for
-from refold.client.rows import approval_row, resolve_commands
-from refold.client.runs import Run
-from refold.core.approval.ballot import Vote
+from refold.cli.output import escape, in_utc, json_text, print_table, say, warn
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.question import args_digest
 from refold.core.approval.requester import is_verified, quorum_of
@@ -22,6 +18,9 @@ from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
+from refold.views.approval import Approval, Question, StandingGrant, said, word_for
+from refold.views.history import Run
+from refold.views.steps import resolve_commands
 
 _EDIT = ("before", "after")
 _WHOLE = 200
@@ -34,19 +33,7 @@ _ARGUMENTS = 80
 """Characters of the arguments that a list shows."""
 
 
-def data(found: Approval) -> Data:
-    """Everything about an approval."""
-    return {
-        **approval_row(found),
-        "people": list(found.people()),
-        "request": plain(found.request),
-        "said": [_said(found, vote) for vote in found.said],
-        "refused": [{"vote": vote, "reason": reason} for vote, reason in found.refused],
-        "decision": plain(found.decision),
-    }
-
-
-def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
+def print_approvals(rows: Sequence[Question], *, others: int = 0) -> None:
     """Approvals as a table; `others` are those that were not asked for."""
     if not rows:
         text = f"nothing here; `refold approval list --state all` has {others}"
@@ -55,34 +42,18 @@ def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
     columns = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
     print_table(columns, map(_cells, rows))
     say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
-    if any(each["about"] == DOUBT for each in rows):
+    if any(each.about == DOUBT for each in rows):
         say("[dim]of what is in doubt nobody knows what came of it: find out, then `refold run resolve`[/]")
-    if any(len(canonical.dumps(each["args"])) > _ARGUMENTS for each in rows):
+    if any(len(canonical.dumps(each.args)) > _ARGUMENTS for each in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
-def print_change(each: Data) -> None:
+def print_change(each: Question) -> None:
     """An approval in a line, for a list that goes on."""
     say("  ".join(_cells(each)))
 
 
-def grant_row(found: Granted) -> Data:
-    """A grant in a line."""
-    given, grant = found.given, found.grant
-    return {
-        "grant": grant.id,
-        "state": found.state,
-        "run_id": given.run,
-        "tool": given.tool,
-        "scope": grant.scope,
-        "given_by": [vote.actor for vote in given.votes],
-        "until_ms": grant.until_ms,
-        "uses": grant.uses,
-        "used": list(found.uses),
-    }
-
-
-def print_grants(rows: Sequence[Data]) -> None:
+def print_grants(rows: Sequence[StandingGrant]) -> None:
     """Grants as a table."""
     if not rows:
         say("[green]no call passes without asking because people said so[/]")
@@ -92,9 +63,9 @@ def print_grants(rows: Sequence[Data]) -> None:
     say("[dim]until is by Kafka's clock, which decides; the state by the clock of this machine[/]")
 
 
-def _grant_cells(each: Data) -> list[str]:
-    given_by, used = ", ".join(each["given_by"]), f"{len(each['used'])}, at most {each['uses']} in each run"
-    told = (each["grant"], each["state"], each["tool"], f"run {each['run_id']}", given_by, _until(each["until_ms"]))
+def _grant_cells(each: StandingGrant) -> list[str]:
+    used = f"{len(each.used)}, at most {each.uses} in each run"
+    told = (each.grant, each.state, each.tool, f"run {each.run_id}", ", ".join(each.given_by), _until(each.until_ms))
     return [escape(text) for text in (*told, used)]
 
 
@@ -107,7 +78,9 @@ def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
             warn(f"tell an operator: {found.request.approval_id} is one of several questions about its call")
 
 
-def print_approval(found: Approval, *, grant: Granted | None = None, ended: str = "", otherwise: str = "") -> None:
+def print_approval(
+    found: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = ""
+) -> None:
     """What a person has to know to decide. `ended` is what its run made of it, `otherwise` what the log has instead."""
     request = found.request
     state = "held" if found.held else found.state
@@ -138,7 +111,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
         "may remember": _memory(request.requirement),
-        "grant": " ".join(_grant_cells(grant_row(grant))[1:]) if grant else "",
+        "grant": " ".join(_grant_cells(grant)[1:]) if grant else "",
         "question": f"{request.question}, recomputed from what is shown here",
     }
     for name, value in facts.items():
@@ -299,25 +272,20 @@ def _print_said(found: Approval) -> None:
         say(f"  [red]vote {escape(name)} cannot be trusted: {escape(reason)}[/]")
 
 
-def _said(found: Approval, vote: Vote) -> Data:
-    void, fate = found.count.void.get(vote), found.fate(vote)
-    return {**plain(vote), "counts": fate == "counts", "fate": fate, "void": void.reason if void else ""}
-
-
-def _cells(each: Data) -> list[str]:
-    state = f"{each['state']}: {word_for(each['verdict'], each['about'])}" if each["verdict"] else each["state"]
-    if each["about"] == DOUBT and each["state"] == "open":
+def _cells(each: Question) -> list[str]:
+    state = f"{each.state}: {word_for(each.verdict, each.about)}" if each.verdict else each.state
+    if each.about == DOUBT and each.state == "open":
         state = "in doubt"
     return [
-        escape(each["call_id"]),
-        escape(f"held: {each['held']}" if each["held"] else state),
-        escape(each["tool"]),
-        escape(canonical.dumps(each["args"]), _ARGUMENTS),
-        escape(f"says: {each['requester']}" if each["requester"] else "-"),
-        _age(clock_ms() - each["asked_ms"]),
-        escape(f"grant {each['grant']}" if each["grant"] else f"{each['leading']} of {each['quorum']}"),
-        escape(", ".join(each["approvers"])),
-        _until(each["expires_ms"]),
+        escape(each.call_id),
+        escape(f"held: {each.held}" if each.held else state),
+        escape(each.tool),
+        escape(canonical.dumps(each.args), _ARGUMENTS),
+        escape(f"says: {each.requester}" if each.requester else "-"),
+        _age(clock_ms() - each.asked_ms),
+        escape(f"grant {each.grant}" if each.grant else f"{each.leading} of {each.quorum}"),
+        escape(", ".join(each.approvers)),
+        _until(each.expires_ms),
     ]
 
 

@@ -1,71 +1,30 @@
-"""A run as data and as a picture: summary, steps with their attempts, events, raw records."""
+"""A run as data and as a picture: row_of, steps with their attempts, events, raw records."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import Data, counted, escape, json_text, moment, plain, print_table, say, styled
-from refold.cli.views.budgets import budget_data, budget_lines
-from refold.cli.views.waits import pause_lines, paused_by, signal_lines, wait_lines
+from refold.cli.output import counted, escape, moment, print_table, say, styled
 from refold.client.catalog import Shelves
-from refold.client.register import word_for
-from refold.client.rows import ending, resolve_commands, summary
-from refold.client.runs import Run
-from refold.client.timeline import Ask, AttemptLine, StepLine, Successor
 from refold.core.approval.halts import Halts
-from refold.core.events import DOUBT, RunMigrated, RunStarted
-from refold.core.ids import AGENT_TOOL
-from refold.core.run.suspension import blocked
+from refold.core.events import DOUBT
+from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
+from refold.core.run.metering import in_usd
+from refold.core.run.pausing import PARENT
+from refold.views.approval import word_for
+from refold.views.budget import Spending
+from refold.views.history import Run
+from refold.views.run import RunInfo, RunRow, RunShown
+from refold.views.steps import Ask, CallAttempt, RunStep, Successor
 
-
-def run_data(run: Run) -> Data:
-    """Everything about a run."""
-    state, last = run.state, run.records[-1]
-    request = state.request
-    return {
-        **summary(run),
-        **ending(run),
-        "input": json_text(request.input) if request else None,
-        "requester": request.requester if request else "",
-        "request": plain(state.position),
-        "version": state.version,
-        "app": state.app,
-        "manifest": manifest(run),
-        "hold": plain(run.hold),
-        "budget": budget_data(state),
-        "head": {"id": state.head.id.hex(), "seq": state.head.seq, "partition": last.record.partition}
-        | {"offset": last.record.offset, "digest": state.digest()},
-        "entries": len(run.records),
-        "void_records": len(run.void),
-        "timeline": [
-            plain(line) | {"args": _args(line), "result": json_text(line.result)} for line in run.timeline.steps
-        ],
-        "successors": plain(run.timeline.successors),
-        "unheard": plain(run.timeline.unheard),
-        "signals": [{**plain(signal), "data": json_text(signal.data)} for signal in run.timeline.kept.values()],
-        "signals_dropped": [plain(signal) for signal in run.timeline.dropped],
-        "resolve": [command for line in (*run.timeline.in_doubt, *run.timeline.held) for command in _ways_out(line)],
-    }
-
-
-def _args(line: StepLine) -> Any:
-    """The arguments of a call, the match of a wait, or the schema of a callback."""
-    return line.args if line.kind == "wait" else json_text(line.args)
-
-
-def manifest(run: Run) -> dict[str, str]:
-    """What the run is made of by now, names and values: what it began with, or was handed to last, and its policy."""
-    said: dict[str, str] = {}
-    for judged in run.records:
-        for event in judged.entry.events if judged.entry else ():
-            if isinstance(event, RunStarted | RunMigrated):
-                said = event.manifest
-    policy = run.state.request.policy if run.state.request else ""
-    return {**said, **({"policy": policy} if policy else {})}
+MOST_KEPT = 5
+"""Signals that a view of a run shows: those of a flood are alike."""
+MOST_DRAWN = 40
+"""Runs that are drawn; of more there are the counts, and those that go on come first."""
 
 
 def halted(run: Run, below: Sequence[Run], catalog: Shelves) -> list[str]:
@@ -88,14 +47,7 @@ def _halted(run: Run, halts: Halts) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _ways_out(line: StepLine) -> list[str]:
-    """What may be said of a call that is in doubt or held, as commands to run."""
-    if line.status == "held":
-        return [f"refold run resolve {line.call_id} {word}" for word in ("--retry", "--answer '{...}'", "--fail")]
-    return resolve_commands(line.asked.approval_id if line.asked else line.call_id)
-
-
-def print_runs(rows: list[Data], *, hidden: int, of: int = 0) -> None:
+def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0) -> None:
     """Runs as a table. `of`: how many there are, those that were not asked for among them."""
     if not rows:
         start = "no runs; start one: refold run start AGENT --input '{...}'"
@@ -103,19 +55,19 @@ def print_runs(rows: list[Data], *, hidden: int, of: int = 0) -> None:
         return
     lines = []
     for row in rows:
-        settle = [*row["in_doubt"], *row["held"]]
+        settle = [*row.in_doubt, *row.held]
         doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
-        waiting = ", ".join(dict.fromkeys([*paused_by(row), *row["waiting"]]))
-        when = moment(row["requested_ms"])
-        steps = f"{row['steps'] - row['open']}/{row['steps']}"
-        run, agent, says = (escape(row[name]) for name in ("run_id", "agent", "says"))
-        lines.append((run, agent, styled(row["status"]), steps, when, escape(waiting, 40), doubt, says))
+        waiting = ", ".join(dict.fromkeys([*(f"{pause.actor} (paused)" for pause in row.pauses), *row.waiting]))
+        when = moment(row.requested_ms)
+        steps = f"{row.steps - row.open}/{row.steps}"
+        run, agent, says = map(escape, (row.run_id, row.agent, row.says))
+        lines.append((run, agent, styled(row.status), steps, when, escape(waiting, 40), doubt, says))
     print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "to settle", "says"), lines)
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
 
-def print_meant(rows: list[Data], would: str) -> None:
+def print_meant(rows: Sequence[RunRow], would: str) -> None:
     """Runs that many are meant by, before it is done."""
     if not rows:
         say("no run that goes on is meant by that")
@@ -124,20 +76,19 @@ def print_meant(rows: list[Data], would: str) -> None:
     say(f"{counted(len(rows), 'run')} {would}: say it once more with --yes")
 
 
-def run_view(run: Run) -> RenderableType:
+def run_view(run: RunInfo) -> RenderableType:
     """A run as `refold run show` and `refold run watch` draw it."""
-    state = run.state
-    agent = state.request.agent if state.request else "?"
-    last = run.records[-1].record if run.records else None
-    place = f"partition {last.partition}, offset {last.offset}" if last else "nowhere yet"
-    head = f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(run.status)}  [dim]seq {state.head.seq}, {place}"
-    lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]"), *_now_lines(run)]
-    successors = {successor.step: successor for successor in run.timeline.successors}
-    for step in run.timeline.steps:
-        lines += _successor_lines(successors.pop(step.step, None)) + _step_lines(step, over=state.over)
+    head = run.head
+    place = f"partition {head.partition}, offset {head.offset}" if run.entries else "nowhere yet"
+    agent = escape(run.agent or "?")
+    line = f"[bold]{escape(run.run_id)}[/]  {agent}  {styled(run.status)}  [dim]seq {head.seq}, {place}"
+    lines = [line + (f", {run.void_records} void[/]" if run.void_records else "[/]"), *_now_lines(run)]
+    successors = {successor.step: successor for successor in run.successors}
+    for step in run.timeline:
+        lines += _successor_lines(successors.pop(step.step, None)) + _step_lines(step, over=run.over)
     for left in successors.values():
         lines += _successor_lines(left)
-    for task in run.timeline.unheard:
+    for task in run.unheard:
         words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
         lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
     lines += signal_lines(run)
@@ -145,16 +96,16 @@ def run_view(run: Run) -> RenderableType:
     return Group(*(Text.from_markup(line, emoji=False) for line in lines))
 
 
-def _now_lines(run: Run) -> list[str]:
+def _now_lines(run: RunInfo) -> list[str]:
     """What a run does by its own word, and what it waits for."""
-    state = run.state
-    lines = [f"  says [italic]{escape(state.says)}[/]"] if state.says else []
-    lines += budget_lines(state)
-    if state.paused and not state.over:
+    lines = [f"  says [italic]{escape(run.says)}[/]"] if run.says else []
+    lines += budget_lines(run)
+    if run.paused:
         lines += pause_lines(run)
-    elif state.status == "suspended":
-        reason, name = blocked(state)
-        lines.append(f"  [yellow]waits[/]: {escape(reason)} [dim]{escape(name)}[/]")
+    elif run.suspended:
+        lines.append(
+            f"  [yellow]waits[/]: {escape(run.suspended['reason'])} [dim]{escape(run.suspended['blocked_by'])}[/]"
+        )
     return lines
 
 
@@ -181,7 +132,7 @@ _MARKS = {
 }
 
 
-def _step_lines(step: StepLine, *, over: bool) -> list[str]:
+def _step_lines(step: RunStep, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
     took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
@@ -215,14 +166,14 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
         lines.append(f"       [magenta]late result{contradicts}: {escape(late.result or late.status, 60)}[/]")
     if step.status == "doubt":
         lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
-        lines += [f"         {escape(command)}" for command in _ways_out(step)]
+        lines += [f"         {escape(command)}" for command in step.ways_out]
     if step.status == "held" and not over:
         lines.append("       [bold magenta]its attempts are used up, and it waits for an operator; one of:[/]")
-        lines += [f"         {escape(command)}" for command in _ways_out(step)]
+        lines += [f"         {escape(command)}" for command in step.ways_out]
     return lines
 
 
-def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
+def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
     who = escape(", ".join(ask.approvers))
     if not ask.verdict and over:
         return [f"[magenta]{who} had not decided when the run ended[/]"]
@@ -263,7 +214,7 @@ _VERDICTS = {
 }
 
 
-def _attempt_line(attempt: AttemptLine) -> str:
+def _attempt_line(attempt: CallAttempt) -> str:
     text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
@@ -278,9 +229,9 @@ def _at(detail: str) -> str:
     return f" [dim]{escape(detail, 120)}[/]" if detail and not detail.startswith("{") else ""
 
 
-def _hold_lines(run: Run) -> list[str]:
+def _hold_lines(run: RunInfo) -> list[str]:
     hold = run.hold
-    if hold is None or run.state.over:
+    if hold is None or run.over:
         return []
     needs = f"  began with version {escape(hold.needs)}" if hold.needs else ""
     alone = "it goes on by itself with code that agrees with its history; else:"
@@ -290,19 +241,110 @@ def _hold_lines(run: Run) -> list[str]:
         f"    [red]{escape(hold.reason)}: {escape(hold.message, 400)}[/]",
         *(f"    [dim]{escape(line, 160)}[/]" for line in hold.detail.splitlines()[-6:]),
         f"    {alone if hold.kind == 'stalled' else 'its code is run again when somebody says so:'}",
-        f"      refold run retry {run.state.run_id}",
-        f"      refold run fail {run.state.run_id}",
+        f"      refold run retry {run.run_id}",
+        f"      refold run fail {run.run_id}",
     ]
 
 
-def _end_lines(run: Run) -> list[str]:
-    found = ending(run)
-    if found["status"] == "completed":
-        return [f"  [green]result[/] {escape(str(getattr(run.state.end, 'result', '')), 400)}"]
-    if failure := found["failure"]:
-        run_id = escape(run.state.run_id)
+def _end_lines(run: RunInfo) -> list[str]:
+    if run.status == "completed":
+        return [f"  [green]result[/] {escape(run.result_text, 400)}"]
+    if failure := run.failure:
+        name = escape(run.run_id)
         return [
-            f"  [red]{escape(failure['code'])}: {escape(failure['message'], 400)}[/]{_at(failure['detail'])}",
-            f"  [dim]it goes on from there: refold run retry {run_id}; a step again: --from STEP[/]",
+            f"  [red]{escape(failure.code)}: {escape(failure.message, 400)}[/]{_at(failure.detail)}",
+            f"  [dim]it goes on from there: refold run retry {name}; a step again: --from STEP[/]",
         ]
-    return [f"  [red]cancelled[/] {escape(found['reason'])}"] if found["status"] == "cancelled" else []
+    return [f"  [red]cancelled[/] {escape(run.reason)}"] if run.status == "cancelled" else []
+
+
+def wait_lines(step: RunStep, *, over: bool) -> list[str]:
+    """What a wait or a callback waits for, or who has answered."""
+    if step.kind not in ("wait", "callback"):
+        return []
+    if step.status in ("completed", "failed"):
+        said = f", {escape(step.key)}" if step.key else ""
+        return [f"[dim]by {escape(step.actor) or 'somebody'}{said}[/]"]
+    if step.status != "waiting" or over:
+        return []
+    until = f" until {moment(step.until_ms)}" if step.until_ms else ""
+    what = "whoever has its token" if step.kind == "callback" else f"a signal {escape(step.name)}"
+    where = f" where {escape(step.args, 200)}" if step.kind == "wait" and step.args else ""
+    lines = [f"[bold yellow]waits for {what}{where}{until}[/]"]
+    if step.failure:
+        lines.append(f"[yellow]its match had no value for a signal: {escape(step.failure.message, 200)}[/]")
+    return lines
+
+
+def pause_lines(run: RunInfo) -> list[str]:
+    """Who has paused the run, or the one above it, and what lets it go on."""
+    lines: list[str] = []
+    for pause in run.pauses:
+        name = run.run_id if pause.role != PARENT else parent_of(run.run_id)[0]
+        what = "paused" if pause.role != PARENT else f"paused with {name}"
+        why = f": {escape(pause.reason, 200)}" if pause.reason else ""
+        who = f" by {escape(pause.actor)}" if pause.role != PARENT else ""
+        lines.append(f"  [bold yellow]{what}[/]{who} [dim]({pause.role}, {moment(pause.since_ms)})[/]{why}")
+        lines.append(f"    refold run resume {name}")
+    return lines
+
+
+def signal_lines(run: RunInfo) -> list[str]:
+    """The signals that no wait took, and those for which there was no room."""
+    kept, dropped = run.signals, run.signals_dropped
+    lines = [f"  [dim]kept signal[/] {escape(each.name)} [dim]{escape(each.signal_id)}[/]" for each in kept[:MOST_KEPT]]
+    if len(kept) > MOST_KEPT:
+        lines.append(f"  [dim]and {len(kept) - MOST_KEPT} more[/]")
+    for lost in dropped[-MOST_KEPT:]:
+        what = f"signal {escape(lost.name)} of {lost.bytes:,} bytes"
+        lines.append(f"  [yellow]dropped for want of room: {what}[/] {escape(lost.signal_id)}")
+    return lines
+
+
+def budget_lines(run: RunInfo) -> list[str]:
+    """What a run has taken of its budget, in a line."""
+    if (budget := run.budget) is None:
+        return []
+    limited = taken_of(budget.used, budget.limits).items()
+    parts = [words + ("" if kind == "usd" else f" {kind}") for kind, words in limited if words != _NONE[kind]]
+    paid = budget.maybe_paid
+    if paid.nano_usd or paid.tokens:
+        lost = in_usd(paid.nano_usd) if paid.nano_usd else f"{paid.tokens:,} tokens"
+        over = "may be paid: nobody has said what came of it" if run.over else "is under way, or may be paid"
+        parts.append(f"[magenta]{lost} of it {over}[/]")
+    reached = [f"[yellow]soft threshold of {escape(name)} reached[/]" for name in budget.reached]
+    return ["  took " + ", ".join([*parts, *reached])] if parts else []
+
+
+def taken_of(taken: Spending, limits: Spending) -> dict[str, str]:
+    """What was taken of each kind, and of how much."""
+    return {
+        "usd": in_usd(taken.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),
+        "tokens": f"{taken.tokens:,}" + (f" of {limits.tokens:,}" if limits.tokens else ""),
+        "calls": f"{taken.calls:,}" + (f" of {limits.calls:,}" if limits.calls else ""),
+    }
+
+
+_NONE = {"usd": in_usd(0), "tokens": "0", "calls": "0"}
+
+
+def print_family(run: RunShown) -> None:
+    """Draws the runs below one, if there are any."""
+    below = run.family
+    if not below:
+        return
+    counts = Counter(each.status for each in below)
+    told = ", ".join(f"{count} {styled(status)}" for status, count in counts.most_common())
+    say(f"  {counted(len(below), 'run')} below it: {told}")
+    live = [each for each in below if not each.over]
+    drawn = below if len(below) <= MOST_DRAWN else live[:MOST_DRAWN]
+    for each in drawn:
+        say(_relative(each, depth_of(each.run_id) - depth_of(run.run_id)))
+    if len(drawn) < len(below):
+        say(f"  [dim]{len(below) - len(drawn)} more: refold run list --json[/]")
+
+
+def _relative(run: RunRow, depth: int) -> str:
+    waits = [f"refold approval show {asked_about(name)}" for name in run.approvals]
+    why = f"  [bold yellow]{escape(waits[0])}[/]" if waits and not run.over else ""
+    return f"  {'  ' * depth}[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}{why}"

@@ -9,10 +9,11 @@ from rich.live import Live
 from refold.cli import output
 from refold.cli.views import records
 from refold.cli.views import runs as run_views
-from refold.client.inputs import is_over
-from refold.client.runs import Run, Runs
 from refold.client.streams import live_parts
 from refold.core.ids import run_id
+from refold.operations.runs import Runs, is_over
+from refold.views.history import Run
+from refold.views.run import events_of, info_of
 
 
 def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
@@ -22,7 +23,7 @@ def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
         for found, judged in runs.follow(run, timeout_s):
             if judged is not None or found.hold != hold:
                 hold = found.hold
-                screen.update(run_views.run_view(found))
+                screen.update(run_views.run_view(info_of(found)))
             if is_over(found, judged):
                 break
     return found
@@ -42,8 +43,8 @@ def watch_lines(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool)
             break
         if judged is None or judged.void:
             continue
-        for row in records.event_rows(found, told):
-            told = row["seq"]
+        for row in events_of(found, told):
+            told = row.seq
             if as_json:
                 output.emit(row)
             else:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.client.inputs import Sender
-from refold.client.register import NO_KEY, READ_TOPICS, Approval, Register, reach, said
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE, Roles
@@ -24,9 +22,13 @@ from refold.core.ids import RunId, asked_about, home, is_below, parse_approval_i
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical
+from refold.operations.operation import Sender
 from refold.ports.log import LogReader
 from refold.runtime import defaults
 from refold.runtime.clock import clock_ms
+from refold.views.approval import NO_KEY, READ_TOPICS, Approval, Register, reach, said
+from refold.views.model import plain
+from refold.views.outcome import Voted
 
 SETTLE_S = 1.0
 """How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
@@ -46,6 +48,11 @@ class Answered:
     decision: Decision | None = None
     leading: int = 0
     quorum: int = 0
+
+    def voted(self, vote: str) -> Voted:
+        """The outcome as users see it, of the vote with this id."""
+        facts = {"position": self.position, "leading": self.leading, "quorum": self.quorum, "vote": vote}
+        return Voted(outcome=self.what, approval=self.approval, decision=plain(self.decision), **facts)
 
 
 ENOUGH_DIGITS = 16
@@ -72,7 +79,7 @@ class Approvals:
 
     def read(self, partition: int | None = None) -> Register:
         """Everything that is in the topics now."""
-        register = Register(self._partitions, self._trust)
+        register = Register(self._partitions, self._trust, clock_ms)
         for topic in READ_TOPICS:
             for record in self._reader.scan(topic, partition):
                 register.feed(record)
@@ -178,7 +185,7 @@ class Approvals:
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Waits for a question that a run log has and its topic not yet, for a while at most."""
-        register, begun = Register(self._partitions, self._trust), time.monotonic()
+        register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()
         for _ in self._rounds(register, self._home(approval_id)):
             if register.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
@@ -209,7 +216,7 @@ class Approvals:
 
         **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
         """
-        register, begun = Register(self._partitions, self._trust), time.monotonic()
+        register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(register, self._home(vote.approval)):
             if void := register.letters.get((position.partition, position.offset)):
@@ -226,7 +233,7 @@ class Approvals:
 
     def watch(self) -> Iterator[Register]:
         """What is known, again after every moment in which something came, for ever."""
-        register = Register(self._partitions, self._trust)
+        register = Register(self._partitions, self._trust, clock_ms)
         for changed in self._rounds(register, None):
             if changed:
                 yield register

@@ -6,28 +6,33 @@ What is shown comes from the log's records alone, so nobody is shown another que
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
-from refold.client.runs import Run
+from pydantic import Field
+
 from refold.core.approval import ballot, decision, possible, signature
 from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import ROLE, Catalog, Roles
-from refold.core.approval.decision import Decision, Grant
+from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Policy
 from refold.core.approval.possible import Possible
 from refold.core.approval.question import named, received
+from refold.core.approval.requester import is_verified, quorum_of
 from refold.core.approval.trust import Trust
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_approval_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.planning.asking import CAME, question_of
+from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER_APPROVAL
 from refold.core.wire import codec
-from refold.ports.log import Record
-from refold.runtime.clock import clock_ms
+from refold.views.history import ReadRecord
+from refold.views.model import View, json_text, plain, utc_of
+from refold.views.steps import resolve_commands
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER_APPROVAL)
 SERVICE_ONLY = ("edit_not_possible", "edit_denied", "too_large", "too_many", "future")
@@ -100,14 +105,129 @@ class Approval:
         return [vote for vote in self.said if vote not in void or void[vote].code == "unentitled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """A decision that lets the same call pass again. `uses` are the approvals that it has decided since."""
+class StandingGrant(View):
+    """A decision that lets the same call pass again. `used` are the approvals that it has decided since."""
 
-    given: Decision
-    grant: Grant
+    grant: str
     state: GrantState
-    uses: tuple[str, ...]
+    run_id: str
+    tool: str
+    scope: str
+    given_by: list[str]
+    until_ms: int
+    uses: int
+    used: list[str]
+
+
+class Question(View):
+    """A question to people: may this call go out, or (`about` is `doubt`) what was its outcome?
+
+    `id` has the digest of all that is asked, so that a decision on it is on nothing else. `quorum` of those in
+    `approvers` have to agree, `leading` do so far. `verdict` is empty while nothing is decided, `held` says why no
+    service decides, `grant` under which grant it was decided. `others` are open questions about the same call: an
+    honest planner asks none.
+    """
+
+    id: str = Field(serialization_alias="approval")
+    state: ApprovalState
+    verdict: str
+    run_id: str
+    tool: str
+    agent: str
+    requester: str
+    requester_verified: bool
+    args: Any
+    leading: int
+    quorum: int
+    approvers: list[str]
+    asked_ms: int
+    expires_ms: int
+    level: int
+    held: str
+    grant: str
+    call_id: str
+    about: str
+    resolve: list[str]
+    others: list[str]
+
+    @property
+    def asked_at(self) -> datetime:
+        """When people were asked."""
+        return utc_of(self.asked_ms)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it ends without a decision, if it does."""
+        return utc_of(self.expires_ms) if self.expires_ms else None
+
+
+class QuestionShown(Question):
+    """The same with the request, all votes, the decision, and what its run made of it.
+
+    `people` are those who may decide, `said` the votes and what each is worth, `refused` votes that cannot be trusted.
+    `log` is what the run log has otherwise, `ended` how the run closed it.
+    """
+
+    people: list[str]
+    request: Any
+    said: list[Any]
+    refused: list[Any]
+    decision: Any
+    grant_given: StandingGrant | None
+    ended: str
+    log: str
+
+
+def question_row(approval: Approval) -> Question:
+    """An approval in a line."""
+    return Question(**_row(approval))
+
+
+def _row(approval: Approval) -> dict[str, Any]:
+    request, decided, askers = approval.request, approval.decision, approval.roles.askers
+    return {
+        "id": request.approval_id,
+        "state": approval.state,
+        "verdict": decided.verdict if decided else "",
+        "run_id": request.run_id,
+        "tool": request.tool,
+        "agent": request.agent,
+        "requester": request.requester,
+        "requester_verified": is_verified(request, askers),
+        "args": json_text(request.args),
+        "leading": approval.count.leading,
+        "quorum": quorum_of(request, askers),
+        "approvers": list(approval.count.approvers),
+        "asked_ms": request.asked_ms,
+        "expires_ms": request.expires_ms,
+        "level": request.level,
+        "held": approval.held,
+        "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
+        "call_id": request.call_id,
+        "about": request.about,
+        "resolve": resolve_commands(request.approval_id) if request.about == DOUBT else [],
+        "others": list(approval.others),
+    }
+
+
+def shown_of(approval: Approval, *, grant: StandingGrant | None, ended: str, log: str) -> QuestionShown:
+    """An approval as a whole."""
+    return QuestionShown(
+        **_row(approval),
+        people=list(approval.people()),
+        request=plain(approval.request),
+        said=[_said(approval, vote) for vote in approval.said],
+        refused=[{"vote": vote, "reason": reason} for vote, reason in approval.refused],
+        decision=plain(approval.decision),
+        grant_given=grant,
+        ended=ended,
+        log=log,
+    )
+
+
+def _said(approval: Approval, vote: Vote) -> dict[str, Any]:
+    void, fate = approval.count.void.get(vote), approval.fate(vote)
+    return {**plain(vote), "counts": fate == "counts", "fate": fate, "void": void.reason if void else ""}
 
 
 class Register:
@@ -116,8 +236,8 @@ class Register:
     `unsound` are requests that are none and lie in the topic all the same, by their keys, with the reason.
     """
 
-    def __init__(self, partitions: int, trust: Trust) -> None:
-        self._partitions, self._newest_ms = partitions, 0
+    def __init__(self, partitions: int, trust: Trust, clock_ms: Callable[[], int]) -> None:
+        self._partitions, self._newest_ms, self._clock_ms = partitions, 0, clock_ms
         self.catalogs: dict[int, Catalog] = defaultdict(lambda: Catalog(trust))
         self.unsound: dict[str, str] = {}
         self.letters: dict[tuple[int, int], Objection] = {}
@@ -127,7 +247,7 @@ class Register:
         self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
         self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
-    def feed(self, record: Record) -> None:
+    def feed(self, record: ReadRecord) -> None:
         """Takes a record; what cannot be read says nothing."""
         self._newest_ms = max(self._newest_ms, record.at_ms)
         if record.topic == CATALOG:
@@ -138,7 +258,7 @@ class Register:
         except (MalformedError, FoldError):
             return
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: ReadRecord) -> None:
         if record.topic == APPROVAL_REQUESTED:
             self._ask(record)
         elif record.value is None:
@@ -155,7 +275,7 @@ class Register:
             if letter.topic == APPROVAL_VOTED:
                 self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)
 
-    def _ask(self, record: Record) -> None:
+    def _ask(self, record: ReadRecord) -> None:
         name = (record.key or b"").decode(errors="replace")
         self.unsound.pop(name, None)
         if record.value is None:
@@ -175,7 +295,7 @@ class Register:
     @property
     def now(self) -> int:
         """The time by the log, as far as it is known here."""
-        return max(self._newest_ms, clock_ms())
+        return max(self._newest_ms, self._clock_ms())
 
     def named(self, beginning: str) -> list[str]:
         """The ids that begin so, in the order in which they were asked; last those of which only decisions are left."""
@@ -207,27 +327,37 @@ class Register:
                 return made
         return None
 
-    def grants(self) -> list[Granted]:
+    def grants(self) -> list[StandingGrant]:
         """Every grant that is in the log, and what has become of it."""
-        decisions = [made for approval in self._decisions if (made := self.decided(approval))]
+        known = [made for approval in self._decisions if (made := self.decided(approval))]
         uses: dict[str, list[str]] = defaultdict(list)
-        for made in decisions:
+        for made in known:
             if made.grant and made.grant.use:
                 uses[made.grant.id].append(made.approval)
         return [
-            Granted(made, made.grant, self._grant_state(made, made.grant), tuple(uses[made.grant.id]))
-            for made in decisions
-            if made.grant and not made.grant.use and made.grant.scope == decision.RUN
+            StandingGrant(
+                grant=given.id,
+                state=self._grant_state(made, given),
+                run_id=made.run,
+                tool=made.tool,
+                scope=given.scope,
+                given_by=[vote.actor for vote in made.votes],
+                until_ms=given.until_ms,
+                uses=given.uses,
+                used=uses[given.id],
+            )
+            for made in known
+            if (given := made.grant) and not given.use and given.scope == decision.RUN
         ]
 
-    def _grant_state(self, given: Decision, grant: Grant) -> GrantState:
+    def _grant_state(self, given: Decision, grant: decision.Grant) -> GrantState:
         behind = decision.behind(given)
         partition = self._decisions[given.approval][0][0]
         for vote, place in self._said(partition, given.approval)[0].items():
             ends = vote.action == "revoke-grant" and vote.question == given.question and place not in self.letters
             if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
                 return "revoked"
-        return "standing" if clock_ms() < grant.until_ms else "expired"
+        return "standing" if self._clock_ms() < grant.until_ms else "expired"
 
     def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
         """The votes on an approval with their places, and those that could not be opened."""
@@ -257,19 +387,18 @@ class Register:
             decided,
             roles=catalog.roles,
             policy=catalog.policies.get(request.policy),
-            held=_held(request, catalog) if state == "open" else "",
+            held=_held(request, catalog, self._clock_ms()) if state == "open" else "",
             over=over,
             others=tuple(sorted(self._rivals[request.call_id] - {approval})) if not over else (),
             now=self.now,
         )
 
 
-def against(run: Run | None, approval: Approval) -> str:
+def against(state: RunState | None, approval: Approval) -> str:
     """What the run log says otherwise than an open question; nothing if it agrees."""
     if approval.state != "open":
         return ""
     request = approval.request
-    state = run.state if run else None
     step = state.step_of(parse_approval_id(request.approval_id)[1]) if state else None
     opened = state.open.get(step) if state and step else None
     if state is None or step is None or opened is None:
@@ -312,12 +441,12 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
     return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
 
 
-def _held(request: ApprovalRequest, catalog: Catalog) -> str:
+def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
     """Why no service can decide, as far as the catalog tells."""
     if request.policy not in catalog.policies:
         if not request.policy:
             return "it was asked without a policy"
         return f"its policy {request.policy[:12]} is not in the catalog"
-    if not any(key.use == "decision" and key.signs_at(clock_ms()) for key in catalog.keys.values()):
+    if not any(key.use == "decision" and key.signs_at(now) for key in catalog.keys.values()):
         return NO_KEY
     return ""

@@ -4,49 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
 from functools import cached_property
 
-from refold.client.timeline import Timeline
 from refold.core.errors import NotFoundError, TimedOutError
-from refold.core.ids import EntryId, RunId, home, run_id
+from refold.core.ids import RunId, home, run_id
 from refold.core.messages import Hold
 from refold.core.run.erased import Markers
 from refold.core.run.held import held_run, read_hold
-from refold.core.run.log import Judged, LogFold
-from refold.core.run.state import RunState
+from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogReader, Record
+from refold.views.history import JudgedRecord, Run, feed
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRecord(Judged):
-    """A record of the run log with its judgement."""
-
-    record: Record = field(kw_only=True)
-
-    @property
-    def place(self) -> str:
-        """Where it lies, for people."""
-        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
-
-
-@dataclass(slots=True)
-class Run:
-    """A run as the log has it. `records` holds its entries in order, `void` the records that wanted to be one."""
-
-    state: RunState
-    timeline: Timeline
-    records: list[JudgedRecord] = field(default_factory=list)
-    void: list[JudgedRecord] = field(default_factory=list)
-    hold: Hold | None = None
-
-    @property
-    def status(self) -> str:
-        """What the run is, and `stalled` while its code is held."""
-        return "stalled" if self.hold and not self.state.over else self.state.status
 
 
 class Runs:
@@ -71,10 +42,10 @@ class Runs:
     def find(self, run: str) -> Run | None:
         """One run, or None when the log has no entry of it."""
         wanted = run_id(run)
-        number, found = home(wanted, self.partitions), Run(RunState(wanted), Timeline(wanted))
+        number, found = home(wanted, self.partitions), Run.empty(wanted)
         for fold, judged in judge(self.reader, partition=number, only=lambda name: name == wanted.encode()):
-            take(found, judged, fold)
-        found.hold = self.holds(number).get(wanted)
+            found.take(judged, fold)
+        found.stall(self.holds(number).get(wanted))
         return next(iter(self._there([found])), None)
 
     def family(self, run: str) -> list[Run]:
@@ -82,11 +53,11 @@ class Runs:
         below, found = f"{run_id(run)}.", dict[RunId, Run]()
         number = home(run, self.partitions)
         for fold, judged in judge(self.reader, partition=number, only=lambda name: name.startswith(below.encode())):
-            known = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
-            take(known, judged, fold)
+            known = found.setdefault(judged.run_id, Run.empty(judged.run_id))
+            known.take(judged, fold)
         for name, hold in self.holds(number).items() if found else ():
             if name in found:
-                found[name].hold = hold
+                found[name].stall(hold)
         return sorted(self._there(found.values()), key=lambda each: _path(each.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
@@ -109,11 +80,11 @@ class Runs:
         found: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition):
             if judged.run_id:
-                run = found.setdefault(judged.run_id, Run(RunState(judged.run_id), Timeline(judged.run_id)))
-                take(run, judged, fold)
+                run = found.setdefault(judged.run_id, Run.empty(judged.run_id))
+                run.take(judged, fold)
         for name, hold in self.holds(partition).items():
             if name in found:
-                found[name].hold = hold
+                found[name].stall(hold)
         return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
@@ -135,7 +106,7 @@ class Runs:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
-        found, holds = Run(RunState(wanted), Timeline(wanted)), dict[RunId, Hold]()
+        found, holds = Run.empty(wanted), dict[RunId, Hold]()
         held = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
             if record is not None and run_named(record) != wanted.encode():
@@ -144,17 +115,41 @@ class Runs:
                 continue
             judged = feed(fold, record) if record else None
             if judged is not None:
-                take(found, judged, fold)
+                found.take(judged, fold)
             else:
                 while change := next(held, None):
                     _take_hold(holds, change)
-                found.hold = holds.get(wanted)
+                found.stall(holds.get(wanted))
             yield found, judged
             if deadline is not None and time.monotonic() > deadline:
                 break
         now = f"it is {found.status}" if found.records else "the log does not know it yet"
         hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
+
+    def stall(self, run: str, timeout_s: float) -> Hold | None:
+        """Why the code of a run that was just requested is held; None once it has acted, or if nothing came in time."""
+        with suppress(TimedOutError):
+            for found, _ in self.follow(run, timeout_s):
+                state = found.state
+                if found.hold or state.over or state.steps or (found.records and state.status == "pending"):
+                    return found.hold
+        return None
+
+    def ended(self, run: str, timeout_s: float | None = None) -> Run:
+        """Waits until a run is over. **Raises** TimedOutError; NotFoundError when no planner here has its agent."""
+        for found, judged in self.follow(run, timeout_s):
+            if is_over(found, judged):
+                return found
+            if judged is None and found.hold and found.hold.reason == "unknown_agent":
+                hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
+                raise NotFoundError(found.hold.message, hint=hint)
+        raise AssertionError("a tail goes on for ever")
+
+
+def is_over(run: Run, judged: JudgedRecord | None) -> bool:
+    """True if a run that is followed is over by the last `judged` record. Behind a failure there may be a retry."""
+    return run.state.over and (judged is None or run.state.status != "failed")
 
 
 def _path(run: str) -> list[tuple[int, ...]]:
@@ -168,41 +163,6 @@ def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
         holds.pop(run, None)
         if record.value is not None:
             holds[run] = read_hold(run, record.value)
-
-
-def take(run: Run, judged: JudgedRecord, fold: LogFold) -> None:
-    """Adds a judged record to its run."""
-    counts = not judged.void and judged.entry is not None
-    (run.records if counts else run.void).append(judged)
-    if counts or judged.mended:
-        run.state = fold.states[judged.run_id]
-    if judged.linked or judged.mended:
-        _put_in_order(run)
-    elif counts and judged.entry is not None:
-        run.timeline.feed(judged.entry)
-
-
-def _put_in_order(run: Run) -> None:
-    """Records that were held aside count by now: the history is what its head goes back to."""
-    read = {judged.id: judged for judged in (*run.void, *run.records) if judged.entry is not None}
-    run.records.clear()
-    name = run.state.head.id
-    while (judged := read.pop(name, None)) is not None and judged.entry is not None:
-        run.records.append(judged)
-        name = EntryId(judged.entry.prev)
-    run.records.reverse()
-    counting = {judged.id for judged in run.records}
-    run.void = [judged for judged in run.void if judged.id not in counting or judged.void == "copy"]
-    run.timeline = Timeline(run.state.run_id)
-    for judged in run.records:
-        if judged.entry is not None:
-            run.timeline.feed(judged.entry)
-
-
-def feed(fold: LogFold, record: Record) -> JudgedRecord:
-    """Judges a record and folds it if it counts."""
-    judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
-    return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)
 
 
 def judge(

@@ -1,0 +1,188 @@
+"""An operation, and how one or many are performed: sent, followed in the log, and answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from refold.core.errors import ConflictError, FoldError, MalformedError, RefoldError, UsageError
+from refold.core.events import Cause, Event
+from refold.core.ids import RunId, home
+from refold.core.messages import ApprovalVote, DeadLetter, RunOperation, RunRequest, RunSignal
+from refold.core.run.state import RunState
+from refold.core.topics import DEAD_LETTER
+from refold.core.wire import codec
+from refold.operations.runs import Runs, is_over
+from refold.ports.log import Record
+from refold.views.history import JudgedRecord, Run
+from refold.views.outcome import Said
+
+UNDER_WAY = 500
+"""Operations of one kind that are under way at once: planners collect as many histories in one reading of the log."""
+AGAIN_S = 0.5
+"""How often the log is read while many runs are waited for."""
+
+RunInput = RunRequest | RunSignal | RunOperation
+Show = Callable[[int, int], object]
+"""Reports how many are done, of how many."""
+
+
+class Sender(Protocol):
+    """Publishes inputs and votes."""
+
+    def send(self, message: RunInput | ApprovalVote) -> tuple[int, int]:
+        """Publishes to the home of the run and waits for the ack; returns partition and offset."""
+        ...
+
+
+class Followed(NamedTuple):
+    """A run while an operation on it is followed. `judged` is the record that was read last; None: there is no more."""
+
+    run: Run
+    position: Cause
+    judged: JudgedRecord | None = None
+
+    @property
+    def whole(self) -> bool:
+        """True once the run was read to its end."""
+        return self.judged is None
+
+    @property
+    def fresh(self) -> list[Event]:
+        """The events of the entry that answers the input; empty while there is none."""
+        entries = (each.entry for each in self.run.records if each.entry is not None)
+        return next((entry.events for entry in entries if entry.cause == self.position), [])
+
+    @property
+    def over(self) -> bool:
+        """True if the run is over by the last record."""
+        return is_over(self.run, self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """What is sent, and what it looks like when it is done.
+
+    `judge` returns `accepted`, `known` (the log had it before and nothing changed) or `asked` (people are asked for
+    it), None while nothing has come of it, and **raises** ConflictError when the log shows that it was refused.
+    """
+
+    message: RunInput
+    judge: Callable[[Followed], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The outcome of an operation: `what` its `judge` returned, the run by then, and where the input lies."""
+
+    what: str
+    run: Run
+    position: Cause
+
+    @property
+    def said(self) -> Said:
+        """The outcome as users see it."""
+        return Said(run_id=self.run.state.run_id, outcome=self.what, status=self.run.status)
+
+
+class Outcome(NamedTuple):
+    """The outcome for one of many: what its `judge` returned, or `refused`, or `unanswered` within the time."""
+
+    what: str
+    state: RunState
+    error: str = ""
+
+
+def publish_input(sender: Sender, message: RunInput) -> Cause:
+    """Publishes an input; returns where it lies."""
+    return Cause(codec.SUBJECTS[type(message)], *sender.send(message))
+
+
+def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | None = 30.0) -> Performed:
+    """Performs an operation and waits for its outcome. **Units**: seconds; None waits for ever.
+
+    **Raises** as its `judge`, what its dead letter says, TimedOutError.
+    """
+    return follow_up(runs, operation, publish_input(sender, operation.message), timeout_s)
+
+
+def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: float | None = 30.0) -> Performed:
+    """Waits for the outcome of an operation whose input lies there. **Raises** as `one`."""
+    run = operation.message.run_id
+    letters = refusals(runs.reader.tail(DEAD_LETTER, home(run, runs.partitions)))
+    until = f"done with {position.topic}/{position.partition}/{position.offset}"
+    for found, judged in runs.follow(run, timeout_s, until=until):
+        if (what := operation.judge(Followed(found, position, judged))) is not None:
+            return Performed(what, found, position)
+        if judged is None and (refused := dict(_until_idle(letters)).get(position)):
+            raise refused
+    raise AssertionError("a tail goes on for ever")
+
+
+def many(
+    runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Show
+) -> dict[RunId, Outcome]:
+    """Performs operations on as many runs, so many at a time, and waits for the outcome of each."""
+    outcomes: dict[RunId, Outcome] = {}
+    for start in range(0, len(operations), UNDER_WAY):
+        batch = operations[start : start + UNDER_WAY]
+        outcomes |= _many(runs, sender, batch, timeout_s, partial(_show, show, start, len(operations)))
+    return outcomes
+
+
+def _show(show: Show, before: int, total: int, done: int) -> None:
+    show(before + done, total)
+
+
+def _many(
+    runs: Runs, sender: Sender, batch: Sequence[OperationRow], timeout_s: float, show: Callable[[int], None]
+) -> dict[RunId, Outcome]:
+    letters = refusals(runs.reader.tail(DEAD_LETTER))
+    sent = {each.message.run_id: (each, publish_input(sender, each.message)) for each in batch}
+    done, states, refused = dict[RunId, Outcome](), dict[RunId, RunState](), dict[Cause, RefoldError]()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        refused |= dict(_until_idle(letters))
+        for run in runs.all():
+            if (name := run.state.run_id) in sent:
+                states[name] = run.state
+                if name not in done and (outcome := _outcome(run, *sent[name], refused)):
+                    done[name] = outcome
+        show(len(done))
+        if len(done) == len(sent) or time.monotonic() > deadline:
+            return {run: done.get(run) or Outcome("unanswered", states.get(run, RunState(run))) for run in sent}
+        time.sleep(AGAIN_S)
+
+
+def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[Cause, RefoldError]) -> Outcome | None:
+    try:
+        if what := operation.judge(Followed(run, position)):
+            return Outcome(what, run.state)
+    except ConflictError as error:
+        return Outcome("refused", run.state, error.message)
+    return Outcome("refused", run.state, refused[position].message) if position in refused else None
+
+
+def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldError] | None]:
+    """Of which input each dead letter is, and why it was refused; None where there is none for a moment."""
+    for record in letters:
+        if record is None:
+            yield None
+            continue
+        try:
+            letter = codec.decode(DeadLetter, record.value or b"")
+        except (MalformedError, FoldError):
+            continue
+        hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
+        refused: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)
+        if letter.code == "conflict":
+            refused = ConflictError(letter.reason, hint=hint)
+        yield Cause(letter.topic, letter.partition, letter.offset), refused
+
+
+def _until_idle(letters: Iterator[tuple[Cause, RefoldError] | None]) -> Iterator[tuple[Cause, RefoldError]]:
+    while (refused := next(letters, None)) is not None:
+        yield refused

@@ -1,0 +1,474 @@
+"""Operations on runs, a row each: what must hold before, the message, what it looks like done, what a refusal means.
+
+Each takes the run as it was just read, and **raises** ConflictError where the log shows that it cannot be.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from refold.core.approval.people import is_same
+from refold.core.approval.requester import signed
+from refold.core.approval.signature import SigningKey
+from refold.core.errors import ConflictError, MalformedError, NotFoundError
+from refold.core.events import (
+    CallbackCompleted,
+    CallbackFailed,
+    CallFailed,
+    CallProposed,
+    SignalDropped,
+    SignalReceived,
+)
+from refold.core.ids import (
+    EntryId,
+    RunId,
+    asked_about,
+    call_id,
+    callback_digest,
+    parent_of,
+    parse_call_id,
+    parse_callback_token,
+    run_id,
+)
+from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal
+from refold.core.planning import family
+from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.waiting import check_name
+from refold.core.run.pausing import OPERATOR, own
+from refold.core.run.redrive import kept
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.core.wire.blobs import is_large
+from refold.core.wire.sizes import check_size
+from refold.operations.operation import Followed, OperationRow
+from refold.operations.runs import Runs
+from refold.ports.blobs import Blobs
+from refold.runtime.clock import clock_ms
+from refold.runtime.settings import Settings
+from refold.sdk.source import spoken
+from refold.views.history import Run
+
+Signed = Callable[[RunSignal], RunSignal]
+
+
+class By(NamedTuple):
+    """Who asks for something, and why. `as_operator`: though they have asked for the run. `sign` signs their word."""
+
+    actor: str
+    reason: str = ""
+    as_operator: bool = False
+    sign: Signed = lambda signal: signal
+
+
+def signing(key: SigningKey | None, platform: str) -> Signed:
+    """What signs the words of a requester, if there is a key."""
+    return lambda signal: signed(signal, key, clock_ms(), platform) if key else signal
+
+
+def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
+    """The message of an operator. **Raises** MalformedError for what is no id."""
+    return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
+
+
+def _taken(look: Followed) -> str | None:
+    return "accepted" if look.fresh else None
+
+
+def _ended(look: Followed) -> str | None:
+    return "accepted" if look.over else None
+
+
+# Start
+
+
+def new_id(agent: str) -> str:
+    """An id for a run of an agent that no other run has."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
+
+
+def prepared(request: RunRequest, settings: Settings, blobs: Blobs | None, key: SigningKey | None) -> RunRequest:
+    """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key.
+
+    **Raises** MalformedError for what is no id or too large; UnreachableError.
+    """
+    name, text = run_id(request.run_id or new_id(request.agent)), request.input
+    if is_large(text) and blobs is not None:
+        check_size("input", canonical.utf8_bytes(text), settings.blobs.max_bytes)
+        text = blobs.put(name, text)
+    whole = replace(request, run_id=name, input=text)
+    return signed(whole, key, clock_ms(), settings.platform) if key else whole
+
+
+def start_run(request: RunRequest) -> OperationRow:
+    """Starts a run. `known`: it was there, with the same agent and input."""
+
+    def judge(look: Followed) -> str | None:
+        asked = look.run.state.request
+        if asked is None:
+            return None
+        if look.run.state.position == look.position:
+            return "accepted"
+        if family.is_of(request, family.request_digest(request), asked.request_digest):
+            return "known"
+        hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
+        raise ConflictError(family.conflict(request, asked), hint=hint)
+
+    return OperationRow(request, judge)
+
+
+# Cancel, pause, resume
+
+
+def word(state: RunState, kind: str, by: By) -> OperationRow:
+    """Cancels, pauses or resumes a run, by `kind`."""
+    return (cancel if kind == "cancel" else hold)(state, kind, by)
+
+
+def cancel(state: RunState, kind: str, by: By) -> OperationRow:
+    """Cancels a run. `known`: somebody has done so before."""
+    if state.over and state.status != "cancelled":
+        raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing is left to cancel")
+
+    def judge(look: Followed) -> str | None:
+        if not look.over:
+            return None
+        if look.run.state.status != "cancelled":
+            how = look.run.state.status
+            raise ConflictError(f"run {state.run_id} {how} first", hint="nothing is left to cancel")
+        return "accepted" if look.fresh else "known"
+
+    return OperationRow(_said(state, kind, by), judge)
+
+
+def hold(state: RunState, kind: str, by: By) -> OperationRow:
+    """Pauses a run, or resumes it. `known`: it is so already."""
+    _refuse_an_end(state)
+    if kind == RESUME and own(state) is None:
+        if not state.paused:
+            raise ConflictError(f"run {state.run_id} is not paused, it is {state.status}", hint="it needs no resume")
+        above, _ = parent_of(state.run_id)
+        hint = f"resume that one: refold run resume {above}"
+        raise ConflictError(f"run {state.run_id} is paused with {above}, which has started it", hint=hint)
+    said = _said(state, kind, by)
+
+    def judge(look: Followed) -> str | None:
+        if look.fresh:
+            return "accepted"
+        _refuse_an_end(look.run.state)
+        pause = own(look.run.state)
+        if kind == PAUSE and pause is not None:
+            so = isinstance(said, RunSignal) or pause.role == OPERATOR
+        else:
+            so = (pause is None) == (kind == RESUME)
+        return "known" if look.whole and so else None
+
+    return OperationRow(said, judge)
+
+
+def _said(state: RunState, kind: str, by: By) -> RunSignal | RunOperation:
+    """A user's signal if they have asked for the run; what an operator has paused, only an operator resumes."""
+    pause = own(state) if kind == RESUME else None
+    mine = state.request is not None and is_same(state.request.requester, by.actor)
+    name, data = f"{kind}-{secrets.token_hex(6)}", canonical.dumps({"reason": by.reason})
+    if by.as_operator or not mine or (pause and pause.role == OPERATOR):
+        return RunOperation(state.run_id, name, kind, data, by.actor)
+    return by.sign(RunSignal(state.run_id, name, kind, data, by.actor))
+
+
+def _refuse_an_end(state: RunState) -> None:
+    if state.over:
+        raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing of it goes on")
+
+
+# Stalled and failed runs
+
+
+def retry_code(run: Run, actor: str) -> OperationRow:
+    """Runs the code of a stalled run again. Refused: it is stalled again."""
+    before = _stalled(run)
+
+    def judge(look: Followed) -> str | None:
+        stall = look.run.hold
+        if look.run.state.over or stall is None:
+            return "accepted" if look.whole else None
+        if stall == before:
+            return None
+        reason = f"{stall.reason}: {stall.message}"
+        raise ConflictError(f"run {run.state.run_id} is stalled again: {reason}", hint="deploy code that agrees")
+
+    return OperationRow(operated(run.state.run_id, "retry", None, actor), judge)
+
+
+def fail_stalled(run: Run, by: By) -> OperationRow:
+    """Ends a stalled run."""
+    _stalled(run)
+    return OperationRow(operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor), _ended)
+
+
+def _stalled(run: Run) -> Hold:
+    if run.hold is None or run.state.over:
+        hint = "`refold run list --status stalled` shows those that are"
+        raise ConflictError(f"run {run.state.run_id} is not stalled, it is {run.status}", hint=hint)
+    return run.hold
+
+
+class Changes(NamedTuple):
+    """What a retry changes. `edit` is the JSON text of all arguments of the first step that is done again.
+
+    `deadline_ms`: -1 takes it away.
+    """
+
+    from_step: int = 0
+    edit: str = ""
+    steps: int = 0
+    history_bytes: int = 0
+    deadline_ms: int = 0
+    children: int = 0
+    reason: str = ""
+    tokens: int = 0
+    nano_usd: int = 0
+    calls: int = 0
+
+
+def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
+    """Has a failed run go on where it failed, or from a step on. **Raises** MalformedError for an edit of no step."""
+    if state.status != "failed":
+        hint = "a failed run goes on where it failed, and a stalled one with code that agrees with its history"
+        raise ConflictError(f"run {state.run_id} is {state.status}: there is nothing to retry", hint=hint)
+    data: dict[str, Any] = changes._asdict() | {"seq": state.head.seq}
+    data |= {"from": data.pop("from_step"), "bytes": data.pop("history_bytes")}
+    if edit := data.pop("edit"):
+        if not changes.from_step:
+            raise MalformedError("an edit is for a call", hint="name its step: --from STEP")
+        data["edit"] = canonical.parse(edit)
+    return OperationRow(operated(state.run_id, "retry", data, actor), _taken)
+
+
+class Done(NamedTuple):
+    """A call that was made and is left behind by a retry from a step before it: it may be made once more."""
+
+    step: int
+    tool: str
+    effect: str
+
+
+def left_behind(state: RunState, from_step: int) -> list[Done]:
+    """The calls with an effect that a retry from a step leaves behind, and that may have had it."""
+    found = []
+    for step, call in enumerate(state.steps[from_step - 1 :], from_step):
+        if not isinstance(call, CallProposed) or call.effect == "pure" or not state.retried.counts(step):
+            continue
+        outcome = state.outcomes.get(step, (0, None))[1]
+        if not isinstance(outcome, CallFailed) or outcome.failure.code == "given_up":
+            found.append(Done(step, call.tool, call.effect))
+    return found
+
+
+def stays(state: RunState) -> int:
+    """How many steps a retry keeps that names none."""
+    return state.retried.step_before(min(len(state.steps), kept(state).first - 1))
+
+
+# Signals and callbacks
+
+
+def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
+    """A signal for a run. **Raises** UsageError for what is no name of a signal."""
+    said = signal_id or f"signal-{secrets.token_hex(6)}"
+    return RunSignal(RunId(run), said, "signal", canonical.dumps(data), actor, name=check_name(name))
+
+
+def signal(state: RunState, said: RunSignal) -> OperationRow:
+    """Tells a run what one of its waits takes, now or later. Refused: there is no room for it, or the run is over."""
+    if not _was_told(state, said):
+        _refuse_the_end(state)
+
+    def judge(look: Followed) -> str | None:
+        state = look.run.state
+        if any(isinstance(event, SignalDropped) for event in look.fresh):
+            reason = f"run {state.run_id} has no room for it: it keeps {state.mail.bytes:,} bytes of signals already"
+            raise ConflictError(reason, hint="say it again when the run has waited for some of them")
+        if look.fresh:
+            return "accepted"
+        if look.whole and not _was_told(state, said):
+            _refuse_the_end(state)
+            return None
+        return "known" if look.whole else None
+
+    return OperationRow(said, judge)
+
+
+def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:
+    """The result of a callback, or its `failure`. **Raises** MalformedError for what is no token."""
+    run, said = parse_callback_token(token), f"callback-{secrets.token_hex(6)}"
+    text = canonical.dumps(data)
+    return RunSignal(run, said, "callback", text, actor, callback=token, failure=failure, key=key)
+
+
+def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
+    """Resolves or fails a callback. **Raises** NotFoundError for a token that the run has not made."""
+    if not (step := step_of(state, said)):
+        raise NotFoundError(f"run {said.run_id} has made no callback with this token", hint="pass it on whole")
+    if not _was_answered(state, step, said):
+        _refuse_the_end(state)
+
+    def judge(look: Followed) -> str | None:
+        if look.fresh:
+            return "accepted"
+        if look.whole and not _was_answered(look.run.state, step, said):
+            _refuse_the_end(look.run.state)
+            return None
+        return "known" if look.whole else None
+
+    return OperationRow(said, judge)
+
+
+def step_of(state: RunState, said: RunSignal) -> int:
+    """The step that has a signal or an answer; 0: none so far."""
+    if said.callback:
+        return state.callbacks.get(callback_digest(said.callback), 0)
+    return state.mail.taken.get(said.signal_id, 0)
+
+
+def _refuse_the_end(state: RunState) -> None:
+    if state.over:
+        raise ConflictError(f"run {state.run_id} is {state.status}", hint="nothing waits for this any more")
+
+
+def _was_told(state: RunState, said: RunSignal) -> bool:
+    """True if a run has had this very signal before."""
+    step, waiting = state.mail.taken.get(said.signal_id), state.mail.kept.get(said.signal_id)
+    had = state.outcomes[step][1] if step else waiting.signal if waiting else None
+    return isinstance(had, SignalReceived) and (had.name, had.data) == (said.name, said.data)
+
+
+def _was_answered(state: RunState, step: int, said: RunSignal) -> bool:
+    """True if a callback was resolved like this before, or by the same sender's same answer."""
+    outcome = state.outcomes[step][1] if step in state.outcomes else None
+    if isinstance(outcome, CallbackCompleted):
+        same = (outcome.result, "") == (said.data, said.failure)
+    else:
+        same = isinstance(outcome, CallbackFailed) and outcome.failure.message == said.failure
+    return same or bool(said.key and said.key == getattr(outcome, "key", ""))
+
+
+# Calls in doubt
+
+
+class Doubted(NamedTuple):
+    """A call, and the open question about its outcome: empty where there is none."""
+
+    tool: str
+    approval: str
+
+
+def doubted(runs: Runs, call: str) -> Doubted:
+    """The open question about a call in doubt, by the id of the call or of a question about it.
+
+    **Raises** MalformedError for what is no call id, NotFoundError.
+    """
+    name, seq = parse_call_id(asked_about(call))
+    state = runs.get(name).state
+    step = _step(state, seq)
+    opened = state.open.get(step)
+    waits = opened is not None and opened.phase == "doubt"
+    return Doubted(state.call(step).tool, state.waits_for(step) if waits else "")
+
+
+def _step(state: RunState, seq: int) -> int:
+    step = state.step_of(seq)
+    if step is None or not isinstance(state.steps[step - 1], CallProposed):
+        call, hint = call_id(state.run_id, seq), f"`refold run show {state.run_id}` lists its calls"
+        raise NotFoundError(f"run {state.run_id} proposed no call {call}", hint=hint)
+    return step
+
+
+class Settlement(NamedTuple):
+    """The outcome of a call as an operator found it: `happened` (with a result), `did_not_happen` or `give_up`."""
+
+    verdict: str
+    result: object = None
+    comment: str = ""
+
+
+def settle_call(runs: Runs, call: str, found: Settlement, actor: str, *, though_asked: bool = False) -> OperationRow:
+    """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now.
+
+    Refused: somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError.
+    """
+    (name, seq), verdict = parse_call_id(call), found.verdict
+    state = runs.get(name).state
+    step = _step(state, seq)
+    if (approval := state.waits_for(step)) and not though_asked:
+        hint = f"`refold run resolve {approval}` is a vote on it"
+        raise ConflictError(f"people are asked about the call {call}", hint=hint)
+    opened, before = state.open.get(step), state.resolved.get(step)
+    waits = opened is not None and opened.phase in ("doubt", "held")
+    if before and before.verdict == verdict and not waits:
+        attempt = before.attempt  # repeated: harmless, and the answer is the same
+    elif opened is None or not waits:
+        now = f"resolved as {before.verdict}" if before else opened.phase if opened else "settled"
+        raise ConflictError(
+            f"call {call} is neither in doubt nor held, it is {now}", hint=f"`refold run show {name}` tells more"
+        )
+    else:
+        attempt = opened.attempt
+    content = {"step": step, "attempt": attempt, **found._asdict()}
+    said = operated(name, "resolve", content, actor)
+    return OperationRow(said, lambda look: _resolved(look, step, attempt, verdict))
+
+
+def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | None:
+    state = look.run.state
+    if look.fresh:
+        opened = state.open.get(step)
+        return "asked" if opened is not None and opened.phase == "doubt" else "accepted"
+    settled = state.resolved.get(step)
+    if settled and settled.attempt >= attempt:
+        if settled.attempt == attempt and settled.verdict != verdict:
+            raise ConflictError(
+                f"{settled.actor or 'somebody'} resolved step {step} of {state.run_id} as {settled.verdict}",
+                hint=f"`refold run show {state.run_id}` tells what followed",
+            )
+        return "known"
+    if look.over:
+        raise ConflictError(f"run {state.run_id} is {state.status} already")
+    return None
+
+
+# Histories and versions
+
+
+def repair(run: Run, head: str, actor: str) -> OperationRow:
+    """Writes the records of a run again in order. With a `head` the history that ends there counts."""
+    known, read = len(run.records) + len(run.void), 0
+    wanted = EntryId(bytes.fromhex(head)) if head else run.state.head.id
+
+    def judge(look: Followed) -> str | None:
+        nonlocal read
+        read += look.judged is not None
+        record = look.judged
+        again = record is not None and read > known and record.id == wanted and record.record.value is not None
+        return "accepted" if again else None
+
+    return OperationRow(operated(run.state.run_id, "repair", {"head": head}, actor), judge)
+
+
+def migrate(state: RunState, to: str, actor: str) -> OperationRow:
+    """Hands a run to another version of its agent. Refused: its history does not agree with that, or it is over."""
+
+    def judge(look: Followed) -> str | None:
+        if look.fresh:
+            return "accepted"
+        if look.whole and spoken(look.run.state.version)[0] == to:
+            return "known"
+        if look.run.state.over:
+            how = look.run.state.status
+            raise ConflictError(f"run {state.run_id} is {how} already", hint="nothing is left to do")
+        return None
+
+    return OperationRow(operated(state.run_id, "migrate", {"from": state.version, "to": to}, actor), judge)

@@ -1,0 +1,125 @@
+"""What runs have taken: of the budget of a run, and of the limits per day and month."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Spendable, Used
+from refold.core.planning.windows import WindowKey, key_of
+from refold.core.run.purse import NOTHING, Amount
+from refold.core.run.state import RunState
+from refold.core.spending import WindowSpent
+from refold.core.wire import codec
+from refold.views.history import ReadRecord
+from refold.views.model import View
+
+
+class Spending(View):
+    """An amount. **Units**: billionths of a dollar; in a limit, 0 is any amount."""
+
+    tokens: int
+    nano_usd: int
+    calls: int
+
+    @classmethod
+    def of(cls, amount: Spendable | Used | Amount) -> Spending:
+        """The amount as users see it."""
+        return cls(tokens=amount.tokens, nano_usd=amount.nano_usd, calls=amount.calls)
+
+
+class RunLimits(Spending):
+    """The limits of a run. **Units**: as `Taken`; milliseconds."""
+
+    ms: int
+
+
+class MaybePaid(View):
+    """What may have been paid: no executor has reported the outcome of the calls."""
+
+    tokens: int
+    nano_usd: int
+
+
+class RunBudget(View):
+    """What a run has taken with those of its children that are over, and its limits. `reached`: soft thresholds."""
+
+    used: Spending
+    maybe_paid: MaybePaid
+    limits: RunLimits
+    soft_percent: int
+    then: str
+    reached: list[str]
+
+
+class LimitInUse(View):
+    """A limit per day or month, and what was spent. Of a label `value` is the digest of its value, or `rest`.
+
+    `reached`: `hard` or `soft`, by the kind of which most is used up; empty below both.
+    """
+
+    window: str
+    agent: str
+    label: str
+    value: str
+    spent: Spending
+    limits: Spending
+    soft_percent: int
+    then: str
+    reached: str
+
+
+def budget_of(state: RunState) -> RunBudget | None:
+    """The budget of a run; None if nothing is counted."""
+    if (purse := state.purse) is None:
+        return None
+    used, limits = purse.used, purse.limits
+    return RunBudget(
+        used=Spending.of(used),
+        maybe_paid=MaybePaid(tokens=used.lost_tokens, nano_usd=used.lost_nano_usd),
+        limits=RunLimits(tokens=limits.tokens, nano_usd=limits.nano_usd, calls=limits.calls, ms=limits.ms),
+        soft_percent=limits.soft_percent,
+        then=limits.then,
+        reached=sorted(purse.told),
+    )
+
+
+def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
+    """The limits that something was spent of, by the records of `budget-spent`, the newest windows first.
+
+    The last second of a planner may be missing.
+    """
+    told: dict[bytes, WindowSpent] = {}
+    for record in records:
+        if record.value is None:
+            told.pop(record.key or b"", None)
+        elif (spent := _read(record.value)) is not None and spent.lane == record.partition:
+            told[record.key or b""] = spent  # the copies in other partitions are for the lanes of those
+    lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
+    for spent in sorted(told.values(), key=lambda each: each.log):
+        lanes.setdefault(key_of(spent), {})[spent.lane] = spent  # of two reports of a lane, the one further in its log
+    ordered = sorted(sorted(lanes), key=lambda key: key.window, reverse=True)
+    return [_added(key, list(lanes[key].values())) for key in ordered]
+
+
+def _added(key: WindowKey, told: list[WindowSpent]) -> LimitInUse:
+    spent, limits = NOTHING, told[-1].limits
+    for each in told:
+        spent = spent.plus(Amount(each.tokens, each.nano_usd, each.calls))
+    pairs = zip(spent, (limits.tokens, limits.nano_usd, limits.calls), strict=True)
+    used = max((taken * 100 / most for taken, most in pairs if most), default=0)
+    return LimitInUse(
+        **key._asdict(),
+        spent=Spending.of(spent),
+        limits=Spending.of(limits),
+        soft_percent=limits.soft_percent,
+        then=limits.then,
+        reached="hard" if used >= 100 else "soft" if used > limits.soft_percent else "",
+    )
+
+
+def _read(value: bytes) -> WindowSpent | None:
+    try:
+        return codec.decode(WindowSpent, value)
+    except (FoldError, MalformedError):
+        return None

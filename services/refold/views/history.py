@@ -1,0 +1,99 @@
+"""A run with its records: which of them count, and the steps that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+from refold.core.ids import EntryId, RunId
+from refold.core.messages import Hold
+from refold.core.run.log import Judged, LogFold
+from refold.core.run.state import RunState
+from refold.views.steps import Timeline
+
+
+class ReadRecord(Protocol):
+    """A record of the run log, as any reader has it."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def at_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRecord(Judged):
+    """A record of the run log with its judgement."""
+
+    record: ReadRecord = field(kw_only=True)
+
+    @property
+    def place(self) -> str:
+        """Where it lies, for people."""
+        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as the log has it. `records` holds its entries in order, `void` the records that do not count."""
+
+    state: RunState
+    timeline: Timeline
+    records: list[JudgedRecord] = field(default_factory=list)
+    void: list[JudgedRecord] = field(default_factory=list)
+    hold: Hold | None = None
+
+    @classmethod
+    def empty(cls, run: RunId) -> Run:
+        """A run of which nothing was read so far."""
+        return cls(RunState(run), Timeline(run))
+
+    @property
+    def status(self) -> str:
+        """The status of the run; `stalled` while its code is not run."""
+        return "stalled" if self.hold and not self.state.over else self.state.status
+
+    def stall(self, hold: Hold | None) -> None:
+        """Takes note of why the code of the run is not run, or that it is again."""
+        self.hold = hold
+
+    def take(self, judged: JudgedRecord, fold: LogFold) -> None:
+        """Adds a record that was judged."""
+        counts = not judged.void and judged.entry is not None
+        (self.records if counts else self.void).append(judged)
+        if counts or judged.mended:
+            self.state = fold.states[judged.run_id]
+        if judged.linked or judged.mended:
+            self._put_in_order()
+        elif counts and judged.entry is not None:
+            self.timeline.feed(judged.entry)
+
+    def _put_in_order(self) -> None:
+        """Records that were out of order count by now: the history is what its head goes back to."""
+        read = {judged.id: judged for judged in (*self.void, *self.records) if judged.entry is not None}
+        self.records.clear()
+        name = self.state.head.id
+        while (judged := read.pop(name, None)) is not None and judged.entry is not None:
+            self.records.append(judged)
+            name = EntryId(judged.entry.prev)
+        self.records.reverse()
+        counting = {judged.id for judged in self.records}
+        self.void = [judged for judged in self.void if judged.id not in counting or judged.void == "copy"]
+        self.timeline = Timeline(self.state.run_id)
+        for judged in self.records:
+            if judged.entry is not None:
+                self.timeline.feed(judged.entry)
+
+
+def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
+    """Judges a record and folds it if it counts."""
+    judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
+    return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)

@@ -1,0 +1,58 @@
+"""The base of all read models, and how values of the log become JSON data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from refold.core.wire.blobs import is_pointer
+
+Data = dict[str, Any]
+
+
+class View(BaseModel):
+    """A read model. Fields are as `--json` prints them; properties give times as aware datetimes in UTC."""
+
+    model_config = ConfigDict(frozen=True)
+
+    def dump(self) -> Data:
+        """The model as `--json` prints it: by field, in order."""
+        return self.model_dump(by_alias=True)
+
+
+def utc_of(at_ms: int) -> datetime:
+    """A time of the log."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def plain(value: Any) -> Any:
+    """Models, dataclasses, named tuples and bytes as JSON data."""
+    if isinstance(value, View):
+        return plain(value.dump())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
+
+
+class Pointing(str):
+    """What a record has in place of a large value. What only looks like one, in anybody's data, is a plain string."""
+
+    __slots__ = ()
+
+
+def json_text(text: str) -> Any:
+    """A JSON text from a record as data; text that is none stays text, or is what stands for a large one."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return Pointing(text) if is_pointer(text) else text

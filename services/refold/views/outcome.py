@@ -1,0 +1,76 @@
+"""What became of an operation: of a request for a run, of what was sent to one, of a vote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from refold.core.events import Cause, RunPaused
+from refold.views.model import View
+
+
+class Started(View):
+    """A run that a planner has taken. `known`: it was there before, with the same agent and input."""
+
+    run_id: str
+    known: bool
+
+
+class Said(View):
+    """The outcome of what was sent to a run.
+
+    `outcome`: `accepted`, or `known` when the log had it before and nothing changed; `asked` when people are asked for
+    it instead. `status` is that of the run by then.
+    """
+
+    run_id: str
+    outcome: str
+    status: str
+
+
+class SignalSaid(Said):
+    """The outcome of a signal or an answer: `step` has it now; 0: none so far, the run keeps it. `said` is its id."""
+
+    step: int
+    said: str = ""
+
+
+class PauseSaid(Said):
+    """The outcome of a pause or a resume. `paused` are the pauses in force."""
+
+    paused: list[RunPaused]
+
+
+class Redriven(Said):
+    """The outcome of a retry of a failed run: it keeps its first steps, `kept` of them."""
+
+    kept: int
+
+
+class Resolved(Said):
+    """The outcome of an operator's word on a call in doubt."""
+
+    call_id: str
+    verdict: str
+
+
+class Voted(View):
+    """The outcome of a vote.
+
+    `outcome`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts, and `quorum` have to
+    agree, of which there are `leading`), or `recorded`.
+    """
+
+    outcome: str = Field(serialization_alias="what")
+    approval: str
+    position: Cause
+    decision: Any = None
+    leading: int = 0
+    quorum: int = 0
+    vote: str
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the decision, if there is one."""
+        return str(self.decision["verdict"]) if self.decision else ""

@@ -1,0 +1,379 @@
+"""A run as users see it: in a line, as a whole, how it ended, its events, its records."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import takewhile
+from typing import Any
+
+from pydantic import Field
+
+from refold.core.errors import RunFailedError
+from refold.core.events import Cause, Failure, RunMigrated, RunStarted, SignalDropped, TaskFailed
+from refold.core.ids import log_key
+from refold.core.messages import Hold
+from refold.core.run.state import RunState
+from refold.core.run.suspension import blocked
+from refold.views.budget import RunBudget, budget_of
+from refold.views.history import JudgedRecord, ReadRecord, Run
+from refold.views.model import Data, View, json_text, plain, utc_of
+from refold.views.steps import RunStep, Successor
+
+LARGE = ("args", "result", "input", "data")
+"""Fields of events that hold JSON texts."""
+
+
+WhyFailed = Failure
+"""Why a run has failed: a stable `code`, a `message` for people, and a `detail`."""
+
+
+class Pause(View):
+    """Who has paused a run, and since when."""
+
+    actor: str
+    reason: str
+    role: str
+    said_ms: int
+    offset: int
+    signed_ms: int
+    seq: int
+    since_ms: int
+
+
+class RunRow(View):
+    """A run in a line.
+
+    `status` is one of pending, running, suspended, completed, failed, cancelled, or stalled. `approvals` are the open
+    questions to people, `in_doubt` and `held` calls that wait for a human, `waiting` the names of the signals and
+    callbacks that it waits for, `says` what its agent has reported last.
+    """
+
+    run_id: str
+    agent: str
+    status: str
+    steps: int
+    open: int
+    in_doubt: list[str]
+    held: list[str]
+    waiting: list[str]
+    approvals: list[str]
+    seq: int
+    requested_ms: int
+    at_ms: int
+    labels: dict[str, str]
+    says: str
+    suspended: dict[str, str] | None
+    pauses: list[Pause] = Field(serialization_alias="paused")
+    sessions: list[str]
+
+    @property
+    def requested_at(self) -> datetime:
+        """When it was asked for."""
+        return utc_of(self.requested_ms)
+
+    @property
+    def at(self) -> datetime:
+        """When its last entry was made."""
+        return utc_of(self.at_ms)
+
+    @property
+    def over(self) -> bool:
+        """True once it has ended."""
+        return self.status in ("completed", "failed", "cancelled")
+
+    @property
+    def paused(self) -> bool:
+        """True while somebody has paused it, or the run above it."""
+        return bool(self.pauses)
+
+
+class Ended(View):
+    """How a run ended, or that it has not. `result` is what the agent returned; `seq` that of its last event."""
+
+    run_id: str
+    status: str
+    result: Any = None
+    failed: Failure | None = Field(None, serialization_alias="failure")
+    reason: str = ""
+    seq: int
+    at_ms: int = Field(0, exclude=True)
+
+    @property
+    def value(self) -> Any:
+        """What the agent returned."""
+        return self.result
+
+    @property
+    def failure(self) -> WhyFailed | None:
+        """Why the run has failed, or was cancelled (`cancelled`)."""
+        if self.status == "cancelled":
+            return Failure("cancelled", self.reason or "it was cancelled")
+        return self.failed
+
+    @property
+    def at(self) -> datetime:
+        """When it ended."""
+        return utc_of(self.at_ms)
+
+    def check(self) -> None:
+        """**Raises** RunFailedError when there is no result."""
+        if self.failure is not None:
+            raise RunFailedError(
+                f"run {self.run_id} {'was cancelled' if self.status == 'cancelled' else 'has failed'}",
+                hint=f"{self.failure.code}: {self.failure.message}",
+                run_id=self.run_id,
+                status=self.status,
+                failure=self.failure.code,
+                reason=self.failure.message,
+            )
+
+
+class LastEntry(View):
+    """The last entry of a run: its id, place (-1: there is none), and the digest of all that is folded."""
+
+    id: str
+    seq: int
+    partition: int
+    offset: int
+    digest: str
+
+
+class KeptSignalRow(View):
+    """A signal that the run has and that no wait took so far."""
+
+    signal_id: str
+    name: str
+    data: Any
+    actor: str
+    sent_ms: int
+
+
+class RunInfo(RunRow):
+    """A run as it is now, whole.
+
+    `manifest` names what it is made of: digests of code and tools, and its policy. `hold` is why its code is not run,
+    `unheard` are tasks that failed and that nobody awaited. `resolve` are commands that settle what waits for a human.
+    """
+
+    result: Any
+    failure: Failure | None
+    reason: str
+    input: Any
+    requester: str
+    request: Cause | None
+    version: str
+    app: str
+    manifest: dict[str, str]
+    hold: Hold | None
+    budget: RunBudget | None
+    head: LastEntry
+    entries: int
+    void_records: int
+    timeline: list[RunStep]
+    successors: list[Successor]
+    unheard: list[TaskFailed]
+    signals: list[KeptSignalRow]
+    signals_dropped: list[SignalDropped]
+    resolve: list[str]
+    result_text: str = Field(exclude=True)
+
+    @property
+    def value(self) -> Any:
+        """What the agent returned."""
+        return self.result
+
+
+class RunShown(RunInfo):
+    """The same with what lies elsewhere: why calls of it are halted, and the runs that it has started."""
+
+    halted: list[str]
+    family: list[RunRow]
+
+
+class RunEvent(View):
+    """An event of a run's history. `type` is its name in the log, `event` its fields, `seq` its number, from 1.
+
+    `partition` and `offset` are where its entry lies in `topic`, `cause` is the input that it answers, `actor` is who
+    wrote it.
+    """
+
+    run_id: str = Field(exclude=True)
+    seq: int
+    type: str
+    at_ms: int
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    cause: Cause | None
+    actor: str
+    event: dict[str, Any]
+
+    @property
+    def at(self) -> datetime:
+        """When its entry was made."""
+        return utc_of(self.at_ms)
+
+
+class RawRecord(View):
+    """A record of the run log as it lies there. `void`: why it does not count, if it does not."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    void: str
+    id: str
+    prev: str
+    seq: int
+    at_ms: int
+    events: list[str]
+    cause: Cause | None
+    actor: str
+    nonce: str
+    bytes: int
+
+
+def row_of(run: Run) -> RunRow:
+    """A run in a line."""
+    return RunRow(**_row(run))
+
+
+def _row(run: Run) -> Data:
+    state, told, request = run.state, run.timeline, run.state.request
+    live = not state.over
+    return {
+        "run_id": state.run_id,
+        "agent": request.agent if request else "",
+        "status": run.status,
+        "steps": len(state.steps),
+        "open": len(state.open),
+        "in_doubt": [step.call_id for step in told.in_doubt],
+        "held": [step.call_id for step in told.in_status("held")] if live else [],
+        "waiting": [step.name for step in told.in_status("waiting")] if live else [],
+        "approvals": [step.approvals[-1].approval_id for step in told.asking],
+        "seq": state.head.seq,
+        "requested_ms": state.requested_ms,
+        "at_ms": state.at_ms,
+        "labels": request.labels if request else {},
+        "says": state.says,
+        "suspended": plain(blocked(state)) if state.status == "suspended" else None,
+        "pauses": [Pause(**plain(pause), since_ms=at_ms) for at_ms, pause in told.pauses if live],
+        "sessions": request.sessions if request else [],
+    }
+
+
+def _end(state: RunState) -> Data:
+    end = state.end
+    result, failure = json_text(getattr(end, "result", "")), getattr(end, "failure", None)
+    return {"result": result, "failure": failure, "reason": getattr(end, "reason", "")}
+
+
+def ending_of(run: Run) -> Ended:
+    """How a run ended, or that it has not."""
+    state, end = run.state, _end(run.state)
+    about = {"run_id": state.run_id, "status": run.status, "seq": state.head.seq, "at_ms": state.at_ms}
+    return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])
+
+
+def info_of(run: Run) -> RunInfo:
+    """A run as it is now, whole."""
+    state, told, request, head = run.state, run.timeline, run.state.request, run.state.head
+    partition, offset = (last.partition, last.offset) if (last := _newest(run)) else (-1, -1)
+    return RunInfo(
+        **_row(run),
+        **_end(state),
+        input=json_text(request.input) if request else None,
+        requester=request.requester if request else "",
+        request=state.position,
+        version=state.version,
+        app=state.app,
+        manifest=_manifest(run),
+        hold=run.hold,
+        budget=budget_of(state),
+        head=LastEntry(id=head.id.hex(), seq=head.seq, partition=partition, offset=offset, digest=state.digest()),
+        entries=len(run.records),
+        void_records=len(run.void),
+        timeline=told.steps,
+        successors=told.successors,
+        unheard=told.unheard,
+        signals=[KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in told.kept.values()],
+        signals_dropped=told.dropped,
+        resolve=[command for step in (*told.in_doubt, *told.in_status("held")) for command in step.ways_out],
+        result_text=str(getattr(state.end, "result", "")),
+    )
+
+
+def _newest(run: Run) -> ReadRecord | None:
+    return run.records[-1].record if run.records else None
+
+
+def _manifest(run: Run) -> dict[str, str]:
+    """What the run began with, or was handed to last, and its policy."""
+    made: dict[str, str] = {}
+    for judged in run.records:
+        for event in judged.entry.events if judged.entry else ():
+            if isinstance(event, RunStarted | RunMigrated):
+                made = event.manifest
+    policy = run.state.request.policy if run.state.request else ""
+    return {**made, **({"policy": policy} if policy else {})}
+
+
+def events_of(run: Run, after: int = 0) -> list[RunEvent]:
+    """The events of a run after the one of this number. Costs what it gives, however long the run is."""
+    found: list[RunEvent] = []
+    for judged in reversed(list(takewhile(lambda each: _last(each) > after, reversed(run.records)))):
+        entry = judged.entry
+        assert entry is not None, "what counts can be read"
+        found += [
+            RunEvent(
+                run_id=run.state.run_id,
+                seq=seq,
+                type=type(event).__name__,
+                at_ms=entry.at_ms,
+                **_place(judged),
+                cause=entry.cause,
+                actor=entry.actor,
+                event={name: _value(name, value) for name, value in plain(event).items()},
+            )
+            for seq, event in enumerate(entry.events, start=entry.seq)
+            if seq > after
+        ]
+    return found
+
+
+def _last(judged: JudgedRecord) -> int:
+    return judged.entry.last_seq if judged.entry else 0
+
+
+def _value(name: str, value: Any) -> Any:
+    return json_text(value) if name in LARGE and isinstance(value, str) else value
+
+
+def _place(judged: JudgedRecord) -> Data:
+    record, entry = judged.record, judged.entry
+    key = log_key(judged.run_id, entry.seq, judged.id) if entry else record.key or b""
+    there = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return {**there, "key": key.decode(errors="replace")}
+
+
+def records_of(run: Run) -> list[RawRecord]:
+    """The records of a run as they lie in the log, with those that do not count."""
+    return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda each: each.record.offset)]
+
+
+def _record(judged: JudgedRecord) -> RawRecord:
+    entry = judged.entry
+    return RawRecord(
+        **_place(judged),
+        void=judged.void,
+        id=judged.id.hex(),
+        prev=entry.prev.hex() if entry else "",
+        seq=entry.seq if entry else 0,
+        at_ms=entry.at_ms if entry else 0,
+        events=[type(event).__name__ for event in entry.events] if entry else [],
+        cause=entry.cause if entry else None,
+        actor=entry.actor if entry else "",
+        nonce=entry.nonce.hex() if entry else "",
+        bytes=len(judged.record.value or b""),
+    )
