@@ -32,7 +32,9 @@ DataOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
-ActorOption = Annotated[str, typer.Option("--actor", help="Who says so.  \\[default: your login]", show_default=False)]
+ActorOption = Annotated[
+    str, typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]", show_default=False)
+]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Shell(Teller):
 class Listing(Shell):
     """The options of a list that grows with time."""
 
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50
+    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = 50
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:

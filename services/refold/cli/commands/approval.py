@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.cli.voting import ApprovalArgument, Messenger, Voter
@@ -23,11 +22,6 @@ from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
 from refold.core.ids import is_below
 from refold.core.wire import canonical
-
-approval_group = Commands(
-    "Decide on calls that wait for people. Exit codes of a vote: 0 it counts or is recorded, 2 it is void or"
-    " wrong, 4 the approval is decided or closed already, 6 nobody has answered in time."
-)
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 
@@ -53,7 +47,6 @@ class Filter:
         )
 
 
-@approval_group.command("list")
 def list_approvals(
     state: Annotated[str, typer.Option("--state", help=f"One of {', '.join(APPROVAL_STATES)}.")] = "open",
     *,
@@ -65,7 +58,10 @@ def list_approvals(
     watch: Annotated[bool, typer.Option("--watch", help="Go on, and print every change.")] = False,
     shell: Shell,
 ) -> None:
-    """List approvals, the oldest first. What was closed long ago is in `refold run show`."""
+    """List approvals, the oldest first. What was closed long ago is in `refold run show`.
+
+    Example: refold approval list --mine
+    """
     if state not in APPROVAL_STATES:
         raise UsageError(f"{state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
     wanted = Filter(state, agent, tool, run, approver or (login() if mine else ""))
@@ -94,9 +90,11 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
                 yield row
 
 
-@approval_group.command("show")
 def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
-    """Show what is asked: the call as the log has it, who may decide, and what was said."""
+    """Show an approval: the call, who may decide, and the votes.
+
+    Example: refold approval show order-7/3
+    """
     approvals = shell.platform.approvals
     shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
@@ -109,14 +107,15 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise))
 
 
-@approval_group.command("grants")
 def list_grants(*, shell: Shell) -> None:
-    """List what was remembered: calls that pass again without asking, and those that did."""
+    """List grants: calls that pass again without being asked about.
+
+    Example: refold approval grants
+    """
     rows = [approval_views.grant_row(grant) for grant in shell.platform.approvals.read().grants()]
     shell.tell(rows, lambda: approval_views.print_grants(rows))
 
 
-@approval_group.command()
 def approve(
     approval: ApprovalArgument,
     *,
@@ -124,20 +123,23 @@ def approve(
         str, typer.Option("--remember", metavar="run", help="Let the same call pass again without asking.")
     ] = "",
     for_: Annotated[
-        str | None, typer.Option("--for", help="How long it is remembered, as 30m or 1h.", show_default="1h")
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long the grant lasts, such as 30m.  \\[default: 1h]"),
     ] = None,
-    uses: Annotated[int | None, typer.Option("--uses", help="How often it is used.", min=1, show_default="1")] = None,
+    uses: Annotated[int | None, typer.Option("--uses", help="Uses of the grant.  \\[default: 1]", min=1)] = None,
     voter: Messenger,
 ) -> None:
-    """Say that the call may go out as it is."""
+    """Approve the call as it is.
+
+    Example: refold approval approve order-7/3~8f14e45fceea -m 'as agreed'
+    """
     voter.vote(approval, "approve", remember=_remember(remember, for_, uses))
 
 
-@approval_group.command()
 def edit(
     approval: ApprovalArgument,
     args: Annotated[
-        str, typer.Argument(metavar="[JSON|@FILE|-]", help="All arguments, as one object.", show_default=False)
+        str, typer.Argument(metavar="JSON|@FILE|-", help="All arguments, as one object.", show_default=False)
     ] = "",
     *,
     set_: Annotated[
@@ -150,7 +152,10 @@ def edit(
     ] = None,
     voter: Messenger,
 ) -> None:
-    """Approve the call with other arguments: all of them as one object, or with --set some of them changed."""
+    """Approve the call with other arguments. Give all of them as one object, or change some with --set.
+
+    Example: refold approval edit order-7/3~8f14e45fceea --set amount=20
+    """
     if bool(args) == bool(set_):
         problem = "the arguments are given twice" if args else "say what the arguments shall be"
         raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
@@ -160,62 +165,88 @@ def edit(
         voter.vote(approval, "edit", settings=dict(map(_setting, set_ or [])))
 
 
-@approval_group.command()
 def answer(
     approval: ApprovalArgument,
     result: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")],
     *,
     voter: Messenger,
 ) -> None:
-    """Give the result in the tool's place: the call never goes out."""
+    """Give the result in the tool's place: the call never goes out.
+
+    Example: refold approval answer order-7/3~8f14e45fceea '{"paid": false}'
+    """
     voter.vote(approval, "answer", result=canonical_json(source(result)))
 
 
-@approval_group.command()
 def delegate(
     approval: ApprovalArgument,
     to: Annotated[str, typer.Argument(metavar="NAME", help="Who decides in your place.")],
     *,
     voter: Messenger,
 ) -> None:
-    """Let somebody decide in your place, until you vote yourself or withdraw."""
+    """Let another person decide in your place. It ends when you vote yourself or withdraw.
+
+    Example: refold approval delegate order-7/3~8f14e45fceea grace
+    """
     voter.vote(approval, "delegate", to=(to,))
 
 
-@approval_group.command()
 def reassign(
     approval: ApprovalArgument,
     to: Annotated[list[str], typer.Argument(metavar="NAME...", help="People, or role:NAME.")],
     *,
     voter: Messenger,
 ) -> None:
-    """Replace the list of those who may decide."""
+    """Replace the list of people who may decide.
+
+    Example: refold approval reassign order-7/3~8f14e45fceea grace role:lead
+    """
     voter.vote(approval, "reassign", to=tuple(to))
 
 
-@approval_group.command()
 def comment(
     approval: ApprovalArgument,
     message: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be said.")],
     *,
     voter: Voter,
 ) -> None:
-    """Say something that decides nothing."""
+    """Add a comment, which decides nothing.
+
+    Example: refold approval comment order-7/3 'who knows this customer?'
+    """
     voter.vote(approval, "comment", message=message)
 
 
-def _plain(action: str, summary: str) -> None:
-    """A vote that says nothing but its action."""
+def reject(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """Reject the call: the agent sees your message.
 
-    @approval_group.command(action, help=summary)
-    def vote(approval: ApprovalArgument, *, voter: Messenger) -> None:
-        voter.vote(approval, action)
+    Example: refold approval reject order-7/3~8f14e45fceea -m 'too much'
+    """
+    voter.vote(approval, "reject")
 
 
-_plain("reject", "Say that the call must not go out; the agent sees the message.")
-_plain("remind", "Remind those who may decide; it stays in the history.")
-_plain("withdraw", "Take your own vote back, as long as nothing is decided.")
-_plain("revoke-grant", "End what was remembered: from now on the same call is asked again.")
+def remind(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """Remind the people who may decide. The reminder stays in the history.
+
+    Example: refold approval remind order-7/3
+    """
+    voter.vote(approval, "remind")
+
+
+def withdraw(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """Withdraw your own vote while nothing is decided.
+
+    Example: refold approval withdraw order-7/3
+    """
+    voter.vote(approval, "withdraw")
+
+
+def revoke_grant(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """End a grant: the same call is asked about again.
+
+    Example: refold approval revoke-grant order-7/3
+    """
+    voter.vote(approval, "revoke-grant")
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -11,7 +11,6 @@ import typer
 
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Shell
 from refold.client.letters import home_of, original
 from refold.client.platform import Platform
@@ -21,29 +20,31 @@ from refold.core.topics import DEAD_LETTER, DEAD_LETTERS
 from refold.core.wire import codec
 from refold.ports.log import Record
 
-letter_group = Commands("Look at inputs that nobody could use, and send them again.")
-
 LetterArgument = Annotated[
     str, typer.Argument(metavar="[SERVICE/]PARTITION/OFFSET", help="Where the dead letter lies, as `list` prints it.")
 ]
 
 
-@letter_group.command("list")
 def list_letters(
     code: Annotated[str, typer.Option("--code", help="Only those with this code.")] = "",
     *,
     shell: Listing,
 ) -> None:
-    """List dead letters, the oldest first."""
+    """List dead letters, the oldest first.
+
+    Example: refold deadletter list --code malformed
+    """
     rows = [_row(*laid) for laid in _letters(shell.platform) if not code or laid[1].code == code]
     rows = sorted(rows, key=lambda row: row["at_ms"])[-shell.limit :]
     columns = ("letter", "from", "code", "reason")
     shell.tell(rows, lambda: output.print_rows(rows, columns, "[green]no dead letters[/]"))
 
 
-@letter_group.command("show")
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
-    """Show a dead letter whole."""
+    """Show a dead letter in full.
+
+    Example: refold deadletter show 0/17
+    """
     content = _find(shell.platform, letter)
     row = _row(letter, content) | {"key": _text(content.key), "value": _text(content.value)}
     row |= {"value_hex": content.value.hex(), "key_hex": content.key.hex()}
@@ -51,7 +52,6 @@ def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
     shell.tell(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
 
 
-@letter_group.command("replay")
 def replay_letter(
     letter: LetterArgument,
     *,
@@ -59,7 +59,10 @@ def replay_letter(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and where to.")] = False,
     shell: Shell,
 ) -> None:
-    """Publish an input again, as it still lies in its topic, in the partition where it belongs."""
+    """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs.
+
+    Example: refold deadletter replay 0/17 --dry-run
+    """
     platform = shell.platform
     if letter.count("/") > 1:
         hint = "vote again, or have the planner ask again"

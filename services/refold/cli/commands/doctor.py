@@ -22,7 +22,6 @@ from refold.cli.commands.halting import halt_rows
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
 from refold.cli.errors import FAILED, expected, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import RedisOption, Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.platform import Platform
@@ -37,8 +36,6 @@ from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
-
-doctor_group = Commands()
 
 Weight = Literal["ok", "warning", "problem"]
 
@@ -55,14 +52,16 @@ class Symptom(NamedTuple):
     what: str
 
 
-@doctor_group.command()
 def doctor(
     app: Annotated[str, typer.Option("--app", help="Also load this app: MODULE:APP or path/file.py[:APP].")] = "",
     *,
     redis: RedisOption = "",
     shell: Shell,
 ) -> None:
-    """Look at everything that Refold needs, and say what is wrong."""
+    """Check this machine, Kafka, Redis and an app.
+
+    Example: refold doctor --app app.py
+    """
     there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),

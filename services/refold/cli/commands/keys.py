@@ -11,7 +11,6 @@ import typer
 from refold.cli import output
 from refold.cli.clock import time_ms
 from refold.cli.commands.provision import key_entry, new_root, save_pub
-from refold.cli.lazy import Commands
 from refold.cli.office import Office, RootOption, root_path, warn_of_void
 from refold.cli.platform import DataOption, Shell, Teller
 from refold.client.addresses import data_dir
@@ -23,15 +22,12 @@ from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 
-keys_group = Commands("Make, publish, retire and revoke the keys that sign.")
-
 KidArgument = Annotated[str, typer.Argument(metavar="KID", help="The key's id, as `refold keys list` prints it.")]
 OutOption = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The private key; without it, keys/KID.json in --data.")
 ]
 
 
-@keys_group.command("init")
 def init_root(
     *,
     root: RootOption = "",
@@ -41,9 +37,11 @@ def init_root(
     data: DataOption = "",
     teller: Teller,
 ) -> None:
-    """Make the root key, which signs policies, roles and keys, or say again what services trust it by.
+    """Create the root key, which signs policies, roles and keys. An existing one is shown again.
 
     Everything rests on it: keep the file away from services and from people's daily work.
+
+    Example: refold keys init --root root.json
     """
     path = root_path(root, data)
     try:
@@ -63,7 +61,6 @@ def init_root(
     teller.tell(row, "\n".join(lines))
 
 
-@keys_group.command("new")
 def new_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is; its id begins with it.")],
     *,
@@ -85,7 +82,10 @@ def new_key(
     ] = True,
     office: Office,
 ) -> None:
-    """Make a key: the private half into a file, the public half into the catalog."""
+    """Create a key: the private half in a file, the public half in the catalog.
+
+    Example: refold keys new ada --use vote --actor ada
+    """
     key = keys.new(use, name)
     more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
     public = PublicKey.parse(key.public(**more).content())
@@ -100,9 +100,11 @@ def new_key(
     _tell_new(office, public, path, published=publish)
 
 
-@keys_group.command("list")
 def list_keys(*, shell: Shell) -> None:
-    """List the keys in the catalog."""
+    """List the keys in the catalog.
+
+    Example: refold keys list
+    """
     now_ms = clock_ms()
     there = shell.platform.catalog
     closed = there.closed
@@ -115,7 +117,6 @@ def list_keys(*, shell: Shell) -> None:
     shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
 
 
-@keys_group.command("rotate")
 def rotate_key(
     kid: KidArgument,
     *,
@@ -126,10 +127,12 @@ def rotate_key(
     out: OutOption = "",
     office: Office,
 ) -> None:
-    """Make a key that succeeds another. The old one signs nothing more; what it signed before still holds.
+    """Create a key that succeeds another. The old one signs nothing more; what it signed before still holds.
 
     With --at in the future both sign until then: time to restart services with the new one. A key that somebody else
     may have is to be revoked instead.
+
+    Example: refold keys rotate decision-8f14e45f --at 2030-01-31T12:00Z
     """
     retired_ms = time_ms(at) if at else clock_ms()
     if at and retired_ms < clock_ms():
@@ -146,14 +149,16 @@ def rotate_key(
     _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
 
 
-@keys_group.command("revoke")
 def revoke_key(
     kid: KidArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
     office: Office,
 ) -> None:
-    """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason."""
+    """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason.
+
+    Example: refold keys revoke ada-8f14e45f --reason 'the laptop was stolen'
+    """
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
     public = replace(_find(office.platform, kid), revoked=True, reason=reason)

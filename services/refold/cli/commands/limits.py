@@ -7,24 +7,23 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.cli.views.budgets import spendable_data, taken_of, worded
 from refold.client.limits import LimitInUse, limits_in_use
 from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 
-limits_group = Commands("List what was spent of the limits per day and month.")
 
-
-@limits_group.command("limits")
 def limits(
     agent: Annotated[str, typer.Option("--agent", help="Only limits of this agent.")] = "",
     value: Annotated[str, typer.Option("--value", help="Only this tenant, say: the value of a label.")] = "",
     *,
     shell: Shell,
 ) -> None:
-    """List what was spent of the limits per day and month. The newest window is first."""
+    """List what runs have spent of the limits per day and month. The newest window is first.
+
+    Example: refold limits --agent order
+    """
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))

@@ -14,7 +14,6 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.lazy import Commands
 from refold.cli.office import RootOption, root_key
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
@@ -30,8 +29,6 @@ from refold.core.wire.resources import resource
 from refold.embedded.files import write_atomic
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
-
-setup_group = Commands()
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 PoliciesOption = Annotated[
@@ -179,7 +176,6 @@ def roles_entry(path: Path, actor: str) -> CatalogEntry:
     return CatalogEntry(ROLES_ENTRY, "roles", canonical.dumps(content), actor, clock_ms())
 
 
-@setup_group.command()
 def setup(
     app: Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for its pools and policies.")],
     *,
@@ -188,11 +184,13 @@ def setup(
     root: RootOption = "",
     data: DataOption = "",
 ) -> None:
-    """Do for a platform elsewhere what `refold dev` does for its own.
+    """Create topics, keys and a default policy on an existing Kafka.
 
     Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
     alone. A root key, a vote key for anybody and the default policy it makes only where all brokers are on this
     machine; else `refold keys init` comes first.
+
+    Example: refold setup --app app.py --kafka kafka.example:9092 --root root.json
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()

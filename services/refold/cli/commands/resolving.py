@@ -11,7 +11,6 @@ import typer
 
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.lazy import Commands
 from refold.cli.platform import source
 from refold.cli.voting import Voter, told
 from refold.client.approvals import canonical_json
@@ -22,10 +21,7 @@ from refold.core.events import DOUBT
 from refold.core.ids import asked_about
 from refold.core.planning.asking import CAME
 
-resolve_group = Commands()
 
-
-@resolve_group.command()
 def resolve_call(
     call: Annotated[
         str, typer.Argument(metavar="CALL", help="RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it.")
@@ -45,15 +41,17 @@ def resolve_call(
     ] = "",
     as_operator: Annotated[
         bool,
-        typer.Option("--as-operator", help="Though people are asked: ask those whom a policy with recheck names."),
+        typer.Option("--as-operator", help="Re-ask under the current policy instead of voting."),
     ] = False,
     voter: Voter,
 ) -> None:
-    """Settle a call in doubt: say what you found out about its effect.
+    """Settle a call in doubt: record the outcome of its effect.
 
     Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
     A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
     (--fail), by an operator's word.
+
+    Example: refold run resolve order-7/3 --happened '{"paid": true}' --comment 'seen in the bank account'
     """
     if (happened is not None) + did_not_happen + give_up != 1:
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")

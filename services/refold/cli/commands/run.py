@@ -14,7 +14,6 @@ from refold.cli import output
 from refold.cli.amounts import smaller_budget
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import ActorOption, Listing, Shell, pair, source
 from refold.cli.views import families, records, verification, watching
 from refold.cli.views import runs as run_views
@@ -35,8 +34,6 @@ from refold.core.messages import RunRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
-
-run_group = Commands("Start runs, look at them, settle what is in doubt.")
 
 RUN_STATES = (
     *("pending", "running", "suspended", "completed", "failed", "cancelled"),
@@ -72,7 +69,7 @@ class Operator(Shell):
     """Who says something about a run, and how long they wait: the options of what only a human may do."""
 
     actor: ActorOption = ""
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the planner.", min=0.1)] = 30.0
+    timeout: Annotated[float, typer.Option("--timeout", help="How long to wait for the planner.", min=0.1)] = 30.0
 
     def tell_answer(self, answer: InputAnswer, text: str, **facts: Any) -> None:
         """Tells what became of what they said."""
@@ -86,7 +83,6 @@ class Operator(Shell):
         self.tell(told, lambda: run_views.print_meant(rows, would))
 
 
-@run_group.command("start")
 def begin_run(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run.")],
     *,
@@ -94,7 +90,7 @@ def begin_run(
     id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]", show_default=False)] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds to wait at most; implies --wait.", min=0.1)
+        float | None, typer.Option("--timeout", help="How long to wait at most; implies --wait.", min=0.1)
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="May be repeated.")] = None,
     session: Annotated[
@@ -115,7 +111,10 @@ def begin_run(
     key: SignOption = "",
     shell: Shell,
 ) -> None:
-    """Start a run. The same id with the same input again is harmless, with other input a conflict."""
+    """Start a run. The same id with the same input again is harmless, with other input a conflict.
+
+    Example: refold run start hello --input '{"name": "Ada"}' --wait
+    """
     request = requesting(
         agent,
         canonical.parse(source(input_)),
@@ -147,7 +146,6 @@ def begin_run(
     shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{follow}")
 
 
-@run_group.command("show")
 def show_run(
     run: RunArgument,
     *,
@@ -157,7 +155,10 @@ def show_run(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Show a run: its status, every step with its attempts, and what waits for a human."""
+    """Show a run: its status, its steps, and what waits for people.
+
+    Example: refold run show order-7
+    """
     shown = _history(run, archive, shell)
     below = shell.runs.family(run) if shown.state.children and not archive else []
     trusted = shell.platform.where.trust and not archive
@@ -174,7 +175,6 @@ def show_run(
     shell.tell(data, show)
 
 
-@run_group.command("list")
 def list_runs(
     status: Annotated[
         str, typer.Option("--status", help="Only these; also `doubt`, `held`, `stalled`, `paused`.")
@@ -185,7 +185,10 @@ def list_runs(
     label: LabelOption = None,
     shell: Listing,
 ) -> None:
-    """List runs, the oldest first."""
+    """List runs, the oldest first.
+
+    Example: refold run list --status failed --agent order
+    """
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Belonging(session, labels_of(label), agent)
@@ -196,7 +199,6 @@ def list_runs(
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
 
 
-@run_group.command("events")
 def print_events(
     run: RunArgument,
     *,
@@ -209,7 +211,10 @@ def print_events(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
+    """Print the history of a run, one event a line, with its place in Kafka and the input that caused it.
+
+    Example: refold run events order-7 --since 10m
+    """
     after_ms = since_ms(since)
     history = _history(run, archive, shell)
     rows = records.raw_records(history) if raw else records.event_rows(history)
@@ -222,14 +227,16 @@ def print_events(
         output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 
-@run_group.command("watch")
 def watch_run(
     run: RunArgument,
     *,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds to wait at most.", min=0.1)] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="How long to wait at most.", min=0.1)] = None,
     shell: Shell,
 ) -> None:
-    """Follow a run live until it is over. With --json one event a line."""
+    """Show a run live until it is over. With --json one event a line.
+
+    Example: refold run watch order-7
+    """
     if shell.json_ or not sys.stdout.isatty():
         ended = watching.watch_lines(shell.runs, run, timeout, as_json=shell.json_)
     else:
@@ -238,43 +245,48 @@ def watch_run(
         fail(FAILED)
 
 
-@run_group.command("stream")
 def stream_run(
     run: RunArgument,
     *,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds without a word after which it ends.", min=0.1)
+        float | None, typer.Option("--timeout", help="End after this long without output.", min=0.1)
     ] = None,
     shell: Shell,
 ) -> None:
-    """Print what calls of a run say while they run, as it comes: a model's tokens. With --json one part a line."""
+    """Print a run's live output, such as the tokens of a model. With --json one part a line.
+
+    Example: refold run stream order-7
+    """
     watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
 
 
-@run_group.command("fail")
 def fail_run(
     run: RunArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
     operator: Operator,
 ) -> None:
-    """End a stalled run, for which there will be no code that agrees with its history."""
+    """End a stalled run whose code will never agree with its history.
+
+    Example: refold run fail order-7 --reason 'its code is gone'
+    """
     said = operating(run, "fail", {"reason": reason}, actor=operator.actor or login())
     answer = _inputs(operator.platform).fail(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 
 
-@run_group.command("repair")
 def repair_run(
     run: RunArgument,
     *,
     head: Annotated[str, typer.Option("--head", metavar="ID", help="The last entry of the history that counts.")] = "",
     operator: Operator,
 ) -> None:
-    """Write the records of a run again in order, where a tool has repeated some. Nothing is said by it that was not.
+    """Rewrite a run's records in order after a tool has duplicated some. Adds and changes no event.
 
     With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
     all records, void ones too.
+
+    Example: refold run repair order-7
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
@@ -283,16 +295,18 @@ def repair_run(
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/] stands in order again; it")
 
 
-@run_group.command("verify")
 def verify_runs(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Report on this run only.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Report on this run only.", show_default=False)] = "",
     *,
     settle: Annotated[
-        float, typer.Option("--settle", help="Seconds that other topics may take to agree with the log.", min=0)
+        float, typer.Option("--settle", help="How long other topics may take to agree with the log.", min=0)
     ] = 5.0,
     shell: Shell,
 ) -> None:
-    """Re-check the whole log from raw bytes: the chain, the folds, and that all topics agree with them."""
+    """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one.
+
+    Example: refold run verify --json
+    """
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
         verification.only(verified, run)

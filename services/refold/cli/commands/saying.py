@@ -11,7 +11,6 @@ import typer
 from refold.cli import output
 from refold.cli.commands.run import AgentOption, LabelOption, Operator, SessionOption, SignOption, labels_of
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.client.addresses import own_key
 from refold.client.inputs import Inputs, word_on
 from refold.client.pausing import Pauses
@@ -28,9 +27,7 @@ from refold.core.run.pausing import own
 from refold.core.run.state import RunState
 from refold.runtime.clock import clock_ms
 
-cancel_group, pause_group, resume_group = Commands(), Commands(), Commands()
-
-OneOrMany = Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)]
+OneOrMany = Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.", show_default=False)]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")]
 
 
@@ -108,17 +105,18 @@ class Word:
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 
 
-@cancel_group.command()
 def cancel_run(
     run: OneOrMany = "",
     *,
     reason: ReasonOption = "",
     operator: Speaker,
 ) -> None:
-    """Cancel a run, and what it has started. Best effort for a call that an executor has claimed already.
+    """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
     Many runs are named by --session, --label and --agent: without --yes they are shown.
+
+    Example: refold run cancel order-7 --reason 'the customer has left'
     """
     word = Word("cancel", operator, reason)
     if which := operator.which(run):
@@ -129,32 +127,34 @@ def cancel_run(
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
 
 
-@pause_group.command()
 def pause_run(
     run: OneOrMany = "",
     *,
     reason: ReasonOption = "",
     operator: Speaker,
 ) -> None:
-    """Pause a run, and what it has started. Nothing new goes out of it until `refold run resume`.
+    """Pause a run and the runs it has started. Nothing new goes out of it until `refold run resume`.
 
     What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
     kept, and what falls due meanwhile is due then. Many runs are named by --session, --label and --agent: without
     --yes they are shown.
+
+    Example: refold run pause --session shop-7 --yes
     """
     _say(Word(PAUSE, operator, reason), run)
 
 
-@resume_group.command()
 def resume_run(
     run: OneOrMany = "",
     *,
     operator: Speaker,
 ) -> None:
-    """Let a run go on that was paused. So does what it has started, but for what is paused by itself.
+    """Resume a paused run. The runs it has started resume too, unless they were paused themselves.
 
     What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
     all that are paused by themselves; without --yes they are shown.
+
+    Example: refold run resume order-7
     """
     _say(Word(RESUME, operator), run)
 
