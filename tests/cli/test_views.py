@@ -13,6 +13,7 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
 from refold.cli.views import records, runs
+from refold.client.rows import summary
 from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
@@ -191,6 +192,14 @@ def test_what_a_run_waits_for_is_said_beside_what_it_says_itself() -> None:
     assert "  waits: sleep 2023-11-14T22:13:20.000Z" in drawn(chronicle).splitlines()
     assert runs.summary(run)["says"] == "sleeping"
     assert runs.summary(run)["suspended"] == {"reason": "sleep", "blocked_by": "2023-11-14T22:13:20.000Z"}
+
+
+def test_a_run_that_is_over_says_nothing_any_more() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [StatusSet("waits for the refund"), *ended()], emit=False)
+
+    assert "waits for the refund" not in drawn(chronicle)
+    assert summary(Runs(chronicle.reader).get("r"))["says"] == ""
 
 
 def test_another_planner_that_goes_on_is_named_where_it_begins() -> None:

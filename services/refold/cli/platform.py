@@ -17,7 +17,8 @@ from refold.cli import output
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
 from refold.client.runs import Runs
-from refold.core.errors import UsageError
+from refold.core.errors import MalformedError, UsageError
+from refold.core.wire import canonical
 
 KafkaOption = Annotated[
     str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT", show_default=False)
@@ -110,4 +111,18 @@ def source(text: str) -> str:
         return Path(text[1:]).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "") or "it is not UTF-8"
-        raise UsageError(f"cannot read {text[1:]}", hint=str(reason)) from None
+        hint = "@FILE is read as a file, - is stdin, anything else is the value itself"
+        raise UsageError(f"cannot read {text[1:]}: {reason}", hint=hint) from None
+
+
+def json_value(text: str, option: str) -> Any:
+    """The JSON of an option or argument, as `source` reads it. **Raises** UsageError, which names the option."""
+    given = source(text)
+    try:
+        return canonical.parse(given)
+    except MalformedError as error:
+        why = f" ({error.hint})" if error.hint else ""
+        raise UsageError(f"{option}: {error.message}{why}", hint=_AS_JSON) from None
+
+
+_AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has double quotes inside them: '"Ada"'"""

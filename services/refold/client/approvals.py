@@ -253,11 +253,6 @@ def names_the_question(name: str) -> bool:
     return len(name.partition("/")[2].partition("~")[2]) >= ENOUGH_DIGITS  # an id of a run may have a ~, too
 
 
-def canonical_json(text: str) -> str:
-    """A JSON text in its one form, as votes hold it. **Raises** MalformedError."""
-    return canonical.dumps(canonical.parse(text))
-
-
 def changed(args: str, settings: Mapping[str, str]) -> str:
     """Arguments with some of them changed. **Raises** MalformedError, UsageError.
 

@@ -62,7 +62,7 @@ def summary(run: Run) -> Data:
         "requested_ms": state.requested_ms,
         "at_ms": state.at_ms,
         "labels": state.request.labels if state.request else {},
-        "says": state.says,
+        "says": "" if state.over else state.says,
         "suspended": plain(blocked(state)) if state.status == "suspended" else None,
         "paused": [plain(pause) | {"since_ms": at_ms} for at_ms, pause in run.timeline.pauses if not state.over],
         "sessions": state.request.sessions if state.request else [],

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.platform import Shell, pair, source
+from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.cli.voting import ApprovalArgument, Messenger, Voter
-from refold.client.approvals import Approvals, canonical_json
+from refold.client.approvals import Approvals
 from refold.client.platform import login
 from refold.client.register import Approval, against
 from refold.client.rows import approval_row
@@ -160,7 +160,7 @@ def edit(
         problem = "the arguments are given twice" if args else "say what the arguments shall be"
         raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
     if args:
-        voter.vote(approval, "edit", args=canonical_json(source(args)))
+        voter.vote(approval, "edit", args=canonical.dumps(json_value(args, "the arguments")))
     else:
         voter.vote(approval, "edit", settings=dict(map(_setting, set_ or [])))
 
@@ -175,7 +175,7 @@ def answer(
 
     Example: refold approval answer order-7/3~8f14e45fceea '{"paid": false}'
     """
-    voter.vote(approval, "answer", result=canonical_json(source(result)))
+    voter.vote(approval, "answer", result=canonical.dumps(json_value(result, "the result")))
 
 
 def delegate(

@@ -141,7 +141,7 @@ def save_pub(path: Path, public: str) -> None:
     try:
         write_atomic(path, public + "\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="name another place") from None
 
 
 def merged_policy(content: dict[str, Any]) -> Policy:

@@ -10,7 +10,7 @@ from refold.cli import output
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import source
+from refold.cli.platform import json_value
 from refold.client.inputs import Inputs, operating
 from refold.client.platform import login
 from refold.client.redrive import Changes, Done, Filter, Redrive, left_behind, retrying, stays
@@ -63,7 +63,7 @@ def retry_run(
 
     Example: refold run retry --agent order --code timeout --since 2h --yes
     """
-    text = canonical.dumps(canonical.parse(source(edit))) if edit else ""
+    text = canonical.dumps(json_value(edit, "--edit")) if edit else ""
     nano = nano_usd(dollars(usd, "--usd"))
     changes = Changes(step, text, steps, history_bytes, _deadline(deadline), children, reason, tokens, nano, calls)
     if run and (agent or code or since):

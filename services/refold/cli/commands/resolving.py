@@ -11,15 +11,15 @@ import typer
 
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.platform import source
+from refold.cli.platform import json_value
 from refold.cli.voting import Voter, told
-from refold.client.approvals import canonical_json
 from refold.client.inputs import Inputs, doubted, resolution
 from refold.client.platform import login
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about
 from refold.core.planning.asking import CAME
+from refold.core.wire import canonical
 
 
 def resolve_call(
@@ -56,7 +56,7 @@ def resolve_call(
     if (happened is not None) + did_not_happen + give_up != 1:
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
     verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
-    result = canonical_json(source(happened)) if happened is not None else ""
+    result = canonical.dumps(json_value(happened, "--happened")) if happened is not None else ""
     if app_ and result:
         _check(voter, call, result, app_)
     approval = doubted(voter.runs, call).approval

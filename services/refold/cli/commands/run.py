@@ -14,7 +14,7 @@ from refold.cli import output
 from refold.cli.amounts import smaller_budget
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import ActorOption, Listing, Shell, pair, source
+from refold.cli.platform import ActorOption, Listing, Shell, json_value, pair
 from refold.cli.views import families, records, verification, watching
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
@@ -31,7 +31,6 @@ from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
-from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 
@@ -117,7 +116,7 @@ def begin_run(
     """
     request = requesting(
         agent,
-        canonical.parse(source(input_)),
+        json_value(input_, "--input"),
         run=id_,
         requester=requester or login(),
         labels=dict(labels_of(label)),

@@ -9,7 +9,7 @@ import typer
 from refold.cli import output
 from refold.cli.commands.run import LabelOption, Operator, SessionOption, labels_of
 from refold.cli.errors import FAILED, fail
-from refold.cli.platform import source
+from refold.cli.platform import json_value
 from refold.client.platform import login
 from refold.client.rows import summary
 from refold.client.sessions import Belonging, Sessions
@@ -17,7 +17,6 @@ from refold.client.signals import SignalAnswer, Signals, answering, signalling
 from refold.core import ids
 from refold.core.errors import UsageError
 from refold.core.messages import RunSignal
-from refold.core.wire import canonical
 
 TokenArgument = Annotated[str, typer.Argument(metavar="TOKEN", help="The callback's token, which begins with cb_.")]
 KeyOption = Annotated[
@@ -52,7 +51,7 @@ def signal_run(
 
     Example: refold run signal closed --session shop-7 --yes
     """
-    actor, data = operator.actor or login(), canonical.parse(source(payload))
+    actor, data = operator.actor or login(), json_value(payload, "--payload")
     if bool(name) == bool(session or label):
         raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
     said = signalling(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
@@ -95,7 +94,7 @@ def resolve_callback(
 
     Example: refold callback resolve cb_7Qx... --payload '{"paid": true}' --key payment-17
     """
-    said = answering(token, canonical.parse(source(payload)), key=key, actor=operator.actor or login())
+    said = answering(token, json_value(payload, "--payload"), key=key, actor=operator.actor or login())
     _answer(operator, said, "has the result")
 
 

@@ -134,7 +134,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum}"
         + (", not the requester" if request.requirement.not_requester else "")
         + (", one more as nobody can tell who asked" if quorum > request.requirement.quorum else ""),
-        "these are": ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role",
+        "these are": _people(found),
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
         "may remember": _memory(request.requirement),
@@ -158,6 +158,13 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         name = escape(request.approval_id)
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
         say("\n".join(map(escape, resolve_commands(request.approval_id)) if doubt else ways))
+
+
+def _people(found: Approval) -> str:
+    """The people who may decide, as far as the catalog names them."""
+    if "*" in found.count.approvers:
+        return "anybody with a vote key"
+    return ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role"
 
 
 def _requester(found: Approval) -> str:

@@ -148,7 +148,7 @@ def run_view(run: Run) -> RenderableType:
 def _now_lines(run: Run) -> list[str]:
     """What a run does by its own word, and what it waits for."""
     state = run.state
-    lines = [f"  says [italic]{escape(state.says)}[/]"] if state.says else []
+    lines = [f"  says [italic]{escape(state.says)}[/]"] if state.says and not state.over else []
     lines += budget_lines(state)
     if state.paused and not state.over:
         lines += pause_lines(run)
