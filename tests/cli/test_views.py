@@ -224,3 +224,29 @@ def test_a_list_of_runs_has_what_they_say(capsys: pytest.CaptureFixture[str]) ->
     runs.print_runs([runs.summary(run) for run in Runs(chronicle.reader).all()], hidden=0)
 
     assert f"at {SPELT}" in capsys.readouterr().out
+
+
+def test_a_list_of_runs_fits_eighty_columns_and_has_no_empty_ones(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    chronicle = Chronicle()
+    for name in ("order-1", "order-2"):
+        chronicle.add(name, requested(), [StatusSet("packs"), *ended()], emit=False)
+
+    runs.print_runs([runs.summary(run) for run in Runs(chronicle.reader).all()], hidden=0)
+
+    _, head, _, *rows, _ = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["run", "agent", "status", "steps", "began", "took"]
+    assert [row[0] for row in rows] == ["order-1", "order-2"]
+    assert rows[0][4:] == ["2023-11-14", "22:13", "1", "ms"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(81, "81 ms"), (3_200, "3.2 s"), (192_000, "3 m 12 s"), (7_500_000, "2 h 5 m"), (273_600_000, "3 d 4 h")],
+)
+def test_a_duration_has_two_units_at_most(ms: int, told: str) -> None:
+    assert output.duration(ms) == told

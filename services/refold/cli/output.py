@@ -46,6 +46,7 @@ STYLES = {
 }
 
 
+_DAY_MS = 86_400_000
 PIPED = 100_000
 """The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
 
@@ -114,6 +115,27 @@ def moment(at_ms: int) -> str:
         return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" if at_ms else "-"
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
+
+
+def clock(at_ms: int, now_ms: int) -> str:
+    """A time in UTC for a list: of the last day the time alone, else the day with its minute."""
+    try:
+        form = "%H:%M:%S" if abs(now_ms - at_ms) < _DAY_MS else "%Y-%m-%d %H:%M"
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):{form}}" if at_ms else "-"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def duration(ms: int) -> str:
+    """A duration in two units at most: `81 ms`, `3.2 s`, `3 m 12 s`, `2 h 5 m`, `3 d 4 h`."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    for unit, size, part, below in (("d", _DAY_MS, "h", 3_600_000), ("h", 3_600_000, "m", 60_000)):
+        if ms >= size:
+            return f"{ms // size} {unit} {ms % size // below} {part}"
+    return f"{ms // 60_000} m {ms % 60_000 // 1000} s"
 
 
 def in_utc(at_ms: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import Data, counted, escape, json_text, moment, plain, print_table, say, styled
+from refold.cli.output import Data, clock, counted, duration, escape, json_text, moment, plain, print_table, say, styled
 from refold.cli.views.budgets import budget_data, budget_lines
 from refold.cli.views.waits import pause_lines, paused_by, signal_lines, wait_lines
 from refold.client.catalog import Shelves
@@ -20,6 +20,9 @@ from refold.core.approval.halts import Halts
 from refold.core.events import DOUBT, RunMigrated, RunStarted
 from refold.core.ids import AGENT_TOOL
 from refold.core.run.suspension import blocked
+from refold.runtime.clock import clock_ms
+
+OVER = ("completed", "failed", "cancelled")
 
 
 def run_data(run: Run) -> Data:
@@ -101,16 +104,21 @@ def print_runs(rows: list[Data], *, hidden: int, of: int = 0) -> None:
         start = "no runs; start one: refold run start AGENT --input '{...}'"
         say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
         return
-    lines = []
+    lines, now_ms = [], clock_ms()
     for row in rows:
         settle = [*row["in_doubt"], *row["held"]]
         doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
         waiting = ", ".join(dict.fromkeys([*paused_by(row), *row["waiting"]]))
-        when = moment(row["requested_ms"])
+        when = clock(row["requested_ms"], now_ms)
+        until_ms = row["at_ms"] if row["status"] in OVER else now_ms
+        took = duration(max(0, until_ms - row["requested_ms"])) if row["requested_ms"] else "-"
         steps = f"{row['steps'] - row['open']}/{row['steps']}"
         run, agent, says = (escape(row[name]) for name in ("run_id", "agent", "says"))
-        lines.append((run, agent, styled(row["status"]), steps, when, escape(waiting, 40), doubt, says))
-    print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "to settle", "says"), lines)
+        lines.append((run, agent, styled(row["status"]), steps, when, took, escape(waiting, 40), doubt, says))
+    columns = ("run", "agent", "status", "steps", "began", "took", "waits for", "to settle", "says")
+    # An empty column keeps its width, which others need on a terminal of 80 columns.
+    used = [number for number in range(len(columns)) if any(line[number] for line in lines)]
+    print_table([columns[number] for number in used], [[line[number] for number in used] for line in lines])
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
