@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -18,6 +19,9 @@ from refold.client.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
     CallFailed,
     CallProposed,
     CheckpointReached,
@@ -25,6 +29,7 @@ from refold.core.events import (
     Failure,
     Requirement,
     RunCancelled,
+    RunFailed,
     SleepEnded,
     SleepStarted,
     StatusSet,
@@ -97,7 +102,7 @@ def test_a_table_in_a_pipe_has_a_line_for_each_row_with_all_of_it(capsys: pytest
 def test_a_question_says_whom_it_waits_for_until_which_day_and_how_to_learn_why() -> None:
     said = seen(asked(quorum=2))
 
-    assert "waits for 2 of ada, bob until 2023-11-16T22:13:20.000Z" in said
+    assert "waits for 2 of ada, bob until 2023-11-16 22:13:20 UTC" in said
     assert "refold approval show r/3" in said
     assert "refold policy explain r/3" in said
 
@@ -224,6 +229,33 @@ def test_a_list_of_runs_has_what_they_say(capsys: pytest.CaptureFixture[str]) ->
     runs.print_runs([runs.summary(run) for run in Runs(chronicle.reader).all()], hidden=0)
 
     assert f"at {SPELT}" in capsys.readouterr().out
+
+
+def test_a_step_shows_its_arguments_and_its_result_and_when_it_was() -> None:
+    chronicle = Chronicle()
+    call = replace(proposed(1)[0], args='{"$run":{"id":"x"},"path":"a.py"}')
+    chronicle.add(
+        "r", requested(), [call, CallDispatched(1, 1, NOW)], [CallCompleted(1, 1, "90"), *ended()], emit=False
+    )
+
+    lines = drawn(chronicle).splitlines()
+
+    assert "requested 2023-11-14 22:13:20 UTC, took" in lines[1]
+    assert re.search(r'completed \+\d+ ms took \d+ ms  \{"path":"a.py"\} -> 90$', lines[2])
+
+
+def test_a_failure_that_comes_again_is_told_once() -> None:
+    refused, end = Failure("ToolError", "the bank says no"), Failure("call_failed", "step 1 has failed")
+    tries = [
+        *(CallDispatched(1, 1, NOW), AttemptFailed(1, 1, refused, False, NOW)),
+        *(CallDispatched(1, 2, NOW), AttemptFailed(1, 2, refused, False, NOW)),
+        *(CallDispatched(1, 3, NOW), CallFailed(1, 3, refused)),
+    ]
+
+    said = seen(*tries, RunFailed(end))
+
+    assert said.count("the bank says no") == 1
+    assert said.count("ToolError, as before") == 2
 
 
 def test_a_list_of_runs_fits_eighty_columns_and_has_no_empty_ones(

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import Data, clock, counted, duration, escape, json_text, moment, plain, print_table, say, styled
+from refold.cli.output import Data, clock, counted, duration, escape, in_utc, json_text, plain, print_table, say, styled
 from refold.cli.views.budgets import budget_data, budget_lines
 from refold.cli.views.waits import pause_lines, paused_by, signal_lines, wait_lines
 from refold.client.catalog import Shelves
@@ -20,8 +20,11 @@ from refold.core.approval.halts import Halts
 from refold.core.events import DOUBT, RunMigrated, RunStarted
 from refold.core.ids import AGENT_TOOL
 from refold.core.run.suspension import blocked
+from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 
+_VALUE = 60
+"""Characters of arguments and results that a step shows; `run events --full` has all of them."""
 OVER = ("completed", "failed", "cancelled")
 
 
@@ -134,23 +137,35 @@ def print_meant(rows: list[Data], would: str) -> None:
 
 def run_view(run: Run) -> RenderableType:
     """A run as `refold run show` and `refold run watch` draw it."""
+    return Group(*(Text.from_markup(line, emoji=False) for line in run_lines(run)))
+
+
+def run_lines(run: Run, *, where: bool = True) -> list[str]:
+    """A run as lines of markup. `where`: with its last entry, which every record changes."""
     state = run.state
     agent = state.request.agent if state.request else "?"
     last = run.records[-1].record if run.records else None
     place = f"partition {last.partition}, offset {last.offset}" if last else "nowhere yet"
-    head = f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(run.status)}  [dim]seq {state.head.seq}, {place}"
-    lines = [head + (f", {len(run.void)} void[/]" if run.void else "[/]"), *_now_lines(run)]
+    began_ms = state.requested_ms
+    lines = [f"[bold]{escape(state.run_id)}[/]  {escape(agent)}  {styled(run.status)}"]
+    if where:
+        void = f", {len(run.void)} void" if run.void else ""
+        lines[0] += f"  [dim]seq {state.head.seq}, {place}{void}[/]"
+    if began_ms:
+        took = f", took {duration(state.at_ms - began_ms)}" if state.over else ""
+        lines.append(f"  [dim]requested {in_utc(began_ms)}{took}; times below count from then[/]")
+    lines += _now_lines(run)
     successors = {successor.step: successor for successor in run.timeline.successors}
     for step in run.timeline.steps:
-        lines += _successor_lines(successors.pop(step.step, None)) + _step_lines(step, over=state.over)
+        lines += _successor_lines(successors.pop(step.step, None), began_ms)
+        lines += _step_lines(step, began_ms, over=state.over)
     for left in successors.values():
-        lines += _successor_lines(left)
+        lines += _successor_lines(left, began_ms)
     for task in run.timeline.unheard:
         words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
         lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
     lines += signal_lines(run)
-    lines += _hold_lines(run) + _end_lines(run)
-    return Group(*(Text.from_markup(line, emoji=False) for line in lines))
+    return lines + _hold_lines(run) + _end_lines(run)
 
 
 def _now_lines(run: Run) -> list[str]:
@@ -166,10 +181,15 @@ def _now_lines(run: Run) -> list[str]:
     return lines
 
 
-def _successor_lines(successor: Successor | None) -> list[str]:
+def _since(began_ms: int, at_ms: int) -> str:
+    """A time of a run, counted from its request."""
+    return f"+{duration(at_ms - began_ms)}" if began_ms <= at_ms else in_utc(at_ms)
+
+
+def _successor_lines(successor: Successor | None, began_ms: int) -> list[str]:
     if successor is None:
         return []
-    return [f"  [dim]{moment(successor.at_ms)} {escape(successor.actor)} goes on from seq {successor.seq}[/]"]
+    return [f"  [dim]{_since(began_ms, successor.at_ms)} {escape(successor.actor)} goes on from seq {successor.seq}[/]"]
 
 
 _MARKS = {
@@ -189,14 +209,15 @@ _MARKS = {
 }
 
 
-def _step_lines(step: StepLine, *, over: bool) -> list[str]:
+def _step_lines(step: StepLine, began_ms: int, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
-    took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.status != "noted" else ""
+    took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
     to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
     text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{to}{effect}"
-    result = escape(step.result, 60) if step.result else ""
-    lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
+    given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
+    result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
+    lines = [f"{text}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"]
     if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
         lines.append(f"       called [italic]{escape(step.label)}[/]")
     if step.name.startswith(AGENT_TOOL):
@@ -205,10 +226,13 @@ def _step_lines(step: StepLine, *, over: bool) -> list[str]:
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
     usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)
+    told = None
     if len(step.attempts) > 1 or not usual:
-        lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
+        for attempt in step.attempts:
+            lines.append(f"       {_attempt_line(attempt, began_ms, again=attempt.failure == told)}")
+            told = attempt.failure
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
-    if step.failure and step.status == "failed" and not rejected:
+    if step.failure and step.status == "failed" and not rejected and step.failure != told:
         lines.append(
             f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
         )
@@ -236,7 +260,7 @@ def _ask_lines(step: StepLine, ask: Ask, *, over: bool) -> list[str]:
         return [f"[magenta]{who} had not decided when the run ended[/]"]
     if not ask.verdict:
         many = f"{ask.quorum} of " if ask.quorum > 1 else ""
-        until = f" until {moment(ask.expires_ms)}" if ask.expires_ms else ""
+        until = f" until {in_utc(ask.expires_ms)}" if ask.expires_ms else ""
         lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
         if ask.about == DOUBT:
             return lines
@@ -271,14 +295,28 @@ _VERDICTS = {
 }
 
 
-def _attempt_line(attempt: AttemptLine) -> str:
-    text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
+def _given(step: StepLine) -> str:
+    """The arguments of a call or the input of a child, without what a framework adds to them."""
+    if step.kind not in ("call", "run"):
+        return ""
+    value = json_text(step.args)
+    if not isinstance(value, dict):
+        return step.args
+    own = {name: each for name, each in value.items() if not name.startswith("$")}
+    return canonical.dumps(own) if own else ""
+
+
+def _attempt_line(attempt: AttemptLine, began_ms: int, *, again: bool) -> str:
+    """An attempt; of a failure that the attempt before had, too, there is the code alone."""
+    text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{_since(began_ms, attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
-    if attempt.failure:
+    if attempt.failure and again:
+        text += f" {escape(attempt.failure.code)}, as before"
+    elif attempt.failure:
         text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}{_at(attempt.failure.detail)}"
     text += " [dim]before the retry[/]" if attempt.before else ""
-    return text + (f" [dim]next at {moment(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
+    return text + (f" [dim]next at {in_utc(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
 
 
 def _at(detail: str) -> str:
@@ -292,9 +330,9 @@ def _hold_lines(run: Run) -> list[str]:
         return []
     needs = f"  began with version {escape(hold.needs)}" if hold.needs else ""
     alone = "it goes on by itself with code that agrees with its history; else:"
-    again = f"  tried again at {moment(hold.retry_ms)}" if hold.retry_ms else ""
+    again = f"  tried again at {in_utc(hold.retry_ms)}" if hold.retry_ms else ""
     return [
-        f"  [bold red]{escape(hold.kind)}[/] [dim]{moment(hold.at_ms)} by {escape(hold.member)}{needs}{again}[/]",
+        f"  [bold red]{escape(hold.kind)}[/] [dim]{in_utc(hold.at_ms)} by {escape(hold.member)}{needs}{again}[/]",
         f"    [red]{escape(hold.reason)}: {escape(hold.message, 400)}[/]",
         *(f"    [dim]{escape(line, 160)}[/]" for line in hold.detail.splitlines()[-6:]),
         f"    {alone if hold.kind == 'stalled' else 'its code is run again when somebody says so:'}",
