@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -207,6 +206,7 @@ def print_events(
     ] = "",
     tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None,
     full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print each event as it comes.")] = False,
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
@@ -215,6 +215,11 @@ def print_events(
     Example: refold run events order-7 --since 10m
     """
     after_ms = since_ms(since)
+    if follow:
+        if raw or tail or archive:
+            raise UsageError("--follow prints every event as it comes", hint="leave --raw, --tail, --archive out")
+        _follow(run, after_ms, shell, full=full)
+        return
     history = _history(run, archive, shell)
     rows = records.raw_records(history) if raw else records.event_rows(history)
     rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
@@ -236,10 +241,10 @@ def watch_run(
 
     Example: refold run watch order-7
     """
-    if shell.json_ or not sys.stdout.isatty():
-        ended = watching.watch_lines(shell.runs, run, timeout, as_json=shell.json_)
+    if shell.json_:
+        ended = watching.follow_events(shell.runs, run, timeout, output.emit)
     else:
-        ended = watching.watch_live(shell.runs, run, timeout)
+        ended = watching.watch(shell.runs, run, timeout)
     if ended.state.status != "completed":
         fail(FAILED)
 
@@ -326,6 +331,17 @@ def _history(run: str, archive: str, shell: Shell) -> Run:
     from refold.cli.archives import archived
 
     return archived(archive, run)
+
+
+def _follow(run: str, after_ms: int, shell: Shell, *, full: bool) -> None:
+    """Prints the events of a run as they come."""
+
+    def tell(row: output.Data) -> None:
+        if row.get("at_ms", after_ms) >= after_ms:
+            line = records.event_line(row, limit=0 if full else records.CUT)
+            output.emit(row) if shell.json_ else output.say(line)
+
+    watching.follow_events(shell.runs, run, None, tell)
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from refold.cli.output import Data, escape, moment, plain
+from refold.cli.output import Data, escape, moment, plain, styled
 from refold.client.rows import event_rows as event_rows
 from refold.client.rows import place_of
 from refold.client.runs import Run
@@ -37,7 +37,10 @@ def raw_records(run: Run) -> list[Data]:
 
 
 def event_line(row: Data, *, limit: int = CUT) -> str:
-    """An event in a line of markup, with values of so many characters; 0 for all of them."""
+    """An event, or what holds the run, in a line of markup, with values of so many characters; 0 for all of them."""
+    if row["type"] == "hold":
+        why = escape(row["hold"]["message"]) if row["hold"] else ""
+        return f"{styled(row['status'])} {why}"
     values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
     place = f"{row['partition']}/{row['offset']}"
     return f"[dim]{row['seq']:>4} {moment(row['at_ms'])} {place:>8}[/]  [bold]{row['type']:<18}[/] {values}"

@@ -1,7 +1,9 @@
-"""`refold run watch`: a run as it goes on, drawn live on a terminal, line by line elsewhere."""
+"""Runs as they go on: `refold run watch` draws them, `refold run events --follow` prints their events."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 from rich.live import Live
@@ -15,8 +17,10 @@ from refold.client.streams import live_parts
 from refold.core.ids import run_id
 
 
-def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
-    """Draws the timeline over and over until the run is over."""
+def watch(runs: Runs, run: str, timeout_s: float | None) -> Run:
+    """Draws a run until it is over: redrawn on a terminal, elsewhere the lines that have changed."""
+    if not sys.stdout.isatty():
+        return _watch_lines(runs, run, timeout_s)
     hold = None
     with Live(console=output.console(), refresh_per_second=10, transient=False) as screen:
         for found, judged in runs.follow(run, timeout_s):
@@ -28,26 +32,34 @@ def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
     return found
 
 
-def watch_lines(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> Run:
-    """Prints every event once."""
+def _watch_lines(runs: Runs, run: str, timeout_s: float | None) -> Run:
+    drawn, hold = list[str](), None
+    for found, judged in runs.follow(run, timeout_s):
+        if judged is not None or found.hold != hold:
+            hold = found.hold
+            before, drawn = drawn, run_views.run_lines(found, where=False)
+            for line in drawn:
+                if line not in before:
+                    output.say(line)
+        if is_over(found, judged):
+            break
+    return found
+
+
+def follow_events(runs: Runs, run: str, timeout_s: float | None, tell: Callable[[output.Data], None]) -> Run:
+    """Tells every event once as it comes, and every change of what holds the run, until it is over."""
     told, hold = 0, None
     for found, judged in runs.follow(run, timeout_s):
         if found.hold != hold:
             hold = found.hold
-            if as_json:
-                output.emit({"run_id": run, "type": "hold", "status": found.status, "hold": output.plain(hold)})
-            else:
-                output.say(f"{output.styled(found.status)} {output.escape(hold.message) if hold else ''}")
+            tell({"run_id": run, "type": "hold", "status": found.status, "hold": output.plain(hold)})
         if judged is None and is_over(found, judged):
             break
         if judged is None or judged.void:
             continue
         for row in records.event_rows(found, told):
             told = row["seq"]
-            if as_json:
-                output.emit(row)
-            else:
-                output.say(records.event_line(row))
+            tell(row)
         if is_over(found, judged):
             break
     return found
