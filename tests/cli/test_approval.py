@@ -229,7 +229,7 @@ class TestShowing:
         approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         text = printed()
-        for part in ("run-1/5", 'service: "api"', "role:lead; 1 of 2, not the requester", "two of policy", "eve"):
+        for part in ("run-1/5", 'service: "api"', "role:lead; 1 of 2 votes, not the requester", "two of policy", "eve"):
             assert part in text
         assert f"refold approval approve {asked.approval_id}" in text
         assert "ada  approve fine with me" in text

@@ -94,10 +94,12 @@ def test_outside_a_checkout_it_is_said_where_the_demo_is(monkeypatch: pytest.Mon
 
 
 def test_what_takes_long_is_told_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    show = output.progress()
+    show, early = output.progress(after_s=0), output.progress()
 
     show("warming up", 0, 1)
     show("warming up", 1, 1)
+    early("read the run log", 0, 4)
+    early("read the run log", 4, 4)
 
     assert capsys.readouterr().err.splitlines() == ["warming up: 0/1", "warming up: 1/1 after 0 s"]
 

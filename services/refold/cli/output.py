@@ -156,17 +156,23 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def progress() -> Callable[[str, int, int], None]:
-    """Shows the steps of something slow on stderr, a line for each tenth, with the seconds since its first."""
+def progress(*, after_s: float = 2.0) -> Callable[[str, int, int], None]:
+    """Shows the steps of something slow on stderr, a line for each tenth with the seconds since its first.
+
+    Nothing is shown before `after_s`: most commands are over by then.
+    """
     told: dict[str, int] = {}
     begun: dict[str, float] = {}
 
     def show(what: str, done: int, total: int) -> None:
         tenth = done * 10 // max(1, total)
-        if told.get(what) != tenth:
+        now = time.monotonic()
+        if not done:  # a second pass counts its own seconds
+            begun[what] = now
+            told.pop(what, None)
+        seconds = now - begun.setdefault(what, now)
+        if seconds >= after_s and told.get(what) != tenth:
             told[what] = tenth
-            now = time.monotonic()
-            seconds = now - begun.setdefault(what, now)
             note(f"{what}: {done}/{total}" + (f" after {seconds:.0f} s" if done else ""))
 
     return show

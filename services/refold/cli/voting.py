@@ -101,13 +101,7 @@ class Messenger(Voter):
 
 
 def told(answer: Answered, action: str) -> str:
-    """What became of a vote and where it lies, as lines of markup."""
-    position = answer.position
-    return f"{_outcome(answer, action)}\n[dim]{position.topic}/{position.partition}/{position.offset}[/]"
-
-
-def _outcome(answer: Answered, action: str) -> str:
-    """What became of a vote, in words."""
+    """What became of a vote, in markup."""
     name = f"[bold]{output.escape(answer.approval)}[/]"
     if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
         return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"

@@ -55,7 +55,7 @@ def dev(
         fresh=fresh,
         services=dev_services(app, needs),
         prepare=needs.prepare,
-        progress=output.progress(),
+        progress=output.progress(after_s=0),
         on_exit=_tell_exit,
         on_trouble=_tell_trouble,
     )

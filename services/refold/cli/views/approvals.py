@@ -127,11 +127,11 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "asked for by": _requester(found),
         "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
-        "attempt": "" if doubt else f"{request.attempt}, good up to {request.covers}",
+        "attempt": "" if doubt else _attempt(request),
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
         + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
         "why": request.requirement.message or "-",
-        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum}"
+        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
         + (", not the requester" if request.requirement.not_requester else "")
         + (", one more as nobody can tell who asked" if quorum > request.requirement.quorum else ""),
         "these are": _people(found),
@@ -172,7 +172,13 @@ def _requester(found: Approval) -> str:
     name = found.request.requester
     if is_verified(found.request, found.roles.askers):
         return f"{name} (verified)"
-    return f"says: {name}" if name else "nobody says"
+    return f"{name} (not verified)" if name else "unknown"
+
+
+def _attempt(request: ApprovalRequest) -> str:
+    """The attempt that is asked about, and those that an approval lets out as well."""
+    more = f"; an approval covers attempts up to {request.covers}" if request.covers > request.attempt else ""
+    return f"{request.attempt}{more}"
 
 
 def _print_past(request: ApprovalRequest) -> None:
@@ -320,12 +326,19 @@ def _cells(each: Data) -> list[str]:
         escape(f"held: {each['held']}" if each["held"] else state),
         escape(each["tool"]),
         escape(canonical.dumps(each["args"]), _ARGUMENTS),
-        escape(f"says: {each['requester']}" if each["requester"] else "-"),
+        escape(_asked_by(each)),
         _age(clock_ms() - each["asked_ms"]),
         escape(f"grant {each['grant']}" if each["grant"] else f"{each['leading']} of {each['quorum']}"),
         escape(", ".join(each["approvers"])),
         _until(each["expires_ms"]),
     ]
+
+
+def _asked_by(each: Data) -> str:
+    """Who asked for the run, and that this is their own word where nothing verifies it."""
+    if not each["requester"]:
+        return "-"
+    return f"{each['requester']}{'' if each['requester_verified'] else ' (not verified)'}"
 
 
 def _age(ms: int) -> str:
