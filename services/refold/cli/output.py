@@ -8,6 +8,7 @@ programs, and as JSON's own escapes on a terminal.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -47,6 +48,7 @@ STYLES = {
 
 
 _DAY_MS = 86_400_000
+_OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool:(?P<tool>.+)")
 PIPED = 100_000
 """The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
 
@@ -149,6 +151,14 @@ def in_utc(at_ms: int) -> str:
 def escape(text: str, limit: int = 0) -> str:
     """Text from outside, visible and safe in markup and, with a limit, shortened."""
     return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))
+
+
+def tool_name(name: str) -> str:
+    """A tool as people call it: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
+    if found := _OF_A_TOOLSET.fullmatch(name):
+        toolset = "" if found["toolset"] == "<agent>" else f"{found['toolset']}."
+        return f"{found['agent']}.{toolset}{found['tool']}"
+    return name
 
 
 def counted(count: int, what: str) -> str:

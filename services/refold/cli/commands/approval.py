@@ -38,7 +38,10 @@ class Filter:
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
-        wanted = ((self.agent, request.agent), (self.tool, request.tool))
+        wanted = (
+            (self.agent, request.agent),
+            (self.tool and output.tool_name(self.tool), output.tool_name(request.tool)),
+        )
         return (
             self.state in ("all", approval.state)
             and all(not value or value == there for value, there in wanted)
@@ -90,7 +93,14 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
                 yield row
 
 
-def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
+def show_approval(
+    approval: ApprovalArgument,
+    *,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show what a framework adds to the arguments: names with $.")
+    ] = False,
+    shell: Shell,
+) -> None:
     """Show an approval: the call, who may decide, and the votes.
 
     Example: refold approval show order-7/3
@@ -104,7 +114,9 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     otherwise = against(run, shown)
     more = {"grant_given": approval_views.grant_row(grant) if grant else None, "ended": ended, "log": otherwise}
     row = approval_views.data(shown) | more
-    shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise))
+    shell.tell(
+        row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise, full=full)
+    )
 
 
 def list_grants(*, shell: Shell) -> None:

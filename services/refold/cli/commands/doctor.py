@@ -90,9 +90,7 @@ def _print(symptoms: list[Symptom]) -> None:
             output.say(f"{marks[symptom.verdict]}  {symptom.check:<9} {output.escape(symptom.what)}")
     if fine:
         many = output.counted(len(fine), "setting")
-        output.say(
-            f"{marks['ok']}  {'security':<9} {many} fine for development alone: --json lists them"
-        )
+        output.say(f"{marks['ok']}  {'security':<9} {many} fine for development alone: --json lists them")
 
 
 def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symptom]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
-from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, warn
+from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, tool_name, warn
 from refold.client.register import Approval, Granted, said, word_for
 from refold.client.rows import approval_row, resolve_commands
 from refold.client.runs import Run
@@ -57,7 +58,7 @@ def print_approvals(rows: Sequence[Data], *, others: int = 0) -> None:
     say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
     if any(each["about"] == DOUBT for each in rows):
         say("[dim]of what is in doubt nobody knows what came of it: find out, then `refold run resolve`[/]")
-    if any(len(canonical.dumps(each["args"])) > _ARGUMENTS for each in rows):
+    if any(len(canonical.dumps(_own(each["args"]))) > _ARGUMENTS for each in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
@@ -107,8 +108,14 @@ def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
             warn(f"tell an operator: {found.request.approval_id} is one of several questions about its call")
 
 
-def print_approval(found: Approval, *, grant: Granted | None = None, ended: str = "", otherwise: str = "") -> None:
-    """What a person has to know to decide. `ended` is what its run made of it, `otherwise` what the log has instead."""
+def print_approval(
+    found: Approval, *, grant: Granted | None = None, ended: str = "", otherwise: str = "", full: bool = False
+) -> None:
+    """What a person has to know to decide.
+
+    `ended` is what its run made of it, `otherwise` what the log has instead; `full` has what a framework adds to the
+    arguments, too.
+    """
     request = found.request
     state = "held" if found.held else found.state
     by = f" ({escape(said(found.decision))})" if found.decision else ""
@@ -125,7 +132,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "agent": request.agent,
         "session": request.session,
         "asked for by": _requester(found),
-        "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
+        "tool": f"{_tool(request)}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
         "attempt": "" if doubt else _attempt(request),
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
@@ -139,7 +146,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
         "may remember": _memory(request.requirement),
         "grant": " ".join(_grant_cells(grant_row(grant))[1:]) if grant else "",
-        "question": f"{request.question}, recomputed from what is shown here",
+        "question": f"{request.question}, recomputed from the whole call",
     }
     for name, value in facts.items():
         if value:
@@ -148,7 +155,7 @@ def print_approval(found: Approval, *, grant: Granted | None = None, ended: str 
     for problem in filter(None, (otherwise, *(f"people are asked {other} about it as well" for other in found.others))):
         say(f"[bold red]DO NOT VOTE, tell an operator: {escape(problem)}[/]")
     say("\n[bold]arguments[/]")
-    _print_args(request)
+    _print_args(request, full=full)
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         _print_diff(diff(request.proposed_args, request.args))
@@ -245,12 +252,37 @@ def _size(args: str) -> str:
     return f"arguments: {canonical.utf8_bytes(args)} bytes, SHA-256 {args_digest(args)}"
 
 
-def _print_args(request: ApprovalRequest) -> None:
-    """The arguments; of a tool that declares it, texts `before` and `after` as what differs between them."""
+def _own(args: Any) -> Any:
+    """Arguments without what a framework adds to them: members that begin with `$`, which nobody can edit."""
+    return {name: each for name, each in args.items() if name[:1] != "$"} if isinstance(args, dict) else args
+
+
+def _tool(request: ApprovalRequest) -> str:
+    """A tool by the name that people use, and by its own where that is longer."""
+    short = tool_name(request.tool)
+    return request.tool if short == request.tool else f"{short} ({request.tool})"
+
+
+def _print_args(request: ApprovalRequest, *, full: bool) -> None:
+    """The arguments, and of what a framework adds its names and size, or all of it."""
     value = json_text(request.args)
+    own = _own(value)
+    _print_own(request, own)
+    added = {name: each for name, each in value.items() if name not in own} if isinstance(value, dict) else {}
+    if not added:
+        return
+    if full:
+        _print_lines(readable(canonical.dumps(added)))
+    else:
+        size = canonical.utf8_bytes(canonical.dumps(added))
+        say(f"  [dim]and {escape(', '.join(added))} of the framework, {size} bytes: --full[/]")
+
+
+def _print_own(request: ApprovalRequest, value: Any) -> None:
+    """Arguments; of a tool that declares it, texts `before` and `after` as what differs between them."""
     texts = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)
     if not (texts and shown_as_edit(request)):
-        _print_lines(readable(request.args))
+        _print_lines(readable(canonical.dumps(value)))
         return
     _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in _EDIT})))
     before, after = (value[name].split("\n") for name in _EDIT)
@@ -324,8 +356,8 @@ def _cells(each: Data) -> list[str]:
     return [
         escape(each["call_id"]),
         escape(f"held: {each['held']}" if each["held"] else state),
-        escape(each["tool"]),
-        escape(canonical.dumps(each["args"]), _ARGUMENTS),
+        escape(tool_name(each["tool"])),
+        escape(canonical.dumps(_own(each["args"])), _ARGUMENTS),
         escape(_asked_by(each)),
         _age(clock_ms() - each["asked_ms"]),
         escape(f"grant {each['grant']}" if each["grant"] else f"{each['leading']} of {each['quorum']}"),

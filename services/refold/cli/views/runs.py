@@ -8,7 +8,20 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import Data, clock, counted, duration, escape, in_utc, json_text, plain, print_table, say, styled
+from refold.cli.output import (
+    Data,
+    clock,
+    counted,
+    duration,
+    escape,
+    in_utc,
+    json_text,
+    plain,
+    print_table,
+    say,
+    styled,
+    tool_name,
+)
 from refold.cli.views.budgets import budget_data, budget_lines
 from refold.cli.views.waits import pause_lines, paused_by, signal_lines, wait_lines
 from refold.client.catalog import Shelves
@@ -213,8 +226,7 @@ def _step_lines(step: StepLine, began_ms: int, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
     took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
-    to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
-    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{to}{effect}"
+    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
     given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
     lines = [f"{text}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"]
