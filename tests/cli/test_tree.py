@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refold.cli.commands import COMMANDS
-from refold.cli.groups import Group, Later
+from refold.cli.groups import CommandGroup, Later
 from tests.cli.terminal import refold
 
 Words = tuple[str, ...]
@@ -26,12 +26,12 @@ WITHOUT_JSON |= {("serve", service) for service in ("planner", "executor", "appr
 """Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""
 
 
-def listing(group: Group, *words: str) -> list[tuple[Words, Group]]:
+def listing(group: CommandGroup, *words: str) -> list[tuple[Words, CommandGroup]]:
     """The groups of the tree, each with the words that call it."""
     found = [(words, group)]
     for panel in group.panels.values():
         for name, there in panel.items():
-            found += listing(there, *words, name) if isinstance(there, Group) else []
+            found += listing(there, *words, name) if isinstance(there, CommandGroup) else []
     return found
 
 
@@ -54,7 +54,7 @@ def test_help_loads_nothing_that_is_slow() -> None:
 
 
 @pytest.mark.parametrize(("words", "group"), listing(COMMANDS), ids=str)
-def test_a_group_lists_each_of_its_commands_in_its_panel(words: Words, group: Group) -> None:
+def test_a_group_lists_each_of_its_commands_in_its_panel(words: Words, group: CommandGroup) -> None:
     shown = refold(*words, "--help").stdout
 
     for panel, rows in group.panels.items():

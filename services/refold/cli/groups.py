@@ -20,7 +20,7 @@ _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
 
 
 @dataclass(frozen=True)
-class Command:
+class Verb:
     """A command: the place of its function (`module:function` below `cli.commands`), the first sentence of its help."""
 
     place: str
@@ -36,22 +36,22 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """A group of commands, by panel of its help and by name. `itself` is the command that its bare name is, if any."""
 
     summary: str
-    panels: Mapping[str, Mapping[str, Command | Group]]
+    panels: Mapping[str, Mapping[str, Verb | CommandGroup]]
     itself: str = ""
 
-    def walk(self, *above: str) -> Iterator[tuple[tuple[str, ...], Command]]:
+    def walk(self, *above: str) -> Iterator[tuple[tuple[str, ...], Verb]]:
         """Every command below, with the words that call it."""
         for panel in self.panels.values():
             for name, there in panel.items():
-                if isinstance(there, Command):
+                if isinstance(there, Verb):
                     yield (*above, name), there
                     continue
                 if there.itself:
-                    yield (*above, name), Command(there.itself, there.summary)
+                    yield (*above, name), Verb(there.itself, there.summary)
                 yield from there.walk(*above, name)
 
     def build(self) -> dict[str, Any]:
@@ -59,10 +59,10 @@ class Group:
         found: dict[str, Any] = {}
         for panel, rows in self.panels.items():
             for name, there in rows.items():
-                if isinstance(there, Command):
+                if isinstance(there, Verb):
                     found[name] = Later(name, there, panel)
                 elif there.itself:
-                    found[name] = _Both(name, Command(there.itself, there.summary), panel, there.build())
+                    found[name] = _Both(name, Verb(there.itself, there.summary), panel, there.build())
                 else:
                     found[name] = PlainGroup(
                         name=name,
@@ -116,7 +116,7 @@ class PlainGroup(_Plain, TyperGroup):
 class Later(TyperCommand):
     """A command that is imported when it is called, and listed by name and summary until then."""
 
-    def __init__(self, name: str, row: Command, panel: str) -> None:
+    def __init__(self, name: str, row: Verb, panel: str) -> None:
         super().__init__(name, help=row.summary, rich_help_panel=panel, rich_markup_mode="rich")
         self.row = row
 
@@ -134,7 +134,7 @@ class Later(TyperCommand):
 class _Both(Later):
     """A command that has others below it, as `refold dev` has `refold dev status`: its help lists them."""
 
-    def __init__(self, name: str, row: Command, panel: str, commands: dict[str, Any]) -> None:
+    def __init__(self, name: str, row: Verb, panel: str, commands: dict[str, Any]) -> None:
         super().__init__(name, row, panel)
         self.commands = commands
 

@@ -8,7 +8,7 @@ import typer
 
 from refold.cli.commands import COMMANDS
 from refold.cli.errors import expected, tell
-from refold.cli.groups import Command, PlainGroup
+from refold.cli.groups import PlainGroup, Verb
 
 
 class Root(PlainGroup):
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        Command("checkout:version").function()
+        Verb("checkout:version").function()
         raise typer.Exit
 
 

@@ -23,6 +23,7 @@ from rich.table import Table
 from refold.client.rows import Data as Data
 from refold.client.rows import json_text as json_text
 from refold.client.rows import plain as plain
+from refold.core.planning.windows import DAY_MS
 from refold.runtime.text import visible
 
 STYLES = {
@@ -47,7 +48,6 @@ STYLES = {
 }
 
 
-_DAY_MS = 86_400_000
 _OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool:(?P<tool>.+)")
 PIPED = 100_000
 """The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
@@ -122,7 +122,7 @@ def moment(at_ms: int) -> str:
 def clock(at_ms: int, now_ms: int) -> str:
     """A time in UTC for a list: of the last day the time alone, else the day with its minute."""
     try:
-        form = "%H:%M:%S" if abs(now_ms - at_ms) < _DAY_MS else "%Y-%m-%d %H:%M"
+        form = "%H:%M:%S" if abs(now_ms - at_ms) < DAY_MS else "%Y-%m-%d %H:%M"
         return f"{datetime.fromtimestamp(at_ms / 1000, UTC):{form}}" if at_ms else "-"
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
@@ -134,7 +134,7 @@ def duration(ms: int) -> str:
         return f"{ms} ms"
     if ms < 60_000:
         return f"{ms / 1000:.1f} s"
-    for unit, size, part, below in (("d", _DAY_MS, "h", 3_600_000), ("h", 3_600_000, "m", 60_000)):
+    for unit, size, part, below in (("d", DAY_MS, "h", 3_600_000), ("h", 3_600_000, "m", 60_000)):
         if ms >= size:
             return f"{ms // size} {unit} {ms % size // below} {part}"
     return f"{ms // 60_000} m {ms % 60_000 // 1000} s"

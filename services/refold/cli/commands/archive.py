@@ -65,7 +65,7 @@ def archive_status(
     no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
     shell: Shell,
 ) -> None:
-    """Show what the archivist's next pass erases, and which runs it leaves, with the reason. Nothing is written.
+    """Show what the archivist's next pass erases and leaves. Each run that is left has the reason; nothing is written.
 
     Example: refold archive status --app app.py
     """

@@ -24,9 +24,9 @@ from refold.cli.exposure import Hole, accept, kafka_holes
 from refold.client.addresses import Addresses, addresses
 from refold.core.approval.trust import Trust
 from refold.core.errors import UsageError
-from refold.embedded.signals import StopAsked, stop_signals
 from refold.runtime import logging
 from refold.runtime.host import Host
+from refold.runtime.signals import StopAsked, stop_signals
 from refold.sdk.app import App
 
 CLOSE_S = 5.0

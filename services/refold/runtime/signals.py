@@ -1,0 +1,76 @@
+"""SIGINT and SIGTERM as a request that the main thread can wait for."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from refold.core.errors import UsageError
+
+_LOOK_S = 0.2
+"""How long a signal may go unnoticed."""
+
+
+class StopAsked:
+    """An event that a signal handler may set while the same thread waits for it.
+
+    A `threading.Event` takes a lock in `set` and in `wait`: a handler that runs within the `wait` of its own thread
+    waits for that lock for ever. What is used here has none: `SimpleQueue.put` may interrupt its own `get`. And a
+    signal that comes just before a thread begins to wait does not interrupt it, so no wait is longer than a moment.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._set
+
+    def set(self) -> None:
+        """Ask for a stop; may be called again."""
+        self._set = True
+        self._wake.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait in one thread at most `timeout` seconds; return whether a stop was asked for."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._set and (rest := _LOOK_S if until is None else until - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                self._wake.get(timeout=min(rest, _LOOK_S))
+        return self._set
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def stop_signals(
+    hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], object] = _nothing
+) -> Iterator[StopAsked]:
+    """Set what is yielded on the first SIGINT or SIGTERM, after `at_first`, and call `hurry` on every further one.
+
+    Both run in the signal handler: they may set a flag, but not take a lock.
+
+    **Raises**: UsageError outside the main thread, where Python takes no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("signals can be awaited in the main thread only")
+    asked = StopAsked()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        (hurry if asked.is_set() else at_first)()
+        asked.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
