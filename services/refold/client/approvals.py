@@ -195,7 +195,11 @@ class Approvals:
         if approval.decision is not None and action not in ("comment", "remind"):
             raise _decided(approval_id, approval.decision)
         if approval.over:
-            raise ConflictError(f"{approval_id} is closed", hint="`refold run show` tells what became of the run")
+            call = approval.request.call_id
+            register = self.read(self._home(approval_id))
+            waits = next(filter(register.waiting, register.named(f"{call}~")), "")
+            hint = f"the run waits under {waits} now" if waits else "`refold run show` tells what became of the run"
+            raise ConflictError(f"{approval_id} is closed", hint=hint)
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
