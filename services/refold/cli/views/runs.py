@@ -226,9 +226,9 @@ def _step_lines(step: StepLine, began_ms: int, *, over: bool) -> list[str]:
     mark = _MARKS.get(step.status, "…")
     took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
-    text = (
-        f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
-    )
+    to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
+    name = escape(tool_name(step.name))
+    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {name}{to}{effect}"
     given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
     lines = [f"{text}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"]
