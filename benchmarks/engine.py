@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from refold.adapters.kafka.topics import Topics
 from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import pinned
+from refold.core.approval.signature import pinned
 from refold.core.ids import home
 from refold.embedded.children import Child
 from refold.embedded.kafka import EmbeddedKafka

@@ -21,7 +21,7 @@ from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
 from refold.client.approvals import Answered, Approvals
 from refold.client.runs import Run, Runs
-from refold.core.approval.trust import trusted
+from refold.core.approval.signature import trusted
 from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.runtime import keys

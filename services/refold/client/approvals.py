@@ -16,8 +16,7 @@ from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
 from refold.core.approval.question import context_edited
 from refold.core.approval.requester import quorum_of
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import SigningKey, Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
 from refold.core.ids import RunId, asked_about, home, is_below, parse_approval_id, parse_call_id, run_id

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from refold.client.runs import JudgedRecord, Run, Runs
-from refold.core.approval.people import is_same
 from refold.core.errors import (
     ConflictError,
     FoldError,
@@ -20,6 +19,7 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.core.events import CallProposed, Cause, Event
+from refold.core.glyphs import is_same
 from refold.core.ids import (
     EntryId,
     RunId,

@@ -19,9 +19,9 @@ from refold.client.addresses import Addresses
 from refold.client.approvals import Approvals
 from refold.client.catalog import Shelves
 from refold.client.runs import Runs
-from refold.core.approval.people import spelt
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import Trust
 from refold.core.errors import UnreachableError, UsageError
+from refold.core.glyphs import spelt
 from refold.runtime.settings import Settings
 
 KNOCK_S = 3.0

@@ -12,7 +12,7 @@ from refold.cli import output
 from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import Shell
 from refold.client.platform import login
-from refold.core.approval.halts import HALT, Halts, halt_name
+from refold.core.approval.catalog import HALT, Halts, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical

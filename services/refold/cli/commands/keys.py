@@ -16,8 +16,7 @@ from refold.cli.platform import DataOption, Shell, Teller
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
-from refold.core.approval.signature import REQUEST, PublicKey, SigningKey
-from refold.core.approval.trust import ROOT, pinned
+from refold.core.approval.signature import REQUEST, ROOT, PublicKey, SigningKey, pinned
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms

@@ -20,8 +20,7 @@ from refold.client import catalog, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy, merge
-from refold.core.approval.signature import KeyRing, PublicKey, SigningKey
-from refold.core.approval.trust import ROOT, Trust, pinned
+from refold.core.approval.signature import ROOT, KeyRing, PublicKey, SigningKey, Trust, pinned
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical

@@ -29,7 +29,7 @@ from refold.client.register import word_for
 from refold.client.rows import ending, resolve_commands, summary
 from refold.client.runs import Run
 from refold.client.timeline import Ask, AttemptLine, StepLine, Successor
-from refold.core.approval.halts import Halts
+from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT, RunMigrated, RunStarted
 from refold.core.ids import AGENT_TOOL
 from refold.core.run.suspension import blocked

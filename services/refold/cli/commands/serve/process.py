@@ -22,7 +22,7 @@ from refold.adapters.kafka.topics import Topics
 from refold.cli.apps import load_app
 from refold.cli.exposure import Hole, accept, kafka_holes
 from refold.client.addresses import Addresses, addresses
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import Trust
 from refold.core.errors import UsageError
 from refold.runtime import logging
 from refold.runtime.host import Host
