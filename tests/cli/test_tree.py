@@ -19,9 +19,9 @@ Words = tuple[str, ...]
 
 TREE = dict(COMMANDS.walk())
 HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
-OF_A_CHECKOUT = {("demo",), ("bench",), ("sim",)}
+OF_A_CHECKOUT: set[Words] = {("demo",), ("bench",), ("sim",)}
 """They hand all words to a program of the checkout, `--help` too."""
-WITHOUT_JSON = {("dev",), ("setup",), ("version",), *OF_A_CHECKOUT}
+WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("version",), *OF_A_CHECKOUT}
 WITHOUT_JSON |= {("serve", service) for service in ("planner", "executor", "approval", "archivist")}
 """Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""
 
@@ -29,20 +29,14 @@ WITHOUT_JSON |= {("serve", service) for service in ("planner", "executor", "appr
 def listing(group: CommandGroup, *words: str) -> list[tuple[Words, CommandGroup]]:
     """The groups of the tree, each with the words that call it."""
     found = [(words, group)]
-    for panel in group.panels.values():
-        for name, there in panel.items():
-            found += listing(there, *words, name) if isinstance(there, CommandGroup) else []
+    for name, there in group.commands.items():
+        found += listing(there, *words, name) if isinstance(there, CommandGroup) else []
     return found
 
 
 def loaded(words: Words) -> Any:
     """A command as the parser has it."""
-    return Later(words[-1], TREE[words], "").load()
-
-
-def told(words: Words) -> str:
-    """The help text of a command, on one line."""
-    return " ".join((TREE[words].function.__doc__ or "").split())
+    return Later(words[-1], TREE[words]).load()
 
 
 def test_help_loads_nothing_that_is_slow() -> None:
@@ -57,25 +51,23 @@ def test_help_loads_nothing_that_is_slow() -> None:
 def test_a_group_lists_each_of_its_commands_in_its_panel(words: Words, group: CommandGroup) -> None:
     shown = refold(*words, "--help").stdout
 
-    for panel, rows in group.panels.items():
+    panels = group.panels or {"Commands": " ".join(group.commands)}
+    assert sorted(" ".join(panels.values()).split()) == sorted(group.commands)
+    for panel, names in panels.items():
         inside = shown.partition(f"─ {panel} ─")[2].partition("╰")[0]
-        assert {name for name in rows if not re.search(rf"^│ {name} ", inside, re.MULTILINE)} == set()
+        assert {name for name in names.split() if not re.search(rf"^│ {name} ", inside, re.MULTILINE)} == set()
 
 
 @pytest.mark.parametrize("words", TREE, ids=" ".join)
 def test_a_command_is_summed_up_in_its_group_as_in_its_own_help(words: Words) -> None:
-    assert told(words).startswith(TREE[words].summary.removesuffix("."))
+    told = " ".join((TREE[words].function.__doc__ or "").split())
+
+    assert told.startswith(TREE[words].summary.removesuffix("."))
 
 
 @pytest.mark.parametrize("words", TREE, ids=" ".join)
-def test_the_examples_of_a_command_are_what_it_takes(words: Words) -> None:
-    text = TREE[words].function.__doc__ or ""
-    examples = [shlex.split(example) for example in re.findall(r"Example: refold (.*)", text)]
-
-    assert examples
-    for example in examples:
-        assert tuple(example[: len(words)]) == words
-        loaded(words).make_context("refold", example[len(words) :])
+def test_the_example_of_a_command_is_what_it_takes(words: Words) -> None:
+    loaded(words).make_context("refold", shlex.split(TREE[words].example))
 
 
 @pytest.mark.parametrize("words", [words for words in TREE if words not in OF_A_CHECKOUT], ids=" ".join)
@@ -84,6 +76,7 @@ def test_help_names_what_to_write_and_no_types_of_python(words: Words) -> None:
 
     assert result.exit_code == 0
     assert f"Usage: refold {' '.join(words)} " in result.stdout
+    assert f"Example: refold {' '.join(words)}" in result.stdout
     assert re.findall(r"<\w+|\brange\b|x>=|\[\[|\{[A-Z]|default: \(", result.stdout) == []
 
 

@@ -21,10 +21,13 @@ _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: the place of its function (`module:function` below `cli.commands`), the first sentence of its help."""
+    """A command: the place of its function (`module:function` below `cli.commands`), and of its help the first sentence
+    and an example, which is what follows the words of the command.
+    """
 
     place: str
     summary: str = ""
+    example: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -37,42 +40,39 @@ class Verb:
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """A group of commands, by panel of its help and by name. `itself` is the command that its bare name is, if any."""
+    """A group of commands by name. `panels` are those of its help, with the names in each.
+
+    `itself` is the command that the bare name of the group is, if any.
+    """
 
     summary: str
-    panels: Mapping[str, Mapping[str, Verb | CommandGroup]]
-    itself: str = ""
+    commands: Mapping[str, Verb | CommandGroup]
+    panels: Mapping[str, str] = field(default_factory=dict)
+    itself: Verb | None = None
 
     def walk(self, *above: str) -> Iterator[tuple[tuple[str, ...], Verb]]:
         """Every command below, with the words that call it."""
-        for panel in self.panels.values():
-            for name, there in panel.items():
-                if isinstance(there, Verb):
-                    yield (*above, name), there
-                    continue
-                if there.itself:
-                    yield (*above, name), Verb(there.itself, there.summary)
+        if self.itself:
+            yield above, self.itself
+        for name, there in self.commands.items():
+            if isinstance(there, Verb):
+                yield (*above, name), there
+            else:
                 yield from there.walk(*above, name)
 
     def build(self) -> dict[str, Any]:
         """The commands of the group as Typer has them, to be imported when they are called."""
-        found: dict[str, Any] = {}
-        for panel, rows in self.panels.items():
-            for name, there in rows.items():
-                if isinstance(there, Verb):
-                    found[name] = Later(name, there, panel)
-                elif there.itself:
-                    found[name] = _Both(name, Verb(there.itself, there.summary), panel, there.build())
-                else:
-                    found[name] = PlainGroup(
-                        name=name,
-                        commands=there.build(),
-                        help=there.summary,
-                        no_args_is_help=True,
-                        rich_help_panel=panel,
-                        rich_markup_mode="rich",
-                    )
-        return found
+        panel = {name: title for title, names in self.panels.items() for name in names.split()}
+        return {name: _listed(name, there, panel.get(name)) for name, there in self.commands.items()}
+
+
+def _listed(name: str, there: Verb | CommandGroup, panel: str | None) -> TyperCommand | TyperGroup:
+    if isinstance(there, Verb):
+        return Later(name, there, panel)
+    if there.itself:
+        return Later(name, there.itself, panel, there.build())
+    more: dict[str, Any] = {"no_args_is_help": True, "rich_help_panel": panel, "rich_markup_mode": "rich"}
+    return PlainGroup(name=name, commands=there.build(), help=there.summary, **more)
 
 
 class _Plain:
@@ -81,18 +81,8 @@ class _Plain:
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, each with what to write for it."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        each: Any
         for each in found:
-            if getattr(each, "is_flag", False):
-                each.metavar = ""
-            elif each.param_type_name == "argument":
-                each.display_type_rich = _nothing
-            elif each.metavar is None:
-                kind = each.type_descriptor.annotation
-                each.metavar = _METAVARS[getattr(kind, "__origin__", kind)]
-            each.min = each.max = None  # for the help alone: the type checks the range
-            if each.default in (0, "0"):
-                each.show_default = False  # "unset", wherever it is a default
+            vars(each).update(_shown(each))  # Typer makes its parameters itself, and has no other way in
         return found
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -101,8 +91,16 @@ class _Plain:
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
 
-def _nothing(ctx: Any) -> None:
-    """The type of an argument, for its help: its name is enough."""
+def _shown(parameter: Any) -> dict[str, Any]:
+    """What help shows of a parameter. Its range is checked by its type, and 0 is how a default is left unset."""
+    shown: dict[str, Any] = {"min": None, "max": None}
+    if parameter.default in (0, "0"):
+        shown["show_default"] = False
+    if parameter.param_type_name == "argument":
+        return shown | {"display_type_rich": lambda ctx: None}
+    kind = parameter.type_descriptor.annotation
+    word = "" if parameter.is_flag else _METAVARS.get(getattr(kind, "__origin__", kind))
+    return shown if parameter.metavar else shown | {"metavar": word}
 
 
 class PlainCommand(_Plain, TyperCommand):
@@ -114,48 +112,44 @@ class PlainGroup(_Plain, TyperGroup):
 
 
 class Later(TyperCommand):
-    """A command that is imported when it is called, and listed by name and summary until then."""
+    """A command that is imported when it is called, and listed by name and summary until then.
 
-    def __init__(self, name: str, row: Verb, panel: str) -> None:
+    It may have others below it, as `refold dev` has `refold dev status`: its help lists them.
+    """
+
+    def __init__(
+        self, name: str, row: Verb, panel: str | None = None, commands: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(name, help=row.summary, rich_help_panel=panel, rich_markup_mode="rich")
-        self.row = row
+        self.row, self.commands = row, dict(commands or {})
 
-    def load(self) -> Any:
-        """The command itself."""
+    def load(self, words: str = "") -> Any:
+        """The command itself, with an example that begins with `words`."""
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        one.command(self.name, cls=PlainCommand, context_settings=dict(self.row.settings))(_spread(self.row.function))
-        return typer.main.get_command(one)
+        example = f"Example: {words} {self.row.example}".rstrip()
+        settings = dict(self.row.settings)
+        one.command(self.name, cls=PlainCommand, context_settings=settings, epilog=example)(_spread(self.row.function))
+        command: Any = typer.main.get_command(one)
+        if not self.commands:
+            return command
+        more: dict[str, Any] = {"params": command.params, "callback": command.callback, "help": command.help}
+        return PlainGroup(
+            name=self.name,
+            commands=self.commands,
+            epilog=example,
+            invoke_without_command=True,
+            # Options may follow the argument, as with any command.
+            context_settings={"allow_interspersed_args": True},
+            rich_markup_mode="rich",
+            **more,
+        )
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parses the arguments of the command itself, which is run with what this returns."""
-        return self.load().make_context(info_name, args, parent=parent, **extra)
-
-
-class _Both(Later):
-    """A command that has others below it, as `refold dev` has `refold dev status`: its help lists them."""
-
-    def __init__(self, name: str, row: Verb, panel: str, commands: dict[str, Any]) -> None:
-        super().__init__(name, row, panel)
-        self.commands = commands
-
-    def load(self) -> Any:
-        command = super().load()
-        group = PlainGroup(
-            name=self.name,
-            commands=self.commands,
-            params=command.params,
-            callback=command.callback,
-            help=command.help,
-            invoke_without_command=True,
-            rich_markup_mode="rich",
-        )
-        group.allow_interspersed_args = True  # options may follow the argument, as with any command
-        return group
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         if args and args[0] in self.commands:
             return self.commands[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent=parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        words = f"{parent.command_path} {info_name}" if parent else str(info_name)
+        return self.load(words).make_context(info_name, args, parent=parent, **extra)
 
 
 def _spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -54,8 +54,6 @@ def compare_acls(
     """Show who may do what, and compare it with the broker. Exit code 1 if they differ.
 
     What is not in the table is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
-
-    Example: refold topics acls --principal planner=User:refold-planner --apply
     """
     if prune and not apply:
         raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")

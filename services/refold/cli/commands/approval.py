@@ -61,10 +61,7 @@ def list_approvals(
     watch: Annotated[bool, typer.Option("--watch", help="Go on, and print every change.")] = False,
     shell: Shell,
 ) -> None:
-    """List approvals, the oldest first. What was closed long ago is in `refold run show`.
-
-    Example: refold approval list --mine
-    """
+    """List approvals, the oldest first. What was closed long ago is in `refold run show`."""
     if state not in APPROVAL_STATES:
         raise UsageError(f"{state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
     wanted = Filter(state, agent, tool, run, approver or (login() if mine else ""))
@@ -101,10 +98,7 @@ def show_approval(
     ] = False,
     shell: Shell,
 ) -> None:
-    """Show an approval: the call, who may decide, and the votes.
-
-    Example: refold approval show order-7/3
-    """
+    """Show an approval: the call, its people, their votes."""
     approvals = shell.platform.approvals
     shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
@@ -120,10 +114,7 @@ def show_approval(
 
 
 def list_grants(*, shell: Shell) -> None:
-    """List grants: calls that pass again without being asked about.
-
-    Example: refold approval grants
-    """
+    """List grants: calls that pass again without being asked about."""
     rows = [approval_views.grant_row(grant) for grant in shell.platform.approvals.read().grants()]
     shell.tell(rows, lambda: approval_views.print_grants(rows))
 
@@ -141,10 +132,7 @@ def approve(
     uses: Annotated[int | None, typer.Option("--uses", help="Uses of the grant.  \\[default: 1]", min=1)] = None,
     voter: Messenger,
 ) -> None:
-    """Approve the call as it is.
-
-    Example: refold approval approve order-7/3~8f14e45fceea -m 'as agreed'
-    """
+    """Approve the call as it is."""
     voter.vote(approval, "approve", remember=_remember(remember, for_, uses))
 
 
@@ -164,10 +152,7 @@ def edit(
     ] = None,
     voter: Messenger,
 ) -> None:
-    """Approve the call with other arguments. Give all of them as one object, or change some with --set.
-
-    Example: refold approval edit order-7/3~8f14e45fceea --set amount=20
-    """
+    """Approve the call with other arguments. Give all of them as one object, or change some with --set."""
     if bool(args) == bool(set_):
         problem = "the arguments are given twice" if args else "say what the arguments shall be"
         raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
@@ -183,10 +168,7 @@ def answer(
     *,
     voter: Messenger,
 ) -> None:
-    """Give the result in the tool's place: the call never goes out.
-
-    Example: refold approval answer order-7/3~8f14e45fceea '{"paid": false}'
-    """
+    """Give the result in the tool's place: the call never goes out."""
     voter.vote(approval, "answer", result=canonical.dumps(json_value(result, "the result")))
 
 
@@ -196,10 +178,7 @@ def delegate(
     *,
     voter: Messenger,
 ) -> None:
-    """Let another person decide in your place. It ends when you vote yourself or withdraw.
-
-    Example: refold approval delegate order-7/3~8f14e45fceea grace
-    """
+    """Let another person decide in your place. It ends when you vote yourself or withdraw."""
     voter.vote(approval, "delegate", to=(to,))
 
 
@@ -209,10 +188,7 @@ def reassign(
     *,
     voter: Messenger,
 ) -> None:
-    """Replace the list of people who may decide.
-
-    Example: refold approval reassign order-7/3~8f14e45fceea grace role:lead
-    """
+    """Replace the list of people who may decide."""
     voter.vote(approval, "reassign", to=tuple(to))
 
 
@@ -222,42 +198,27 @@ def comment(
     *,
     voter: Voter,
 ) -> None:
-    """Add a comment, which decides nothing.
-
-    Example: refold approval comment order-7/3 'who knows this customer?'
-    """
+    """Add a comment, which decides nothing."""
     voter.vote(approval, "comment", message=message)
 
 
 def reject(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """Reject the call: the agent sees your message.
-
-    Example: refold approval reject order-7/3~8f14e45fceea -m 'too much'
-    """
+    """Reject the call: the agent sees your message."""
     voter.vote(approval, "reject")
 
 
 def remind(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """Remind the people who may decide. The reminder stays in the history.
-
-    Example: refold approval remind order-7/3
-    """
+    """Remind the people who may decide. The reminder stays in the history."""
     voter.vote(approval, "remind")
 
 
 def withdraw(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """Withdraw your own vote while nothing is decided.
-
-    Example: refold approval withdraw order-7/3
-    """
+    """Withdraw your own vote while nothing is decided."""
     voter.vote(approval, "withdraw")
 
 
 def revoke_grant(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """End a grant: the same call is asked about again.
-
-    Example: refold approval revoke-grant order-7/3
-    """
+    """End a grant: the same call is asked about again."""
     voter.vote(approval, "revoke-grant")
 
 

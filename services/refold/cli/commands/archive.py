@@ -42,10 +42,7 @@ def list_archived(
     limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = Listing.limit,
     where: Archive,
 ) -> None:
-    """List archived runs, by the time they ended.
-
-    Example: refold archive list --archive file:///var/archive --since 30d
-    """
+    """List archived runs, by the time they ended."""
     after_ms = since_ms(since)
     lines = [
         line
@@ -65,9 +62,9 @@ def archive_status(
     no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
     shell: Shell,
 ) -> None:
-    """Show what the archivist's next pass erases and leaves. Each run that is left has the reason; nothing is written.
+    """Show what the archivist's next pass erases and leaves.
 
-    Example: refold archive status --app app.py
+    Each run that is left has the reason; nothing is written.
     """
     settings = shell.platform.settings
     url = "" if no_archive else shelf(archive).url
@@ -90,10 +87,7 @@ def verify_archive(
     *,
     where: Archive,
 ) -> None:
-    """Check archived copies by their bytes alone: every chain from its first entry to its end, every id, every digest.
-
-    Example: refold archive verify order-7 --archive file:///var/archive
-    """
+    """Check archived copies by their bytes alone: each chain from its first entry to its end, every id and digest."""
     archive = shelf(where.archive)
     count, problems = 0, list[dict[str, str]]()
     for file in [archive.find(run).file] if run else archive.files():
@@ -112,10 +106,7 @@ def restore_run(
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the files go; made if it is missing.")],
     where: Archive,
 ) -> None:
-    """Write a run to files that need no Refold to read: its summary, its events, its raw records.
-
-    Example: refold archive restore order-7 --to order-7 --archive file:///var/archive
-    """
+    """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
     copy = shelf(where.archive).get(run)
     if problems := inspection.flaws(copy):
         raise ConflictError(

@@ -17,37 +17,25 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def demo(ctx: typer.Context) -> None:
-    """Deploy while processes are killed (checkout only).
-
-    Example: refold demo --once
-    """
+    """Deploy while processes are killed (checkout only)."""
     need("examples/demo/__main__.py")
     run_module("examples.demo", ctx.args)
 
 
 def bench(ctx: typer.Context) -> None:
-    """Measure the figures on this machine (checkout only).
-
-    Example: refold bench
-    """
+    """Measure the figures on this machine (checkout only)."""
     need("benchmarks/__main__.py")
     run_module("benchmarks", ctx.args)
 
 
 def sim(ctx: typer.Context) -> None:
-    """Simulate the platform with faults (checkout only).
-
-    Example: refold sim --seeds 100
-    """
+    """Simulate the platform with faults (checkout only)."""
     need("tests/simulator/__main__.py")
     run_module("tests.simulator", ctx.args)
 
 
 def version() -> None:
-    """Print the version.
-
-    Example: refold version
-    """
+    """Print the version."""
     typer.echo(installed("refold"))
 
 

@@ -30,10 +30,7 @@ def list_letters(
     *,
     shell: Listing,
 ) -> None:
-    """List dead letters, the oldest first.
-
-    Example: refold deadletter list --code malformed
-    """
+    """List dead letters, the oldest first."""
     rows = [_row(*laid) for laid in _letters(shell.platform) if not code or laid[1].code == code]
     rows = sorted(rows, key=lambda row: row["at_ms"])[-shell.limit :]
     columns = ("letter", "from", "code", "reason")
@@ -41,10 +38,7 @@ def list_letters(
 
 
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
-    """Show a dead letter in full.
-
-    Example: refold deadletter show 0/17
-    """
+    """Show a dead letter in full."""
     content = _find(shell.platform, letter)
     row = _row(letter, content) | {"key": _text(content.key), "value": _text(content.value)}
     row |= {"value_hex": content.value.hex(), "key_hex": content.key.hex()}
@@ -59,10 +53,7 @@ def replay_letter(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and where to.")] = False,
     shell: Shell,
 ) -> None:
-    """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs.
-
-    Example: refold deadletter replay 0/17 --dry-run
-    """
+    """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
     platform = shell.platform
     if letter.count("/") > 1:
         hint = "vote again, or have the planner ask again"

@@ -40,10 +40,7 @@ def dev(
     redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
     policies: PoliciesOption = "",
 ) -> None:
-    """Run a broker, Valkey and every service on this machine, each restarted when it dies.
-
-    Example: refold dev app.py:app
-    """
+    """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
     quiet()
     os.umask(0o077)  # the logs and files of all that starts here hold arguments and results
     began = time.monotonic()

@@ -60,10 +60,7 @@ def doctor(
     redis: RedisOption = "",
     shell: Shell,
 ) -> None:
-    """Check this machine, Kafka, Redis and an app.
-
-    Example: refold doctor --app app.py
-    """
+    """Check this machine, Kafka, Redis and an app."""
     there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),

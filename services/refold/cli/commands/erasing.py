@@ -26,10 +26,7 @@ def erase_run(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     shell: Shell,
 ) -> None:
-    """Erase a finished run from every topic at once. It is archived first, unless you say otherwise.
-
-    Example: refold run erase order-7 --archive file:///var/archive
-    """
+    """Erase a finished run from every topic at once. It is archived first, unless you say otherwise."""
     platform = shell.platform
     if archive and no_archive:
         raise UsageError("a copy is wanted and not wanted", hint="--archive URL, or --no-archive")

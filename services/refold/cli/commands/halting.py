@@ -56,12 +56,10 @@ def halt(
     listed: Annotated[bool, typer.Option("--list", help="Halt nothing; show what is.")] = False,
     what: What,
 ) -> None:
-    """Halt a tool, an agent, a pool, a requester or everything. It takes effect within a second.
+    """Halt a tool, an agent, a pool, a requester or all. It takes effect within a second.
 
     Planners order no such call and executors begin none, undeclared tools too; what has begun goes on. Runs keep their
     state, and what is halted waits until `refold unhalt`.
-
-    Example: refold halt --tool pay --reason 'the bank answers twice'
     """
     if listed:
         _show(what)
@@ -74,10 +72,7 @@ def halt(
 
 
 def unhalt(*, what: What) -> None:
-    """Lift a halt. What is halted for another reason too still waits.
-
-    Example: refold unhalt --tool pay
-    """
+    """Lift a halt. What is halted for another reason too still waits."""
     names = what.say(None)
     left = halt_rows(what.platform.catalog.whole.halts)
     lines = [f"{output.escape(_said(name))} goes on" for name in names]

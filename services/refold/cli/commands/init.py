@@ -26,10 +26,7 @@ def init(
     *,
     teller: Teller,
 ) -> None:
-    """Create a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten.
-
-    Example: refold init shop
-    """
+    """Create a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten."""
     folder = Path(name)
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):
         hint = "begin with a letter; small letters, digits, - and _ may follow"

@@ -39,8 +39,6 @@ def init_root(
     """Create the root key, which signs policies, roles and keys. An existing one is shown again.
 
     Everything rests on it: keep the file away from services and from people's daily work.
-
-    Example: refold keys init --root root.json
     """
     path = root_path(root, data)
     try:
@@ -81,10 +79,7 @@ def new_key(
     ] = True,
     office: Office,
 ) -> None:
-    """Create a key: the private half in a file, the public half in the catalog.
-
-    Example: refold keys new ada --use vote --actor ada
-    """
+    """Create a key: a private file, and an entry in the catalog."""
     key = keys.new(use, name)
     more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
     public = PublicKey.parse(key.public(**more).content())
@@ -100,10 +95,7 @@ def new_key(
 
 
 def list_keys(*, shell: Shell) -> None:
-    """List the keys in the catalog.
-
-    Example: refold keys list
-    """
+    """List the keys in the catalog."""
     now_ms = clock_ms()
     there = shell.platform.catalog
     closed = there.closed
@@ -130,8 +122,6 @@ def rotate_key(
 
     With --at in the future both sign until then: time to restart services with the new one. A key that somebody else
     may have is to be revoked instead.
-
-    Example: refold keys rotate decision-8f14e45f --at 2030-01-31T12:00Z
     """
     retired_ms = time_ms(at) if at else clock_ms()
     if at and retired_ms < clock_ms():
@@ -154,10 +144,7 @@ def revoke_key(
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
     office: Office,
 ) -> None:
-    """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason.
-
-    Example: refold keys revoke ada-8f14e45f --reason 'the laptop was stolen'
-    """
+    """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
     public = replace(_find(office.platform, kid), revoked=True, reason=reason)

@@ -20,10 +20,7 @@ def limits(
     *,
     shell: Shell,
 ) -> None:
-    """List what runs have spent of the limits per day and month. The newest window is first.
-
-    Example: refold limits --agent order
-    """
+    """List what runs have spent of the limits per day and month. The newest window is first."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))

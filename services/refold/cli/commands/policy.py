@@ -38,11 +38,9 @@ AppOption = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.p
 
 
 def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
-    """Report errors in policy files, and rules that no call can reach. Exit code 1 if there is anything.
+    """Report errors in policy files, and dead rules. Exit code 1 if there is anything.
 
     With --app also which of its tools nobody can send again after a doubt.
-
-    Example: refold policy check policies --app app.py
     """
     tools = load_app(app_).tools.values() if app_ else ()
     content: dict[str, Any] = {}
@@ -77,8 +75,6 @@ def publish_policy(
 
     Rules that no call can reach and roles that nobody has are published all the same, with a warning. A role that
     neither the roles nor a key of the catalog know is refused: nobody could ever decide by it.
-
-    Example: refold policy publish policies --roles roles.yaml
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
@@ -121,8 +117,6 @@ def drop_policy(
 
     Runs that were begun under it are judged by the policy in force from now on. Approvals that wait under it are held:
     until its files are published again they can only be rejected. If there are any of the two, it takes --force.
-
-    Example: refold policy drop 8f14e45fceea167a5a36dedd4bea25438f14e45fceea167a5a36dedd4bea2543
     """
     platform = office.platform
     known = platform.catalog.partitions
@@ -142,10 +136,7 @@ def drop_policy(
 
 
 def show_policy(*, shell: Shell) -> None:
-    """Show what is in force: the policy of new runs, roles, keys.
-
-    Example: refold policy show
-    """
+    """Show what is in force: the policy of new runs, roles, keys."""
     there = shell.platform.catalog
     found = policy_views.in_force(there.whole)
     warn_of_void(there)
@@ -169,10 +160,7 @@ def try_policy(
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
-    """Compare the decisions of a draft with those in the log. Exit code 1 if any differs.
-
-    Example: refold policy test policies --since 7d
-    """
+    """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
     after_ms = since_ms(since)
     platform = shell.platform
     asked = _hindsight(merged_policy(policies.load_files(files)), app_, platform)
@@ -209,10 +197,7 @@ def explain_judgement(
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
-    """Show which rule judged a call, and with which values.
-
-    Example: refold policy explain order-7/3
-    """
+    """Show which rule judged a call, and by which values."""
     run, _ = parse_call_id(asked_about(call))
     content = policies.load_files(draft) if draft else None
     platform = shell.platform

@@ -37,10 +37,7 @@ class Beside(Teller):
 
 
 def status(*, beside: Beside) -> None:
-    """Show the processes of a running `refold dev`.
-
-    Example: refold dev status --json
-    """
+    """Show the processes of a running `refold dev`."""
     content = beside.running()
     addresses = [
         {"name": name, "address": address, "answers": listens(address.rpartition("//")[2].partition("/")[0])}
@@ -71,10 +68,7 @@ def kill_processes(
     all_: Annotated[bool, typer.Option("--all", help="All of the role; without a role, all there are.")] = False,
     beside: Beside,
 ) -> None:
-    """Kill processes of a running `refold dev`, as `kill -9` does.
-
-    Example: refold dev kill executor
-    """
+    """Kill processes of a running `refold dev`, as `kill -9` does."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
     there: dict[str, list[int]] = beside.running()["processes"]

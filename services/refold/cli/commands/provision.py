@@ -188,8 +188,6 @@ def setup(
     Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
     alone. A root key, a vote key for anybody and the default policy it makes only where all brokers are on this
     machine; else `refold keys init` comes first.
-
-    Example: refold setup --app app.py --kafka kafka.example:9092 --root root.json
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()

@@ -59,8 +59,6 @@ def retry_run(
     What a failed run has done stays done. With --from the steps before STEP stay, and that one and all after it are
     done again, as new steps. Many runs at once are named by --agent, --code and --since: without --yes they are shown.
 
-    Example: refold run retry order-7 --tokens 20000
-
     Example: refold run retry --agent order --code timeout --since 2h --yes
     """
     text = canonical.dumps(json_value(edit, "--edit")) if edit else ""

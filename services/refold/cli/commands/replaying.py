@@ -41,8 +41,6 @@ def check_app(
 
     Exits with 1 when a run would stand still, and with 3 when there is no such run. Warns of runs that began on another
     Python or framework than this one has.
-
-    Example: refold replay check app.py --live
     """
     code, rows, blobs = load_app(app), list[Rehearsed](), _blobs(archive, shell)
     for run in _recorded(archive, shell):
@@ -78,10 +76,7 @@ def replay_run(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Replay a run's decisions from its history. Says where it stands; nothing is called or written.
-
-    Example: refold run replay order-7 --app app.py
-    """
+    """Replay a run's decisions from its history. Says where it stands; nothing is called or written."""
     found = archived(archive, run) if archive else shell.runs.get(run)
     row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:

@@ -50,8 +50,6 @@ def resolve_call(
     Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
     A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
     (--fail), by an operator's word.
-
-    Example: refold run resolve order-7/3 --happened '{"paid": true}' --comment 'seen in the bank account'
     """
     if (happened is not None) + did_not_happen + give_up != 1:
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")

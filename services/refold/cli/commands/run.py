@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -109,10 +108,7 @@ def begin_run(
     key: SignOption = "",
     shell: Shell,
 ) -> None:
-    """Start a run. The same id with the same input again is harmless, with other input a conflict.
-
-    Example: refold run start hello --input '{"name": "Ada"}' --wait
-    """
+    """Start a run. The same id with the same input again is harmless, with other input a conflict."""
     request = requesting(
         agent,
         json_value(input_, "--input"),
@@ -153,10 +149,7 @@ def show_run(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Show a run: its status, its steps, and what waits for people.
-
-    Example: refold run show order-7
-    """
+    """Show a run: its status, its steps, and what waits for people."""
     shown = _history(run, archive, shell)
     below = shell.runs.family(run) if shown.state.children and not archive else []
     trusted = shell.platform.where.trust and not archive
@@ -183,10 +176,7 @@ def list_runs(
     label: LabelOption = None,
     shell: Listing,
 ) -> None:
-    """List runs, the oldest first.
-
-    Example: refold run list --status failed --agent order
-    """
+    """List runs, the oldest first."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Belonging(session, labels_of(label), agent)
@@ -197,37 +187,53 @@ def list_runs(
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
 
 
-def print_events(
-    run: RunArgument,
-    *,
-    raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False,
+@dataclass(frozen=True)
+class Events(Shell):
+    """The options that say which events of a run are printed, and how."""
+
+    raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False
     since: Annotated[
         str, typer.Option("--since", metavar="2h|TIME", help="Only events since then: 10m, 2030-01-31T12:00Z.")
-    ] = "",
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None,
-    full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print each event as it comes.")] = False,
-    archive: ArchiveUrl = "",
-    shell: Shell,
-) -> None:
-    """Print the history of a run, one event a line, with its place in Kafka and the input that caused it.
+    ] = ""
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None
+    full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print each event as it comes.")] = False
+    archive: ArchiveUrl = ""
 
-    Example: refold run events order-7 --since 10m
-    """
-    after_ms = since_ms(since)
-    if follow:
-        if raw or tail or archive:
+    def rows(self, run: str) -> list[output.Data]:
+        """The events, or records, that are there."""
+        history, after_ms = _history(run, self.archive, self), since_ms(self.since)
+        rows = records.raw_records(history) if self.raw else records.event_rows(history)
+        rows = [row for row in rows if row["at_ms"] >= after_ms][-self.tail if self.tail else 0 :]
+        return [_in_full(row, run, self.archive, self) for row in rows] if self.full and not self.raw else rows
+
+    def print(self, row: output.Data) -> None:
+        """Prints an event, or a record, on a line."""
+        if self.json_:
+            output.emit(row)
+        else:
+            limit = 0 if self.full else records.CUT
+            output.say(records.raw_line(row) if self.raw else records.event_line(row, limit=limit))
+
+    def go_on(self, run: str) -> None:
+        """Prints events as they come. **Raises** UsageError for what only a history has."""
+        if self.raw or self.tail or self.archive:
             raise UsageError("--follow prints every event as it comes", hint="leave --raw, --tail, --archive out")
-        _follow(run, after_ms, shell, full=full)
+        after_ms = since_ms(self.since)
+        watching.follow_events(
+            self.runs, run, None, lambda row: self.print(row) if row.get("at_ms", after_ms) >= after_ms else None
+        )
+
+
+def print_events(run: RunArgument, *, events: Events) -> None:
+    """Print the history of a run, one event a line, with its place in Kafka and the input that caused it."""
+    if events.follow:
+        events.go_on(run)
         return
-    history = _history(run, archive, shell)
-    rows = records.raw_records(history) if raw else records.event_rows(history)
-    rows = [row for row in rows if row["at_ms"] >= after_ms][-tail if tail else 0 :]
-    rows = [_in_full(row, run, archive, shell) for row in rows] if full and not raw else rows
-    line = records.raw_line if raw else partial(records.event_line, limit=0 if full else records.CUT)
+    rows = events.rows(run)
     for row in rows:
-        output.emit(row) if shell.json_ else output.say(line(row))
-    if not (raw or full or shell.json_) and any(map(records.is_cut, rows)):
+        events.print(row)
+    if not (events.raw or events.full or events.json_) and any(map(records.is_cut, rows)):
         output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 
@@ -237,10 +243,7 @@ def watch_run(
     timeout: Annotated[float | None, typer.Option("--timeout", help="How long to wait at most.", min=0.1)] = None,
     shell: Shell,
 ) -> None:
-    """Show a run live until it is over. With --json one event a line.
-
-    Example: refold run watch order-7
-    """
+    """Show a run live until it is over. With --json one event a line."""
     if shell.json_:
         ended = watching.follow_events(shell.runs, run, timeout, output.emit)
     else:
@@ -257,10 +260,7 @@ def stream_run(
     ] = None,
     shell: Shell,
 ) -> None:
-    """Print a run's live output, such as the tokens of a model. With --json one part a line.
-
-    Example: refold run stream order-7
-    """
+    """Print a run's live output, such as the tokens of a model. With --json one part a line."""
     watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
 
 
@@ -270,10 +270,7 @@ def fail_run(
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
     operator: Operator,
 ) -> None:
-    """End a stalled run whose code will never agree with its history.
-
-    Example: refold run fail order-7 --reason 'its code is gone'
-    """
+    """End a stalled run whose code will never agree with its history."""
     said = operating(run, "fail", {"reason": reason}, actor=operator.actor or login())
     answer = _inputs(operator.platform).fail(said, operator.timeout)
     operator.tell_answer(answer, f"run [bold]{output.escape(run)}[/]")
@@ -285,12 +282,10 @@ def repair_run(
     head: Annotated[str, typer.Option("--head", metavar="ID", help="The last entry of the history that counts.")] = "",
     operator: Operator,
 ) -> None:
-    """Rewrite a run's records in order after a tool has duplicated some. Adds and changes no event.
+    """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
 
     With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
     all records, void ones too.
-
-    Example: refold run repair order-7
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
@@ -307,10 +302,7 @@ def verify_runs(
     ] = 5.0,
     shell: Shell,
 ) -> None:
-    """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one.
-
-    Example: refold run verify --json
-    """
+    """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
         verification.only(verified, run)
@@ -331,17 +323,6 @@ def _history(run: str, archive: str, shell: Shell) -> Run:
     from refold.cli.archives import archived
 
     return archived(archive, run)
-
-
-def _follow(run: str, after_ms: int, shell: Shell, *, full: bool) -> None:
-    """Prints the events of a run as they come."""
-
-    def tell(row: output.Data) -> None:
-        if row.get("at_ms", after_ms) >= after_ms:
-            line = records.event_line(row, limit=0 if full else records.CUT)
-            output.emit(row) if shell.json_ else output.say(line)
-
-    watching.follow_events(shell.runs, run, None, tell)
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:

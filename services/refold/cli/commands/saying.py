@@ -115,8 +115,6 @@ def cancel_run(
 
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
     Many runs are named by --session, --label and --agent: without --yes they are shown.
-
-    Example: refold run cancel order-7 --reason 'the customer has left'
     """
     word = Word("cancel", operator, reason)
     if which := operator.which(run):
@@ -138,8 +136,6 @@ def pause_run(
     What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
     kept, and what falls due meanwhile is due then. Many runs are named by --session, --label and --agent: without
     --yes they are shown.
-
-    Example: refold run pause --session shop-7 --yes
     """
     _say(Word(PAUSE, operator, reason), run)
 
@@ -153,8 +149,6 @@ def resume_run(
 
     What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
     all that are paused by themselves; without --yes they are shown.
-
-    Example: refold run resume order-7
     """
     _say(Word(RESUME, operator), run)
 

@@ -9,20 +9,14 @@ from refold.schemas import export
 
 
 def append_changes(*, teller: Teller) -> None:
-    """Append changed classes as new schema versions. What was exported never changes.
-
-    Example: refold schemas export
-    """
+    """Append changed classes as new schema versions. What was exported never changes."""
     added = export.export_schemas()
     lines = [f"exported {line.subject} version {line.version} under id {line.id}" for line in added]
     teller.tell(added, "\n".join(lines) or "[green]nothing changed[/]")
 
 
 def compare_schemas(*, teller: Teller) -> None:
-    """Compare the classes with the exported schemas. Exit code 1 if they differ, or old records would be unreadable.
-
-    Example: refold schemas check
-    """
+    """Compare the classes with the exported schemas. Exit code 1 if they differ, or old records would be unreadable."""
     problems = export.check_schemas()
     lines = [f"[red]{output.escape(problem)}[/]" for problem in problems]
     teller.tell(

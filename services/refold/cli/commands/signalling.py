@@ -47,8 +47,6 @@ def signal_run(
     Many runs are named by --session and --label, each with what it has started: without --yes they are shown. One that
     never waits for it keeps it until its end.
 
-    Example: refold run signal order-7 shipped --payload '{"parcel": "p-1"}' --id parcel-p-1
-
     Example: refold run signal closed --session shop-7 --yes
     """
     actor, data = operator.actor or login(), json_value(payload, "--payload")
@@ -90,10 +88,7 @@ def resolve_callback(
     key: KeyOption = "",
     operator: Operator,
 ) -> None:
-    """Complete a callback with its result. The first answer counts; the same one again is harmless.
-
-    Example: refold callback resolve cb_7Qx... --payload '{"paid": true}' --key payment-17
-    """
+    """Complete a callback with its result. The first answer counts; the same one again is harmless."""
     said = answering(token, json_value(payload, "--payload"), key=key, actor=operator.actor or login())
     _answer(operator, said, "has the result")
 
@@ -105,10 +100,7 @@ def fail_callback(
     key: KeyOption = "",
     operator: Operator,
 ) -> None:
-    """Fail a callback: the agent sees a failure.
-
-    Example: refold callback fail cb_7Qx... --message 'the card was declined'
-    """
+    """Fail a callback: the agent sees a failure."""
     if not message:
         raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
     _answer(operator, answering(token, failure=message, key=key, actor=operator.actor or login()), "has failed")

@@ -19,19 +19,13 @@ PoolsOption = Annotated[
 
 
 def apply_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
-    """Create missing topics and correct their settings. Never changes a partition count.
-
-    Example: refold topics apply --app app.py
-    """
+    """Create missing topics and correct their settings. Never changes a partition count."""
     changes = topics_of(shell.platform, app_).apply()
     shell.tell(changes, lambda: _print(changes, "is now"))
 
 
 def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
-    """Show what `apply` would change; exit code 1 if anything.
-
-    Example: refold topics diff --app app.py
-    """
+    """Show what `apply` would change; exit code 1 if anything."""
     differences = topics_of(shell.platform, app_).diff()
     shell.tell(differences, lambda: _print(differences, "should be"))
     if differences:
@@ -39,10 +33,7 @@ def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
 
 
 def list_topics(*, shell: Shell) -> None:
-    """List the topics on the broker.
-
-    Example: refold topics list
-    """
+    """List the topics on the broker."""
     rows = [output.plain(row) for row in topics_of(shell.platform, "").present()]
     shell.tell(rows, lambda: output.print_rows(rows, ("topic", "partitions", "replication"), "no topics"))
 

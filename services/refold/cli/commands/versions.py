@@ -24,10 +24,7 @@ from refold.sdk.source import spoken
 def list_versions(
     agent: Annotated[str, typer.Option("--agent", help="Only of this agent.")] = "", *, shell: Shell
 ) -> None:
-    """List the versions that live runs need, and stalled runs.
-
-    Example: refold versions list --agent order
-    """
+    """List the versions that live runs need, and stalled runs."""
     rows = [row for row in in_use(_all(shell.runs)) if agent in ("", row.agent)]
     cells = [
         {
@@ -52,10 +49,7 @@ def migrate_runs(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which runs it would be; write nothing.")] = False,
     operator: Operator,
 ) -> None:
-    """Migrate runs to another version of their agent. Each run migrates only if its history fits that version.
-
-    Example: refold versions migrate --agent order --from 1 --to 2 --dry-run
-    """
+    """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
     if bool(run) == bool(agent and since):
         raise UsageError("say which runs", hint="RUN, or --agent and --from")
     chosen = _chosen(operator.runs, run, agent, since)

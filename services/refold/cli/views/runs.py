@@ -222,16 +222,20 @@ _MARKS = {
 }
 
 
-def _step_lines(step: StepLine, began_ms: int, *, over: bool) -> list[str]:
-    mark = _MARKS.get(step.status, "…")
+def _step_line(step: StepLine, began_ms: int) -> str:
+    """A step in a line: what it is, how it stands, when it was, what it took and gave."""
+    mark = styled(step.status).replace(step.status, _MARKS.get(step.status, "…"))
     took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
     to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
-    name = escape(tool_name(step.name))
-    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {name}{to}{effect}"
     given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
-    lines = [f"{text}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"]
+    what = f"  {mark} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
+    return f"{what}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"
+
+
+def _step_lines(step: StepLine, began_ms: int, *, over: bool) -> list[str]:
+    lines = [_step_line(step, began_ms)]
     if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
         lines.append(f"       called [italic]{escape(step.label)}[/]")
     if step.name.startswith(AGENT_TOOL):
@@ -240,13 +244,12 @@ def _step_lines(step: StepLine, began_ms: int, *, over: bool) -> list[str]:
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
     usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)
-    told = None
-    if len(step.attempts) > 1 or not usual:
-        for attempt in step.attempts:
-            lines.append(f"       {_attempt_line(attempt, began_ms, again=attempt.failure == told)}")
-            told = attempt.failure
+    shown = step.attempts if len(step.attempts) > 1 or not usual else []
+    failures = [None, *(attempt.failure for attempt in shown)]
+    for attempt, before in zip(shown, failures, strict=False):
+        lines.append(f"       {_attempt_line(attempt, began_ms, again=attempt.failure == before)}")
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
-    if step.failure and step.status == "failed" and not rejected and step.failure != told:
+    if step.failure and step.status == "failed" and not rejected and step.failure != failures[-1]:
         lines.append(
             f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
         )

@@ -26,10 +26,7 @@ def approval(
     ] = "",
     data: DevOption = "",
 ) -> None:
-    """Judge: count votes on calls that wait for people. Its decisions are signed.
-
-    Example: refold serve approval --app app.py --key decision.json
-    """
+    """Judge: count votes on calls that wait for people. Its decisions are signed."""
     process = served("approval", member, data)
     options = process.where.settings
     own = ApprovalSettings(

@@ -28,10 +28,7 @@ def archivist(
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Archive and erase runs whose retention is over, again and again. The archive is REFOLD_ARCHIVE__URL.
-
-    Example: refold serve archivist --app app.py --once
-    """
+    """Archive and erase runs whose retention is over, again and again. The archive is REFOLD_ARCHIVE__URL."""
     process = served("archivist", member, data)
     options = process.where.settings
     url = "" if no_archive else options.archive.url

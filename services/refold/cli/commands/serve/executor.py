@@ -43,10 +43,7 @@ def executor(
     pool: Annotated[str, typer.Option(metavar="NAME", help="The pool whose calls this process takes.")] = "default",
     data: DevOption = "",
 ) -> None:
-    """Act: claim calls, run tools, record results. The relay runs in here too.
-
-    Example: refold serve executor --app app.py --pool default
-    """
+    """Act: claim calls, run tools, record results. The relay runs in here too."""
     process = served("executor", member, data, role=f"executor-{pool}")
     options, name = process.where.settings, process.member
     membership = ExecutorSettings(pool=pool, member=name).membership

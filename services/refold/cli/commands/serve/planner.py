@@ -23,10 +23,7 @@ DRAIN_S = 1.0
 
 
 def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
-    """Decide: read inputs, append to the run log, order calls.
-
-    Example: refold serve planner --app app.py
-    """
+    """Decide: read inputs, append to the log, order calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)
     # Those of earlier versions of the app too: their calls may be under way.
