@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.amounts import smaller_budget
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
 from refold.cli.platform import ActorOption, Listing, Shell, json_value, pair
@@ -27,8 +26,10 @@ from refold.client.values import in_full
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
+from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
+from refold.core.run.metering import dollars, nano_usd
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 
@@ -310,6 +311,20 @@ def verify_runs(
     shell.tell(row, lambda: verification.print_verified(verified))
     if verified.violations:
         fail(FAILED)
+
+
+def smaller_budget(text: str) -> Spendable | None:
+    """`usd=2.50,tokens=10000,calls=20`, some of it, or nothing. **Raises** UsageError."""
+    said: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition("=")
+        if name == "usd":
+            said["nano_usd"] = nano_usd(dollars(number, "--budget usd="))
+        elif name in ("tokens", "calls") and number.isdecimal():
+            said[name] = int(number)
+        else:
+            raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
+    return Spendable(**said) if said else None  # type: ignore[arg-type]
 
 
 def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:

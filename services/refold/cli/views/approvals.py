@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from refold.cli.output import Data, escape, in_utc, json_text, plain, print_table, say, tool_name, warn
+from refold.cli.output import Data, duration, escape, in_utc, json_text, plain, print_table, say, tool_name, warn
 from refold.client.register import Approval, Granted, said, word_for
 from refold.client.rows import approval_row, resolve_commands
 from refold.client.runs import Run
@@ -359,7 +359,7 @@ def _cells(each: Data) -> list[str]:
         escape(tool_name(each["tool"])),
         escape(canonical.dumps(_own(each["args"])), _ARGUMENTS),
         escape(_asked_by(each)),
-        _age(clock_ms() - each["asked_ms"]),
+        duration(max(0, clock_ms() - each["asked_ms"])),
         escape(f"grant {each['grant']}" if each["grant"] else f"{each['leading']} of {each['quorum']}"),
         escape(", ".join(each["approvers"])),
         _until(each["expires_ms"]),
@@ -371,13 +371,6 @@ def _asked_by(each: Data) -> str:
     if not each["requester"]:
         return "-"
     return f"{each['requester']}{'' if each['requester_verified'] else ' (not verified)'}"
-
-
-def _age(ms: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
-        if ms >= 2 * size:
-            return f"{ms // size} {unit}"
-    return f"{max(0, ms) // 1000} s"
 
 
 def _until(at_ms: int) -> str:
