@@ -11,46 +11,36 @@ _DEV = CommandGroup(
     "Run a broker, Valkey and every service on this machine, each restarted when it dies.",
     {
         "status": Verb("processes:status", "Show the processes of a running `refold dev`.", "--json"),
-        "kill": Verb(
-            "processes:kill_processes", "Kill processes of a running `refold dev`, as `kill -9` does.", "executor"
-        ),
+        "kill": Verb("processes:kill_processes", "Kill processes of a running `refold dev` by SIGKILL.", "executor"),
     },
-    itself=Verb(
-        "dev:dev", "Run a broker, Valkey and every service on this machine, each restarted when it dies.", "app.py:app"
-    ),
+    itself=Verb("dev:dev", "Run a broker, Valkey and every service on this machine.", "app.py"),
 )
 _RUN = CommandGroup(
     "Start runs, look at them, steer them, and repair them.",
     {
         "start": Verb("run:begin_run", "Start a run.", 'hello --input \'{"name": "Ada"}\' --wait'),
-        "show": Verb("run:show_run", "Show a run: its status, its steps, and what waits for people.", "order-7"),
+        "show": Verb("run:show_run", "Show a run: its status, its steps, and what waits for people.", "r-7"),
         "list": Verb("run:list_runs", "List runs, the oldest first.", "--status failed --agent order"),
-        "watch": Verb("run:watch_run", "Show a run live until it is over.", "order-7"),
-        "events": Verb("run:print_events", "Print the history of a run, one event a line.", "order-7 --since 10m"),
-        "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "order-7"),
+        "watch": Verb("run:watch_run", "Show a run live until it is over.", "r-7"),
+        "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
+        "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "r-7"),
         "signal": Verb(
-            "signalling:signal_run",
-            "Send a signal that a run waits for, or will wait for.",
-            'order-7 shipped --payload \'{"parcel": "p-1"}\'',
+            "signalling:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
         ),
         "pause": Verb("saying:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
-        "resume": Verb("saying:resume_run", "Resume a paused run.", "order-7"),
-        "cancel": Verb(
-            "saying:cancel_run", "Cancel a run and the runs it has started.", "order-7 --reason 'order withdrawn'"
-        ),
+        "resume": Verb("saying:resume_run", "Resume a paused run.", "r-7"),
+        "cancel": Verb("saying:cancel_run", "Cancel a run and the runs it has started.", "r-7 --reason withdrawn"),
         "retry": Verb(
-            "redriving:retry_run", "Retry a failed run where it failed, or a stalled one.", "order-7 --tokens 9000"
+            "redriving:retry_run", "Retry a failed run where it failed, or a stalled one.", "r-7 --tokens 9000"
         ),
         "resolve": Verb(
-            "resolving:resolve_call",
-            "Settle a call in doubt: record the outcome of its effect.",
-            "order-7/3 --did-not-happen",
+            "resolving:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
         ),
-        "fail": Verb("run:fail_run", "End a stalled run whose code will never agree with its history.", "order-7"),
-        "repair": Verb("run:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "order-7"),
-        "erase": Verb("erasing:erase_run", "Erase a finished run from every topic at once.", "order-7 --no-archive"),
+        "fail": Verb("run:fail_run", "End a stalled run whose code will never agree with its history.", "r-7"),
+        "repair": Verb("run:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
+        "erase": Verb("erasing:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
         "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
-        "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "order-7 --app app.py"),
+        "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
     },
     panels={
         "Start and look": "start show list watch events stream",
@@ -66,7 +56,7 @@ _CALLBACK = CommandGroup(
             "signalling:resolve_callback", "Complete a callback with its result.", "cb_7Qx --payload '{\"paid\": true}'"
         ),
         "fail": Verb(
-            "signalling:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message 'card declined'"
+            "signalling:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message declined"
         ),
     },
 )
@@ -74,9 +64,7 @@ _VERSIONS = CommandGroup(
     "List which versions of agents have live runs, and migrate runs.",
     {
         "list": Verb("versions:list_versions", "List the versions that live runs need.", "--agent order"),
-        "migrate": Verb(
-            "versions:migrate_runs", "Migrate runs to another version of their agent.", "order-7 --to 2 --dry-run"
-        ),
+        "migrate": Verb("versions:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
     },
 )
 _DEADLETTER = CommandGroup(
@@ -90,22 +78,10 @@ _DEADLETTER = CommandGroup(
 _ARCHIVE = CommandGroup(
     "List, verify and restore archived runs.",
     {
-        "list": Verb(
-            "archive:list_archived",
-            "List archived runs, by the time they ended.",
-            "--archive file:///var/runs --since 30d",
-        ),
-        "status": Verb(
-            "archive:archive_status", "Show what the archivist's next pass erases and leaves.", "--app app.py"
-        ),
-        "verify": Verb(
-            "archive:verify_archive",
-            "Check archived copies by their bytes alone.",
-            "order-7 --archive file:///var/runs",
-        ),
-        "restore": Verb(
-            "archive:restore_run", "Write a run to files that need no Refold to read.", "order-7 --to order-7"
-        ),
+        "list": Verb("archive:list_archived", "List archived runs, by the time they ended.", "--since 30d"),
+        "status": Verb("archive:archive_status", "Show what the archivist will erase, and leave.", "--app app.py"),
+        "verify": Verb("archive:verify_archive", "Check archived copies by their bytes alone.", "r-7"),
+        "restore": Verb("archive:restore_run", "Write a run to files that need no Refold to read.", "r-7 --to r-7"),
     },
 )
 _APPROVAL = CommandGroup(
@@ -113,22 +89,18 @@ _APPROVAL = CommandGroup(
     " 4 the approval is decided or closed already, 6 no answer within the timeout.",
     {
         "list": Verb("approval:list_approvals", "List approvals, the oldest first.", "--mine"),
-        "show": Verb("approval:show_approval", "Show an approval: the call, its people, their votes.", "order-7/3"),
+        "show": Verb("approval:show_approval", "Show an approval: the call, its people, their votes.", "r-7/3"),
         "grants": Verb("approval:list_grants", "List grants: calls that pass again without being asked about."),
-        "approve": Verb("approval:approve", "Approve the call as it is.", "order-7/3~8f14 -m 'as agreed'"),
-        "edit": Verb("approval:edit", "Approve the call with other arguments.", "order-7/3 --set amount=20"),
-        "answer": Verb("approval:answer", "Give the result in the tool's place.", "order-7/3~8f14 '{\"paid\": false}'"),
-        "reject": Verb(
-            "approval:reject", "Reject the call: the agent sees your message.", "order-7/3~8f14 -m 'too much'"
-        ),
-        "comment": Verb("approval:comment", "Add a comment, which decides nothing.", "order-7/3 'who knows him?'"),
-        "remind": Verb("approval:remind", "Remind the people who may decide.", "order-7/3"),
-        "delegate": Verb("approval:delegate", "Let another person decide in your place.", "order-7/3 grace"),
-        "reassign": Verb(
-            "approval:reassign", "Replace the list of people who may decide.", "order-7/3 grace role:lead"
-        ),
-        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided.", "order-7/3"),
-        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the same call is asked about again.", "order-7/3"),
+        "approve": Verb("approval:approve", "Approve the call as it is.", "r-7/3~8f14 -m 'as agreed'"),
+        "edit": Verb("approval:edit", "Approve the call with other arguments.", "r-7/3 --set amount=20"),
+        "answer": Verb("approval:answer", "Give the result in the tool's place.", "r-7/3~8f14 '{\"paid\": false}'"),
+        "reject": Verb("approval:reject", "Reject the call: the agent sees your message.", "r-7/3 -m expensive"),
+        "comment": Verb("approval:comment", "Add a comment, which decides nothing.", "r-7/3 'who knows him?'"),
+        "remind": Verb("approval:remind", "Remind the people who may decide.", "r-7/3"),
+        "delegate": Verb("approval:delegate", "Let another person decide in your place.", "r-7/3 grace"),
+        "reassign": Verb("approval:reassign", "Replace the list of people who may decide.", "r-7/3 role:lead"),
+        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided.", "r-7/3"),
+        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the same call is asked about again.", "r-7/3"),
     },
     panels={
         "Look": "list show grants",
@@ -143,23 +115,17 @@ _POLICY = CommandGroup(
         "test": Verb("policy:try_policy", "Compare the decisions of a draft with those in the log.", "policies"),
         "publish": Verb("policy:publish_policy", "Put a policy in force for new runs, and roles for all.", "policies"),
         "show": Verb("policy:show_policy", "Show what is in force: the policy of new runs, roles, keys."),
-        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and by which values.", "order-7/3"),
+        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and by which values.", "r-7/3"),
         "drop": Verb("policy:drop_policy", "Remove an old policy from the catalog.", "8f14e45fceea167a5a36"),
     },
 )
 _SERVE = CommandGroup(
     "Run one service in this process: planner, executor, approval or archivist.",
     {
-        "planner": Verb(
-            "serve.planner:planner", "Decide: read inputs, append to the log, order calls.", "--app app.py"
-        ),
+        "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, order calls.", "--app app.py"),
         "executor": Verb("serve.executor:executor", "Act: claim calls, run tools, record results.", "--app app.py"),
-        "approval": Verb(
-            "serve.approval:approval", "Judge: count votes on calls that wait for people.", "--app app.py"
-        ),
-        "archivist": Verb(
-            "serve.archivist:archivist", "Archive and erase runs whose retention is over.", "--app app.py"
-        ),
+        "approval": Verb("serve.approval:approval", "Judge: count votes of people, and sign.", "--app app.py"),
+        "archivist": Verb("serve.archivist:archivist", "Archive and erase runs after their retention.", "--app app.py"),
     },
 )
 _TOPICS = CommandGroup(
@@ -175,14 +141,10 @@ _KEYS = CommandGroup(
     "Create, publish, retire and revoke signing keys.",
     {
         "init": Verb("keys:init_root", "Create the root key, which signs policies, roles and keys.", "--root r.json"),
-        "new": Verb(
-            "keys:new_key", "Create a key: a private file, and an entry in the catalog.", "ada --use vote --actor ada"
-        ),
+        "new": Verb("keys:new_key", "Create a key: a file, and a catalog entry.", "ada --use vote --actor ada"),
         "list": Verb("keys:list_keys", "List the keys in the catalog."),
         "rotate": Verb("keys:rotate_key", "Create a key that succeeds another.", "decision-8f14e45f"),
-        "revoke": Verb(
-            "keys:revoke_key", "Revoke a key: nothing that it ever signed holds any more.", "ada-8f14 --reason 'stolen'"
-        ),
+        "revoke": Verb("keys:revoke_key", "Revoke a key, and all that it ever signed.", "ada-8f14 --reason stolen"),
     },
 )
 _REPLAY = CommandGroup(
@@ -213,13 +175,9 @@ COMMANDS = CommandGroup(
         "archive": _ARCHIVE,
         "approval": _APPROVAL,
         "policy": _POLICY,
-        "halt": Verb(
-            "halting:halt", "Halt a tool, an agent, a pool, a requester or all.", "--tool pay --reason 'pays twice'"
-        ),
+        "halt": Verb("halting:halt", "Halt a tool, agent, pool, requester, or all.", "--tool pay --reason broken"),
         "unhalt": Verb("halting:unhalt", "Lift a halt.", "--tool pay"),
-        "setup": Verb(
-            "provision:setup", "Create topics, keys and a default policy on an existing Kafka.", "--app app.py"
-        ),
+        "setup": Verb("provision:setup", "Create topics, keys and a policy on an existing Kafka.", "--app app.py"),
         "serve": _SERVE,
         "topics": _TOPICS,
         "keys": _KEYS,

@@ -62,7 +62,7 @@ def archive_status(
     no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
     shell: Shell,
 ) -> None:
-    """Show what the archivist's next pass erases and leaves.
+    """Show what the archivist will erase, and leave.
 
     Each run that is left has the reason; nothing is written.
     """

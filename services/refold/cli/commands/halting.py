@@ -56,7 +56,7 @@ def halt(
     listed: Annotated[bool, typer.Option("--list", help="Halt nothing; show what is.")] = False,
     what: What,
 ) -> None:
-    """Halt a tool, an agent, a pool, a requester or all. It takes effect within a second.
+    """Halt a tool, agent, pool, requester, or all. It takes effect within a second.
 
     Planners order no such call and executors begin none, undeclared tools too; what has begun goes on. Runs keep their
     state, and what is halted waits until `refold unhalt`.

@@ -79,7 +79,7 @@ def new_key(
     ] = True,
     office: Office,
 ) -> None:
-    """Create a key: a private file, and an entry in the catalog."""
+    """Create a key: a file, and a catalog entry."""
     key = keys.new(use, name)
     more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
     public = PublicKey.parse(key.public(**more).content())
@@ -144,7 +144,7 @@ def revoke_key(
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
     office: Office,
 ) -> None:
-    """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason."""
+    """Revoke a key, and all that it ever signed. Revoked again, it only gets the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
     public = replace(_find(office.platform, kid), revoked=True, reason=reason)

@@ -68,7 +68,7 @@ def kill_processes(
     all_: Annotated[bool, typer.Option("--all", help="All of the role; without a role, all there are.")] = False,
     beside: Beside,
 ) -> None:
-    """Kill processes of a running `refold dev`, as `kill -9` does."""
+    """Kill processes of a running `refold dev` by SIGKILL."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
     there: dict[str, list[int]] = beside.running()["processes"]

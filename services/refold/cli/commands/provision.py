@@ -183,7 +183,7 @@ def setup(
     root: RootOption = "",
     data: DataOption = "",
 ) -> None:
-    """Create topics, keys and a default policy on an existing Kafka.
+    """Create topics, keys and a policy on an existing Kafka.
 
     Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
     alone. A root key, a vote key for anybody and the default policy it makes only where all brokers are on this

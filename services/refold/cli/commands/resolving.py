@@ -45,7 +45,7 @@ def resolve_call(
     ] = False,
     voter: Voter,
 ) -> None:
-    """Settle a call in doubt: record the outcome of its effect.
+    """Settle a call in doubt: record its outcome.
 
     Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
     A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails

@@ -42,7 +42,7 @@ def signal_run(
     yes: Annotated[bool, typer.Option("--yes", help="Tell all of them; without it they are shown.")] = False,
     operator: Operator,
 ) -> None:
-    """Send a signal that a run waits for, or will wait for. A wait takes it once.
+    """Send a signal that a run waits for, now or later. A wait takes it once.
 
     Many runs are named by --session and --label, each with what it has started: without --yes they are shown. One that
     never waits for it keeps it until its end.

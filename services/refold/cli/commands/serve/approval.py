@@ -26,7 +26,7 @@ def approval(
     ] = "",
     data: DevOption = "",
 ) -> None:
-    """Judge: count votes on calls that wait for people. Its decisions are signed."""
+    """Judge: count votes of people, and sign."""
     process = served("approval", member, data)
     options = process.where.settings
     own = ApprovalSettings(

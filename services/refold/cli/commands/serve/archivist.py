@@ -28,7 +28,7 @@ def archivist(
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Archive and erase runs whose retention is over, again and again. The archive is REFOLD_ARCHIVE__URL."""
+    """Archive and erase runs after their retention. The archive is REFOLD_ARCHIVE__URL."""
     process = served("archivist", member, data)
     options = process.where.settings
     url = "" if no_archive else options.archive.url

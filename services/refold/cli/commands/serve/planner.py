@@ -23,7 +23,7 @@ DRAIN_S = 1.0
 
 
 def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
-    """Decide: read inputs, append to the log, order calls."""
+    """Decide: read inputs, write the log, order calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)
     # Those of earlier versions of the app too: their calls may be under way.
