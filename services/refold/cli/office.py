@@ -26,7 +26,6 @@ RootOption = Annotated[
         envvar="REFOLD_ROOT",
         metavar="FILE",
         help="The root key, which signs the catalog.  \\[default: keys/root.json in --data]",
-        show_default=False,
     ),
 ]
 

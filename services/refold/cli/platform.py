@@ -20,22 +20,14 @@ from refold.client.runs import Runs
 from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 
-KafkaOption = Annotated[
-    str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT", show_default=False)
-]
-RedisOption = Annotated[
-    str, typer.Option("--redis", help="Address of Redis or Valkey.", metavar="URL", show_default=False)
-]
+KafkaOption = Annotated[str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT")]
+RedisOption = Annotated[str, typer.Option("--redis", help="Address of Redis or Valkey.", metavar="URL")]
 DataOption = Annotated[
     str,
-    typer.Option(
-        "--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]", show_default=False
-    ),
+    typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
-ActorOption = Annotated[
-    str, typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]", show_default=False)
-]
+ActorOption = Annotated[str, typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]")]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ def compare_acls(
             metavar="ROLE=User:NAME",
             help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
             "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
-            show_default=False,
         ),
     ] = None,
     app_: Annotated[

@@ -138,9 +138,7 @@ def approve(
 
 def edit(
     approval: ApprovalArgument,
-    args: Annotated[
-        str, typer.Argument(metavar="JSON|@FILE|-", help="All arguments, as one object.", show_default=False)
-    ] = "",
+    args: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="All arguments, as one object.")] = "",
     *,
     set_: Annotated[
         list[str] | None,

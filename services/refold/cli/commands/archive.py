@@ -83,7 +83,7 @@ def archive_status(
 
 
 def verify_archive(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="This run only.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="This run only.")] = "",
     *,
     where: Archive,
 ) -> None:

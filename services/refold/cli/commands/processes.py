@@ -60,9 +60,7 @@ def status(*, beside: Beside) -> None:
 
 
 def kill_processes(
-    role: Annotated[
-        str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES_KILLED)}.", show_default=False)
-    ] = "",
+    role: Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES_KILLED)}.")] = "",
     number: Annotated[int, typer.Argument(metavar="N", help="Which of several, as `refold dev status` counts.")] = 1,
     *,
     all_: Annotated[bool, typer.Option("--all", help="All of the role; without a role, all there are.")] = False,

@@ -21,28 +21,20 @@ from refold.core.wire import canonical
 
 
 def retry_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")] = "",
     *,
     step: Annotated[
         int,
-        typer.Option("--from", metavar="STEP", help="Repeat this step and all after it.", min=0, show_default=False),
+        typer.Option("--from", metavar="STEP", help="Repeat this step and all after it.", min=0),
     ] = 0,
     edit: Annotated[str, typer.Option("--edit", metavar="JSON|@FILE|-", help="That call's arguments instead.")] = "",
-    steps: Annotated[
-        int, typer.Option("--steps", help="Raise the limit of steps to N.", min=0, show_default=False)
-    ] = 0,
+    steps: Annotated[int, typer.Option("--steps", help="Raise the limit of steps to N.", min=0)] = 0,
     history_bytes: Annotated[
-        int, typer.Option("--bytes", help="Raise the limit of the history to N bytes.", min=0, show_default=False)
+        int, typer.Option("--bytes", help="Raise the limit of the history to N bytes.", min=0)
     ] = 0,
-    children: Annotated[
-        int, typer.Option("--children", help="Raise the limit of started runs to N.", min=0, show_default=False)
-    ] = 0,
-    tokens: Annotated[
-        int, typer.Option("--tokens", help="Raise the budget to N tokens.", min=0, show_default=False)
-    ] = 0,
-    usd: Annotated[
-        str, typer.Option("--usd", metavar="2.50", help="Raise the budget to so many dollars.", show_default=False)
-    ] = "0",
+    children: Annotated[int, typer.Option("--children", help="Raise the limit of started runs to N.", min=0)] = 0,
+    tokens: Annotated[int, typer.Option("--tokens", help="Raise the budget to N tokens.", min=0)] = 0,
+    usd: Annotated[str, typer.Option("--usd", metavar="2.50", help="Raise the budget to so many dollars.")] = "0",
     calls: Annotated[int, typer.Option("--calls", help="Raise the budget to N calls.", min=0)] = 0,
     deadline: Annotated[
         str, typer.Option("--deadline", metavar="2h|TIME|none", help="When it fails if it is not over.")

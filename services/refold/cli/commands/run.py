@@ -85,7 +85,7 @@ def begin_run(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run.")],
     *,
     input_: Annotated[str, typer.Option("--input", metavar="JSON|@FILE|-", help="The agent's input.")] = "null",
-    id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]", show_default=False)] = "",
+    id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
     timeout: Annotated[
         float | None, typer.Option("--timeout", help="How long to wait at most; implies --wait.", min=0.1)
@@ -94,9 +94,7 @@ def begin_run(
     session: Annotated[
         list[str] | None, typer.Option("--session", metavar="ID", help="What it is part of; may be repeated.")
     ] = None,
-    requester: Annotated[
-        str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]", show_default=False)
-    ] = "",
+    requester: Annotated[str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]")] = "",
     not_before: Annotated[
         str, typer.Option("--not-before", metavar="2h|TIME", help="When it begins: in 10m, or at 2030-01-31T12:00Z.")
     ] = "",
@@ -296,7 +294,7 @@ def repair_run(
 
 
 def verify_runs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Report on this run only.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Report on this run only.")] = "",
     *,
     settle: Annotated[
         float, typer.Option("--settle", help="How long other topics may take to agree with the log.", min=0)

@@ -27,7 +27,7 @@ from refold.core.run.pausing import own
 from refold.core.run.state import RunState
 from refold.runtime.clock import clock_ms
 
-OneOrMany = Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.", show_default=False)]
+OneOrMany = Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")]
 
 

@@ -28,15 +28,11 @@ PayloadOption = Annotated[str, typer.Option("--payload", metavar="JSON|@FILE|-",
 
 
 def signal_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.", show_default=False)],
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What it waits for: `ctx.wait_for(NAME)`.", show_default=False)
-    ] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it waits for: `ctx.wait_for(NAME)`.")] = "",
     *,
     payload: PayloadOption = "null",
-    id_: Annotated[
-        str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]", show_default=False)
-    ] = "",
+    id_: Annotated[str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]")] = "",
     session: SessionOption = "",
     label: LabelOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Tell all of them; without it they are shown.")] = False,

@@ -41,7 +41,7 @@ def list_versions(
 
 
 def migrate_runs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="This run.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="This run.")] = "",
     *,
     to: Annotated[str, typer.Option("--to", metavar="VERSION", help="What the runs are to go on with.")],
     agent: Annotated[str, typer.Option("--agent", help="All runs of this agent that live, with --from.")] = "",

@@ -43,7 +43,6 @@ Member = Annotated[
     typer.Option(
         "--member",
         help="Name of this process in its group; two processes never share one.  \\[default: service and host]",
-        show_default=False,
     ),
 ]
 DevOption = Annotated[
@@ -52,7 +51,6 @@ DevOption = Annotated[
         "--data",
         envvar="REFOLD_DATA",
         help="Folder of a `refold dev` to serve beside, where no address is set  \\[default: .refold]",
-        show_default=False,
     ),
 ]
 _log = structlog.get_logger()
