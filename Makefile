@@ -52,7 +52,7 @@ NEWEST := .venvs/newest
 frameworks: ## Run the tests of pydantic-ai on its newest release, in .venvs/newest (the lock has the oldest that will do)
 	@$(MAKE) -s --no-print-directory setup VENV=$(NEWEST)
 	@$(NEWEST)/bin/uv pip install --python $(NEWEST)/bin/python --no-build-isolation --quiet \
-		--refresh-package pydantic-ai-slim --upgrade-package pydantic-ai-slim -e '.[pydantic-ai]' 'pydantic-ai-slim[mcp]' || \
+		--refresh-package pydantic-ai-slim --upgrade-package pydantic-ai-slim -e '.[pydantic-ai,pydantic-ai-mcp]' || \
 		{ echo "frameworks: the newest pydantic-ai-slim cannot be had: is the network there?" >&2; exit 2; }
 	@$(NEWEST)/bin/uv pip list --python $(NEWEST)/bin/python | grep -E '^pydantic-(ai-slim|graph) '
 	$(NEWEST)/bin/pytest -n 3 --dist loadfile tests/contrib -k 'not (killed_try or its_square)'

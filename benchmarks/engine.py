@@ -17,8 +17,7 @@ from benchmarks.measure import STEPS, cpu_seconds, latency, memory_mib
 from confluent_kafka import Consumer, Producer
 
 from refold.adapters.kafka.topics import Topics
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import pinned
+from refold.core.approval.signature import SigningKey, pinned
 from refold.core.ids import home
 from refold.embedded.children import Child
 from refold.embedded.kafka import EmbeddedKafka

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from refold.adapters.kafka.topics import Topics
-from refold.core.approval.trust import pinned
+from refold.core.approval.signature import pinned
 from refold.core.ids import home
 from refold.core.topics import RUN_COMPLETED, RUN_REQUESTED
 from refold.embedded import process

@@ -8,8 +8,7 @@ from typing import Any
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import Trust, pinned, sealed
+from refold.core.approval.signature import SigningKey, Trust, pinned, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec
 

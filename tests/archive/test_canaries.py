@@ -30,7 +30,7 @@ from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
-from refold.core.approval.trust import trusted
+from refold.core.approval.signature import trusted
 from refold.core.events import NoteRecorded
 from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ApprovalRequest, ApprovalVote

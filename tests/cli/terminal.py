@@ -51,8 +51,7 @@ class Dev:
 
     def refold(self, *words: str, code: int = 0, given: str | None = None) -> Result:
         """A command against this platform, which must end with this code."""
-        says = words[0] == "callback" or words[:2] == ("run", "signal")  # their --data is what they say
-        result = refold(*words, "--folder" if says else "--data", str(self.data), given=given)
+        result = refold(*words, "--data", str(self.data), given=given)
         assert result.exit_code == code, result.output
         return result
 

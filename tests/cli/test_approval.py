@@ -219,6 +219,20 @@ class TestShowing:
         assert args_digest(args) in lines[told]
         assert lines[told + 1].startswith("refold approval approve")
 
+    @pytest.mark.parametrize("full", [False, True])
+    def test_what_a_framework_adds_is_folded_behind_the_arguments(
+        self, full: bool, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        asked = request(args='{"$approved":true,"$run":{"deps":"secret"},"service":"api"}')
+        world.ask(asked)
+
+        approvals.print_approval(desk.approvals.get(asked.approval_id), full=full)
+
+        text = printed().partition("arguments")[2]
+        assert text.split()[:2] == ["service:", '"api"']
+        assert ("secret" in text) is full
+        assert ("and $approved, $run of the framework, 43 bytes: --full" in text) is not full
+
     def test_a_person_sees_the_call_the_rule_and_who_decides(
         self, world: World, desk: Desk, printed: Callable[[], str]
     ) -> None:
@@ -229,7 +243,7 @@ class TestShowing:
         approvals.print_approval(desk.approvals.get(asked.approval_id))
 
         text = printed()
-        for part in ("run-1/5", 'service: "api"', "role:lead; 1 of 2, not the requester", "two of policy", "eve"):
+        for part in ("run-1/5", 'service: "api"', "role:lead; 1 of 2 votes, not the requester", "two of policy", "eve"):
             assert part in text
         assert f"refold approval approve {asked.approval_id}" in text
         assert "ada  approve fine with me" in text
@@ -377,3 +391,16 @@ class TestShowing:
 
         assert (row["state"], row["verdict"], row["others"]) == ("decided", "approve", [])
         assert [(vote["actor"], vote["counts"]) for vote in row["said"]] == [("ada", True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("buyer__function_toolset__<agent>.call_tool:buy", "buyer.buy"),
+        ("buyer__function_toolset__wh.call_tool:stock", "buyer.wh.stock"),
+        ("buyer__model.request", "buyer__model.request"),
+        ("pay", "pay"),
+    ],
+)
+def test_a_tool_of_a_toolset_has_a_name_for_people(name: str, shown: str) -> None:
+    assert output.tool_name(name) == shown

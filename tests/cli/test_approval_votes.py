@@ -158,6 +158,17 @@ class TestVoting:
         with pytest.raises(ConflictError, match="is closed"):
             desk.vote(asked, "bob", "comment", message="late")
 
+    def test_a_vote_on_a_closed_question_names_the_one_that_waits_now(self, world: World, desk: Desk) -> None:
+        before, after = request(), request(attempt=2, covers=2)
+        world.ask(before)
+        world.close(before)
+        world.ask(after)
+
+        with pytest.raises(ConflictError, match="is closed") as refused:
+            desk.vote(before, "ada", "approve")
+
+        assert refused.value.hint == f"the run waits under {after.approval_id} now"
+
     def test_the_id_of_a_call_names_its_approval(self, world: World, desk: Desk) -> None:
         asked = request()
         world.ask(asked)

@@ -58,7 +58,7 @@ def test_the_runs_of_a_session_are_told_at_once_and_each_once(dev: Dev) -> None:
         dev.refold("run", "start", agent, "--id", f"told-{number}", "--session", "s-3")
     listed = ("run", "list", "--session", "s-3", "--status", "suspended")
     eventually(lambda: len(dev.read(*listed)) == 5, what="three runs and two children")
-    said = ("shipped", "--session", "s-3", "--data", '{"parcel": "p-1"}')
+    said = ("shipped", "--session", "s-3", "--payload", '{"parcel": "p-1"}')
 
     meant = dev.read("run", "signal", *said)
     done = dev.read("run", "signal", *said, "--yes", "--id", "s-1", "--actor", "bob")

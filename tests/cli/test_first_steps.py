@@ -12,15 +12,11 @@ from pathlib import Path
 
 import pytest
 import structlog
-import typer
-from typer.core import TyperGroup
 
 from refold.cli import output
 from refold.cli.commands import checkout
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import tell
-from refold.cli.lazy import Later
-from refold.cli.main import app
 from refold.cli.views import approvals, policies, records
 from refold.client.addresses import addresses
 from refold.client.platform import listens
@@ -38,17 +34,6 @@ from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
 
 SLEEPING = (sys.executable, "-c", "import time; time.sleep(600)")
-
-
-def commands() -> list[Later]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    return [command for command in group.commands.values() if isinstance(command, Later)]
-
-
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
-def test_the_list_of_commands_says_of_each_what_it_says_itself(command: Later) -> None:
-    assert command.load().help.startswith(command.help)
 
 
 def test_the_version_is_an_option_and_a_command() -> None:
@@ -102,7 +87,7 @@ def test_an_app_that_cannot_be_imported_is_told_by_its_cause(tmp_path: Path) -> 
 def test_outside_a_checkout_it_is_said_where_the_demo_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkout, "ROOT", checkout.ROOT / "nowhere")
 
-    for command in ("demo", "bench"):
+    for command in ("demo", "bench", "sim"):
         result = refold(command)
 
         assert result.exit_code == 2
@@ -110,10 +95,12 @@ def test_outside_a_checkout_it_is_said_where_the_demo_is(monkeypatch: pytest.Mon
 
 
 def test_what_takes_long_is_told_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    show = output.progress()
+    show, early = output.progress(after_s=0), output.progress()
 
     show("warming up", 0, 1)
     show("warming up", 1, 1)
+    early("read the run log", 0, 4)
+    early("read the run log", 4, 4)
 
     assert capsys.readouterr().err.splitlines() == ["warming up: 0/1", "warming up: 1/1 after 0 s"]
 

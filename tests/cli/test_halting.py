@@ -9,7 +9,7 @@ import pytest
 
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.catalog import read
-from refold.core.approval.trust import trusted
+from refold.core.approval.signature import trusted
 from tests.cli.terminal import refold
 from tests.cli.test_keys import Shop, folder, shop
 

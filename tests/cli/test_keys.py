@@ -16,8 +16,7 @@ from refold.adapters.kafka.topics import Topics
 from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.requester import check_token
-from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
-from refold.core.approval.trust import sealed, trusted
+from refold.core.approval.signature import PublicKey, SigningKey, sealed, sign, trusted, verified
 from refold.core.errors import RefoldError, UnauthorisedError
 from refold.core.messages import CatalogEntry, RunRequest
 from refold.core.topics import CATALOG, RUN_REQUESTED

@@ -148,7 +148,10 @@ def test_a_run_is_cancelled_once(dev: Dev) -> None:
     assert (cancelled["outcome"], cancelled["status"]) == ("accepted", "cancelled")
     assert dev.read("run", "show", "s-1")["reason"] == "enough"
     assert dev.read("run", "cancel", "s-1")["outcome"] == "known"
-    assert dev.refold("run", "watch", "s-1", code=1).stdout.count("RunCancelled") == 1
+    assert dev.refold("run", "events", "s-1", "--follow").stdout.count("RunCancelled") == 1
+    watched = dev.refold("run", "watch", "s-1", code=1).stdout
+    assert "cancelled enough" in watched
+    assert "cause=" not in watched
 
 
 def test_another_start_of_a_run_is_a_conflict_and_a_dead_letter(dev: Dev) -> None:

@@ -196,7 +196,7 @@ def test_bytes_that_are_no_text_are_no_policy_file(tmp_path: Path) -> None:
 
 
 def test_no_file_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no policy file"):
+    with pytest.raises(UsageError, match=f"there is no policy file in {tmp_path}"):
         load_files([str(tmp_path)])
     assert refold("policy", "check", str(tmp_path / "nowhere.yaml")).exit_code == 2
     assert refold("policy", "publish").exit_code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ from refold.cli.views import records, runs
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    AttemptFailed,
+    CallCompleted,
+    CallDispatched,
     CallFailed,
     CallProposed,
     CheckpointReached,
@@ -23,6 +27,7 @@ from refold.core.events import (
     Failure,
     Requirement,
     RunCancelled,
+    RunFailed,
     SleepEnded,
     SleepStarted,
     StatusSet,
@@ -97,7 +102,7 @@ def test_a_table_in_a_pipe_has_a_line_for_each_row_with_all_of_it(capsys: pytest
 def test_a_question_says_whom_it_waits_for_until_which_day_and_how_to_learn_why() -> None:
     said = seen(asked(quorum=2))
 
-    assert "waits for 2 of ada, bob until 2023-11-16T22:13:20.000Z" in said
+    assert "waits for 2 of ada, bob until 2023-11-16 22:13:20 UTC" in said
     assert "refold approval show r/3" in said
     assert "refold policy explain r/3" in said
 
@@ -194,6 +199,14 @@ def test_what_a_run_waits_for_is_said_beside_what_it_says_itself() -> None:
     assert row_of(run).suspended == {"reason": "sleep", "blocked_by": "2023-11-14T22:13:20.000Z"}
 
 
+def test_a_run_that_is_over_says_nothing_any_more() -> None:
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), [StatusSet("waits for the refund"), *ended()], emit=False)
+
+    assert "waits for the refund" not in drawn(chronicle)
+    assert row_of(Runs(chronicle.reader).get("r")).says == ""
+
+
 def test_another_planner_that_goes_on_is_named_where_it_begins() -> None:
     chronicle = Chronicle()
     chronicle.add("r", requested(), [SleepStarted(1, NOW)], emit=False)
@@ -216,3 +229,56 @@ def test_a_list_of_runs_has_what_they_say(capsys: pytest.CaptureFixture[str]) ->
     runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0)
 
     assert f"at {SPELT}" in capsys.readouterr().out
+
+
+def test_a_step_shows_its_arguments_and_its_result_and_when_it_was() -> None:
+    chronicle = Chronicle()
+    call = replace(proposed(1)[0], args='{"$run":{"id":"x"},"path":"a.py"}')
+    chronicle.add(
+        "r", requested(), [call, CallDispatched(1, 1, NOW)], [CallCompleted(1, 1, "90"), *ended()], emit=False
+    )
+
+    lines = drawn(chronicle).splitlines()
+
+    assert "requested 2023-11-14 22:13:20 UTC, took" in lines[1]
+    assert re.search(r'completed \+\d+ ms took \d+ ms  \{"path":"a.py"\} -> 90$', lines[2])
+
+
+def test_a_failure_that_comes_again_is_told_once() -> None:
+    refused, end = Failure("ToolError", "the bank says no"), Failure("call_failed", "step 1 has failed")
+    tries = [
+        *(CallDispatched(1, 1, NOW), AttemptFailed(1, 1, refused, False, NOW)),
+        *(CallDispatched(1, 2, NOW), AttemptFailed(1, 2, refused, False, NOW)),
+        *(CallDispatched(1, 3, NOW), CallFailed(1, 3, refused)),
+    ]
+
+    said = seen(*tries, RunFailed(end))
+
+    assert said.count("the bank says no") == 1
+    assert said.count("ToolError, as before") == 2
+
+
+def test_a_list_of_runs_fits_eighty_columns_and_has_no_empty_ones(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    chronicle = Chronicle()
+    for name in ("order-1", "order-2"):
+        chronicle.add(name, requested(), [StatusSet("packs"), *ended()], emit=False)
+
+    runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0)
+
+    _, head, _, *rows, _ = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["run", "agent", "status", "steps", "began", "took"]
+    assert [row[0] for row in rows] == ["order-1", "order-2"]
+    assert rows[0][4:] == ["2023-11-14", "22:13", "1", "ms"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(81, "81 ms"), (3_200, "3.2 s"), (192_000, "3 m 12 s"), (7_500_000, "2 h 5 m"), (273_600_000, "3 d 4 h")],
+)
+def test_a_duration_has_two_units_at_most(ms: int, told: str) -> None:
+    assert output.duration(ms) == told

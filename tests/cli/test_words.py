@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,35 +13,6 @@ from refold.core.errors import RefoldError
 from tests.cli.terminal import refold
 
 NOBODY = ("--kafka", "127.0.0.1:9")
-HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
-
-
-def test_help_loads_nothing_that_is_slow() -> None:
-    program = f"import sys, refold.cli.main; print([name for name in {HEAVY} if name in sys.modules])"
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("dev",), ("halt",), ("unhalt",), ("dev", "status"), ("dev", "kill"), ("doctor",), ("serve",), ("version",),
-        ("run", "start"), ("run", "show"), ("run", "list"), ("run", "events"), ("run", "watch"), ("run", "cancel"),
-        ("run", "resolve"), ("run", "verify"), ("run", "retry"), ("run", "fail"), ("run", "repair"), ("run", "erase"),
-        ("run", "replay"), ("replay", "check"), ("versions", "list"), ("versions", "migrate"),
-        ("topics", "apply"), ("topics", "diff"), ("topics", "list"),
-        ("schemas", "export"), ("schemas", "check"), ("deadletter", "list"), ("deadletter", "show"),
-        ("deadletter", "replay"), ("serve", "planner"), ("serve", "executor"), ("serve", "archivist"),
-        ("archive", "list"), ("archive", "verify"), ("archive", "restore"),
-    ],
-)  # fmt: skip
-def test_every_command_is_there_and_helps(words: tuple[str, ...]) -> None:
-    result = refold(*words, "--help")
-
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
 
 
 @pytest.mark.parametrize(
@@ -89,9 +58,10 @@ def test_where_nobody_listens_a_command_says_so_and_what_to_run(words: tuple[str
     [
         (("run", "list", "--status", "done"), "'done' is not a status"),
         (("run", "start", "deploy", "--label", "x"), "'x' is not a label"),
-        (("run", "start", "deploy", "--input", "{"), "the text is not JSON"),
-        (("run", "start", "deploy", "--input", '{"a": NaN}'), "the JSON text holds NaN"),
-        (("run", "start", "deploy", "--input", "@/nowhere"), "cannot read /nowhere"),
+        (("run", "start", "deploy", "--input", "{"), "--input: the text is not JSON (Expecting property name"),
+        (("run", "start", "deploy", "--input", '{"a": NaN}'), "--input: the JSON text holds NaN"),
+        (("run", "start", "deploy", "--input", "@/nowhere"), "cannot read /nowhere: No such file or directory"),
+        (("run", "signal", "r", "go", "--payload", "{"), "--payload: the text is not JSON"),
         (("run", "start", "deploy", "--id", "a/b"), "'a/b' is not a run id"),
         (("run", "resolve", "r/3"), "say one thing about the call"),
         (("run", "resolve", "r/3", "--give-up", "--did-not-happen"), "say one thing about the call"),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from refold.core.approval.condition import WALKED
 from refold.core.approval.policy import UNRULED, Judgement, Policy
-from refold.core.approval.possible import possible
 from refold.core.approval.requirement import implies
+from refold.core.approval.vouching import possible
 from refold.core.events import Requirement
 from tests.core.histories import examples
 from tests.core.policies import CALL, TEAM, call, policy, rule

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.approval.catalog import UNREADABLE, Catalog
-from refold.core.approval.halts import HALT, Halts, halt_name
+from refold.core.approval.catalog import HALT, UNREADABLE, Catalog, Halts, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import codec

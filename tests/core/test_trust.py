@@ -11,8 +11,7 @@ import pytest
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import PublicKey, SigningKey
-from refold.core.approval.trust import pinned, sealed, trusted
+from refold.core.approval.signature import PublicKey, SigningKey, pinned, sealed, trusted
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec

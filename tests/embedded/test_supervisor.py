@@ -24,7 +24,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from refold.embedded.children import Child
-from refold.embedded.signals import stop_signals
+from refold.runtime.signals import stop_signals
 from refold.embedded.supervisor import Supervisor
 supervisor = Supervisor()
 with stop_signals(supervisor.hurry) as asked:

@@ -21,8 +21,7 @@ from refold.core.approval import decision
 from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.approval.decision import Cast, ToolFacts
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import ALGORITHM, SigningKey, verified
-from refold.core.approval.trust import sealed
+from refold.core.approval.signature import ALGORITHM, SigningKey, sealed, verified
 from refold.core.errors import MalformedError, RefoldError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest, RunSignal, ToolRequest

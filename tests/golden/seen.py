@@ -86,6 +86,8 @@ def reading() -> Iterator[tuple[str, Case]]:
     for run in ("done-1", "failed-1", "stalled-1"):
         yield "run-watch", ("run", "watch", run, "--timeout", "1")
         yield "run-watch", ("run", "watch", run, "--timeout", "1", "--json")
+    yield "run-watch", ("run", "events", "done-1", "--follow")
+    yield "run-watch", ("run", "events", "done-1", "--follow", "--json")
     yield "run-watch", ("run", "stream", "backoff-1", "--timeout", "1")
     yield "run-watch", ("run", "stream", "backoff-1", "--timeout", "1", "--json")
     yield from _of_people()

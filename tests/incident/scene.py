@@ -19,7 +19,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
-from refold.core.approval.trust import trusted
+from refold.core.approval.signature import trusted
 from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess
 from refold.operations.approvals import Answered, Approvals

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.packaging.conftest import Environment
@@ -60,6 +62,22 @@ def test_a_plain_installation_has_what_services_and_authors_need_and_no_java(pla
     assert tested.returncode == 0, tested.stderr
     assert begun.returncode == 0, begun.stderr
     assert (plain.folder / "begun" / "tests" / "test_app.py").is_file()
+
+
+def test_every_command_of_a_plain_installation_runs_or_says_what_to_install(plain: Environment) -> None:
+    """Bare, most commands lack an argument or a Kafka: they say so, and none ends in a traceback."""
+    done = plain.run(plain.python, Path(__file__).with_name("walk.py"), timeout=300)
+
+    rows = json.loads(done.stdout)
+    assert len(rows) > 70
+    assert {words: bare["through"] for words, (_, bare) in rows.items() if bare["through"]} == {}
+    for words in ("demo", "bench", "sim"):
+        assert "not part of an installed package" in rows.pop(words)[1]["output"]
+    for words, (helped, bare) in rows.items():
+        lacking = "next: pip install 'refold[" in helped["output"]
+        assert ("Usage:" in helped["output"]) is not lacking, (words, helped)
+        hinted = re.search("Usage:|next: |^problem ", bare["output"], re.MULTILINE)
+        assert (bare["code"] != 0) is bool(hinted), (words, bare)
 
 
 @pytest.mark.parametrize("command", [("dev",), ("dev", "mine.py"), ("schemas", "check")], ids=" ".join)

@@ -22,6 +22,7 @@ def test_the_wheel_carries_code_schemas_and_infra(wheel: Path) -> None:
         scripts = content.read(entry_points).decode()
 
     assert "refold = refold.cli.main:app" in scripts
+    assert "[refold.agents]\npydantic_ai = refold.contrib.pydantic_ai:durable" in scripts
     assert "[pytest11]\nrefold = refold.testing.plugin" in scripts
     for folder in ("schemas", "infra"):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"]

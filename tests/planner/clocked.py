@@ -11,7 +11,7 @@ from itertools import count
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.core import topics
-from refold.core.approval.trust import NOBODY, Trust
+from refold.core.approval.signature import NOBODY, Trust
 from refold.core.events import Event
 from refold.core.ids import home
 from refold.core.messages import DeadLetter, RunOperation, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold.core.approval.catalog import Catalog
-from refold.core.approval.halts import Halts
+from refold.core.approval.catalog import Catalog, Halts
 from refold.core.ids import CallId, home
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec

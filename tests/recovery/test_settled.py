@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from refold.core.approval.catalog import Catalog
+from refold.core.approval.catalog import Catalog, Halts
 from refold.core.approval.decision import Decision
-from refold.core.approval.halts import Halts
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import sign
 from refold.core.events import Requirement

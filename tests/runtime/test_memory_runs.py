@@ -16,9 +16,8 @@ import pytest
 from refold import App, Budget, Cancelled, Context, Heartbeat, Reserve, Retry, Secret, UsageError
 from refold.adapters.tools.memory import AT_ONCE
 from refold.adapters.tools.toolbox import Toolbox
-from refold.core.approval.catalog import Catalog
+from refold.core.approval.catalog import HALT, Catalog
 from refold.core.approval.decision import Refusal
-from refold.core.approval.halts import HALT
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
 from refold.executor.gate import Gate

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import sealed
+from refold.core.approval.signature import SigningKey, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 from tests.roots import ROOT, entry

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from refold.core.approval import ballot
 from refold.core.approval.catalog import Roles, is_person
-from refold.core.approval.people import has_asked, spelt
-from refold.core.approval.requester import quorum_of
+from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
+from refold.core.glyphs import spelt
 from tests.approval.questions import NOW, ROLES, request, vote
 
 NOBODY = [

@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.approval.curve import weakness
-from refold.core.approval.signature import PublicKey, SigningKey, sign, verified
+from refold.core.approval.signature import PublicKey, SigningKey, sign, verified, weakness
 from refold.core.errors import UnauthorisedError, UsageError
 from refold.core.wire import canonical
 

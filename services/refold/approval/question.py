@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from refold.approval.settings import ApprovalLimits
-from refold.core.approval import ballot, possible
+from refold.core.approval import ballot, vouching
 from refold.core.approval.ballot import BallotResult, Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import ToolFacts
@@ -195,7 +195,7 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
         return Objection("edit_not_possible", str(error))
     policy = catalog.policies.get(request.policy)
     if vote.action == "edit" and policy is not None:
-        denial = possible.of_request(policy, request, tool.facts, args=vote.args).denial
+        denial = vouching.of_request(policy, request, tool.facts, args=vote.args).denial
         return Objection("edit_denied", denial) if denial else None
     return None
 

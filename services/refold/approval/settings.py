@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from refold.core.approval import ballot
-from refold.core.approval.trust import NOBODY, Trust
+from refold.core.approval.signature import NOBODY, Trust
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.ports.log import Membership
 from refold.runtime import defaults

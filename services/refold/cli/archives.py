@@ -23,7 +23,6 @@ ArchiveOption = Annotated[
         "--archive",
         metavar="URL",
         help="file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]",
-        show_default=False,
     ),
 ]
 

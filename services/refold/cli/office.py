@@ -14,8 +14,7 @@ from refold.cli.platform import Shell
 from refold.client import catalog
 from refold.client.addresses import ROOT_KEY, data_dir
 from refold.client.catalog import Shelves
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import ROOT, Trust
+from refold.core.approval.signature import ROOT, SigningKey, Trust
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.runtime import keys
@@ -27,7 +26,6 @@ RootOption = Annotated[
         envvar="REFOLD_ROOT",
         metavar="FILE",
         help="The root key, which signs the catalog.  \\[default: keys/root.json in --data]",
-        show_default=False,
     ),
 ]
 

@@ -8,6 +8,7 @@ programs, and as JSON's own escapes on a terminal.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape as markup
 from rich.table import Table
 
+from refold.core.planning.windows import DAY_MS
 from refold.runtime.text import visible
 from refold.views.model import Data as Data
 from refold.views.model import json_text as json_text
@@ -46,6 +48,7 @@ STYLES = {
 }
 
 
+_OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool:(?P<tool>.+)")
 PIPED = 100_000
 """The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
 
@@ -116,6 +119,27 @@ def moment(at_ms: int) -> str:
         return f"{at_ms} ms"
 
 
+def clock(at_ms: int, now_ms: int) -> str:
+    """A time in UTC for a list: of the last day the time alone, else the day with its minute."""
+    try:
+        form = "%H:%M:%S" if abs(now_ms - at_ms) < DAY_MS else "%Y-%m-%d %H:%M"
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):{form}}" if at_ms else "-"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def duration(ms: int) -> str:
+    """A duration in two units at most: `81 ms`, `3.2 s`, `3 m 12 s`, `2 h 5 m`, `3 d 4 h`."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    for unit, size, part, below in (("d", DAY_MS, "h", 3_600_000), ("h", 3_600_000, "m", 60_000)):
+        if ms >= size:
+            return f"{ms // size} {unit} {ms % size // below} {part}"
+    return f"{ms // 60_000} m {ms % 60_000 // 1000} s"
+
+
 def in_utc(at_ms: int) -> str:
     """A time in UTC, to the second, for people who decide by it."""
     try:
@@ -129,22 +153,36 @@ def escape(text: str, limit: int = 0) -> str:
     return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))
 
 
+def tool_name(name: str) -> str:
+    """A tool as people call it: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
+    if found := _OF_A_TOOLSET.fullmatch(name):
+        toolset = "" if found["toolset"] == "<agent>" else f"{found['toolset']}."
+        return f"{found['agent']}.{toolset}{found['tool']}"
+    return name
+
+
 def counted(count: int, what: str) -> str:
     """`1 rule`, `2 rules`."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def progress() -> Callable[[str, int, int], None]:
-    """Shows the steps of something slow on stderr, a line for each tenth, with the seconds since its first."""
+def progress(*, after_s: float = 2.0) -> Callable[[str, int, int], None]:
+    """Shows the steps of something slow on stderr, a line for each tenth with the seconds since its first.
+
+    Nothing is shown before `after_s`: most commands are over by then.
+    """
     told: dict[str, int] = {}
     begun: dict[str, float] = {}
 
     def show(what: str, done: int, total: int) -> None:
         tenth = done * 10 // max(1, total)
-        if told.get(what) != tenth:
+        now = time.monotonic()
+        if not done:  # a second pass counts its own seconds
+            begun[what] = now
+            told.pop(what, None)
+        seconds = now - begun.setdefault(what, now)
+        if seconds >= after_s and told.get(what) != tenth:
             told[what] = tenth
-            now = time.monotonic()
-            seconds = now - begun.setdefault(what, now)
             note(f"{what}: {done}/{total}" + (f" after {seconds:.0f} s" if done else ""))
 
     return show

@@ -16,23 +16,18 @@ import typer
 from refold.cli import output
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
-from refold.core.errors import UsageError
+from refold.core.errors import MalformedError, UsageError
+from refold.core.wire import canonical
 from refold.operations.runs import Runs
 
-KafkaOption = Annotated[
-    str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT", show_default=False)
-]
-RedisOption = Annotated[
-    str, typer.Option("--redis", help="Address of Redis or Valkey.", metavar="URL", show_default=False)
-]
+KafkaOption = Annotated[str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT")]
+RedisOption = Annotated[str, typer.Option("--redis", help="Address of Redis or Valkey.", metavar="URL")]
 DataOption = Annotated[
     str,
-    typer.Option(
-        "--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]", show_default=False
-    ),
+    typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
-ActorOption = Annotated[str, typer.Option("--actor", help="Who says so.  \\[default: your login]", show_default=False)]
+ActorOption = Annotated[str, typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]")]
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class Shell(Teller):
 class Listing(Shell):
     """The options of a list that grows with time."""
 
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 50
+    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = 50
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
@@ -108,4 +103,18 @@ def source(text: str) -> str:
         return Path(text[1:]).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "") or "it is not UTF-8"
-        raise UsageError(f"cannot read {text[1:]}", hint=str(reason)) from None
+        hint = "@FILE is read as a file, - is stdin, anything else is the value itself"
+        raise UsageError(f"cannot read {text[1:]}: {reason}", hint=hint) from None
+
+
+def json_value(text: str, option: str) -> Any:
+    """The JSON of an option or argument, as `source` reads it. **Raises** UsageError, which names the option."""
+    given = source(text)
+    try:
+        return canonical.parse(given)
+    except MalformedError as error:
+        why = f" ({error.hint})" if error.hint else ""
+        raise UsageError(f"{option}: {error.message}{why}", hint=_AS_JSON) from None
+
+
+_AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has double quotes inside them: '"Ada"'"""

@@ -36,14 +36,15 @@ class Voter(Shell):
     """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
 
     actor: Annotated[
-        str | None, typer.Option("--actor", help="Who says so; without it, your login.", show_default=False)
+        str | None,
+        typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]"),
     ] = None
     key: Annotated[
         str,
         typer.Option("--key", metavar="FILE", help="The key that signs the vote; without it, the only one in --data."),
     ] = ""
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for Kafka and the approval service.", min=0.1)
+        float, typer.Option("--timeout", help="How long to wait for Kafka and the approval service.", min=0.1)
     ] = 30.0
 
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
@@ -101,13 +102,7 @@ class Messenger(Voter):
 
 
 def told(answer: Answered, action: str) -> str:
-    """What became of a vote and where it lies, as lines of markup."""
-    position = answer.position
-    return f"{_outcome(answer, action)}\n[dim]{position.topic}/{position.partition}/{position.offset}[/]"
-
-
-def _outcome(answer: Answered, action: str) -> str:
-    """What became of a vote, in words."""
+    """What became of a vote, in markup."""
     name = f"[bold]{output.escape(answer.approval)}[/]"
     if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
         return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"

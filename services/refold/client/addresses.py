@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import Trust, trusted
+from refold.core.approval.signature import SigningKey, Trust, trusted
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime import keys
 from refold.runtime.settings import KafkaSettings, Settings, load

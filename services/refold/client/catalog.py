@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.signature import SigningKey, platform_of
-from refold.core.approval.trust import Trust, sealed
+from refold.core.approval.signature import SigningKey, Trust, platform_of, sealed
 from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG

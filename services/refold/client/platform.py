@@ -17,9 +17,9 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
 from refold.client.addresses import Addresses
 from refold.client.catalog import Shelves
-from refold.core.approval.people import spelt
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import Trust
 from refold.core.errors import UnreachableError, UsageError
+from refold.core.glyphs import spelt
 from refold.operations.approvals import Approvals
 from refold.operations.runs import Runs
 from refold.runtime.settings import Settings

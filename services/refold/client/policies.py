@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,11 +49,11 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load_files(paths: Iterable[str]) -> dict[str, Any]:
+def load_files(paths: Sequence[str]) -> dict[str, Any]:
     """The content of policy files by name; of a folder, of all in it. **Raises** as `load_file`."""
     found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
     if not found:
-        raise UsageError("there is no policy file", hint="name files or folders with *.yaml")
+        raise UsageError(f"there is no policy file in {', '.join(paths)}", hint="name files or folders with *.yaml")
     return found
 
 
@@ -62,7 +62,8 @@ def load_file(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(), _Loader)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}", hint=getattr(error, "strerror", "") or "it is not UTF-8") from None
+        why = getattr(error, "strerror", "") or "it is not UTF-8"
+        raise UsageError(f"cannot read {path}: {why}", hint="name files or folders with *.yaml") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MalformedError(f"{path} is not YAML", hint=" ".join(str(error).split())[:300]) from None
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from refold.client import catalog
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import Trust
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry, RunSuspended
 from refold.core.ids import RunId, home, parse_log_key

@@ -36,3 +36,18 @@ def mistaken_for(word: str) -> list[str]:
     letters = {char for char in word if char.isalpha()}
     scripts = sorted({script(char) for char in letters} & _ALPHABETS)
     return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []
+
+
+def spelt(name: str) -> str:
+    """The one spelling of a name: without case, and without what Unicode writes in two ways."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
+
+
+def is_clear(name: str) -> bool:
+    """Whether a name can be told from others by looking at it: nothing unseen in it, and letters of one alphabet."""
+    return name.isprintable() and not UNSEEN.search(name) and not mistaken_for(name)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two names are one person's, as far as names can tell. Where they cannot, they are not."""
+    return bool(one.strip()) and is_clear(one) and is_clear(other) and spelt(one) == spelt(other)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from refold.core.errors import UsageError
-from refold.embedded import launch
+from refold.runtime import launch
 
 Process = subprocess.Popen[bytes]
 

@@ -20,9 +20,9 @@ from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.ports import check_free
 from refold.embedded.server import EmbeddedServer
-from refold.embedded.signals import stop_signals
 from refold.embedded.supervisor import Pids, Supervisor
 from refold.embedded.valkey import EmbeddedValkey
+from refold.runtime.signals import stop_signals
 
 BLOBS_URL = "REFOLD_BLOBS__URL"
 # The reverse of the order in which they stop.

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from refold.core.approval.trust import NOBODY, Trust
+from refold.core.approval.signature import NOBODY, Trust
 from refold.core.topics import CATALOG, executors, tool_claimed, tool_requested
 from refold.core.wire.seal import Seal
 from refold.executor.gate import CHAINED, Gate

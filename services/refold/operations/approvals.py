@@ -14,8 +14,7 @@ from refold.core.approval.catalog import ROLE, Roles
 from refold.core.approval.decision import Decision
 from refold.core.approval.question import context_edited
 from refold.core.approval.requester import quorum_of
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import SigningKey, Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
 from refold.core.ids import RunId, asked_about, home, is_below, parse_approval_id, parse_call_id, run_id
@@ -202,7 +201,11 @@ class Approvals:
         if approval.decision is not None and action not in ("comment", "remind"):
             raise _decided(approval_id, approval.decision)
         if approval.over:
-            raise ConflictError(f"{approval_id} is closed", hint="`refold run show` tells what became of the run")
+            call = approval.request.call_id
+            register = self.read(self._home(approval_id))
+            waits = next(filter(register.waiting, register.named(f"{call}~")), "")
+            hint = f"the run waits under {waits} now" if waits else "`refold run show` tells what became of the run"
+            raise ConflictError(f"{approval_id} is closed", hint=hint)
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
@@ -258,11 +261,6 @@ class Approvals:
 def names_the_question(name: str) -> bool:
     """Whether a name has so many digits that it says which question somebody has seen."""
     return len(name.partition("/")[2].partition("~")[2]) >= ENOUGH_DIGITS  # an id of a run may have a ~, too
-
-
-def canonical_json(text: str) -> str:
-    """A JSON text in its one form, as votes hold it. **Raises** MalformedError."""
-    return canonical.dumps(canonical.parse(text))
 
 
 def changed(args: str, settings: Mapping[str, str]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from refold.core.approval.people import is_same
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import ConflictError, MalformedError, NotFoundError
@@ -23,6 +22,7 @@ from refold.core.events import (
     SignalDropped,
     SignalReceived,
 )
+from refold.core.glyphs import is_same
 from refold.core.ids import (
     EntryId,
     RunId,

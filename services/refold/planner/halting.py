@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from refold.core.approval.catalog import Catalog
-from refold.core.approval.halts import Halts
+from refold.core.approval.catalog import Catalog, Halts
 from refold.core.ids import CallId, RunId, call_id
 from refold.core.messages import ToolRequest
 from refold.core.planning.commands import Command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from refold.core.approval.trust import NOBODY, Trust
+from refold.core.approval.signature import NOBODY, Trust
 from refold.core.planning.verdict import Rules
 from refold.core.topics import (
     APPROVAL_DECIDED,

@@ -1,1 +1,1 @@
-"""What every service is run with: its host, settings, logs, fault points, and the export of schemas."""
+"""What every service is run with: its host, settings, logs, signals, children that die with it, and fault points."""

@@ -48,7 +48,7 @@ def write_private(text: str, path: Path) -> None:
         if path.exists():
             hint = "name another file; keys are never written over"
             raise UsageError(f"{path} is there already", hint=hint) from None
-        raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="name another place") from None
 
 
 def load(path: Path, use: str = "") -> SigningKey:
@@ -76,7 +76,7 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
     except OSError as error:
-        raise UsageError(f"cannot read {path}", hint=str(error.strerror)) from None
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="name a file that you own") from None
     if found.st_uid not in (os.geteuid(), 0):  # a secret that is mounted is root's
         hint = f"make a new key, or chown it: whoever owns {path} can read and change it"
         raise UsageError(f"{path} belongs to somebody else", hint=hint)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from hashlib import blake2b
+from importlib.metadata import entry_points
 from types import FunctionType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -35,14 +35,21 @@ from refold.sdk.tool import ToolDef, ToolOptions
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-_ADAPTERS = {"pydantic_ai": "refold.contrib.pydantic_ai"}
-"""Frameworks whose agents an app takes as they are, and who adapts them: loaded by name, as each is an extra."""
+ADAPTERS = "refold.agents"
+"""The group of entry points of packages that make agents of a framework durable, each named after the framework."""
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 """Version of an agent that declares none."""
 
 MODEL_POOL = "model"
 """The pool of calls of models."""
+
+
+def _adapter(agent: object) -> Callable[[App, Any], object] | None:
+    """What makes an agent of a framework durable, by the entry points of installed packages; None for a function."""
+    framework = type(agent).__module__.partition(".")[0]
+    found = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
+    return next((cast("Callable[[App, Any], object]", point.load()) for point in found), None)
 
 
 class AgentOptions(TypedDict, total=False):
@@ -157,8 +164,8 @@ class App:
         see `MemoryAgent`. An agent of pydantic-ai is taken as it is, `app.agent(support)`: see
         `refold.contrib.pydantic_ai.durable`.
         """
-        if function is not None and (framework := type(function).__module__.partition(".")[0]) in _ADAPTERS:
-            importlib.import_module(_ADAPTERS[framework]).durable(self, function)
+        if function is not None and (adapt := _adapter(function)):
+            adapt(self, function)
             return function
 
         def register(body: F) -> F:

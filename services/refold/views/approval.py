@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from refold.core.approval import ballot, decision, possible, signature
+from refold.core.approval import ballot, decision, signature, vouching
 from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import ROLE, Catalog, Roles
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Policy
-from refold.core.approval.possible import Possible
 from refold.core.approval.question import named, received
 from refold.core.approval.requester import is_verified, quorum_of
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import Trust
+from refold.core.approval.vouching import Possible
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_approval_id
@@ -75,7 +75,7 @@ class Approval:
 
     def judged(self, args: str) -> Possible | None:
         """What its policy may say of the call with other arguments, without knowing the tool's tags."""
-        return possible.of_request(self.policy, self.request, None, args=args) if self.policy else None
+        return vouching.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
         """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -215,6 +215,15 @@ class RunEvent(View):
         return utc_of(self.at_ms)
 
 
+class HoldChange(View):
+    """A change of why a run's code is not run, printed between its events. `hold` is empty once nothing holds it."""
+
+    run_id: str
+    type: Literal["hold"] = "hold"
+    status: str
+    hold: Hold | None
+
+
 class RawRecord(View):
     """A record of the run log as it lies there. `void`: why it does not count, if it does not."""
 
@@ -256,7 +265,7 @@ def _row(run: Run) -> Data:
         "requested_ms": state.requested_ms,
         "at_ms": state.at_ms,
         "labels": request.labels if request else {},
-        "says": state.says,
+        "says": state.says if live else "",
         "suspended": plain(blocked(state)) if state.status == "suspended" else None,
         "pauses": [Pause(**plain(pause), since_ms=at_ms) for at_ms, pause in told.pauses if live],
         "sessions": request.sessions if request else [],

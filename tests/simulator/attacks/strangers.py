@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from refold.core.approval.policy import policy_digest
-from refold.core.approval.signature import SigningKey
-from refold.core.approval.trust import sealed
+from refold.core.approval.signature import SigningKey, sealed
 from refold.core.events import Failure
 from refold.core.ids import CallId, RunId
 from refold.core.messages import CatalogEntry, ToolClaim, ToolResult

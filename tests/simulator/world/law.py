@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from refold.core.approval.policy import policy_digest
-from refold.core.approval.signature import PublicKey, SigningKey
-from refold.core.approval.trust import Trust, sealed
+from refold.core.approval.signature import PublicKey, SigningKey, Trust, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import canonical, codec

@@ -70,7 +70,10 @@ class Throttle:
 
 
 class _Log:
-    """librdkafka's log lines as events, instead of text on stderr."""
+    """librdkafka's log lines as events, instead of text on stderr.
+
+    A program that has set up no logging gets none: whatever it has to know is raised or reported as an error.
+    """
 
     _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
 
@@ -79,7 +82,7 @@ class _Log:
 
     def log(self, level: int, message: str, *args: object) -> None:
         line = message % args if args else message
-        if self._throttle.lets(line.partition(" ")[0]):
+        if structlog.is_configured() and self._throttle.lets(line.partition(" ")[0]):
             getattr(_log, next(name for least, name in self._METHODS if level >= least))("kafka.client", line=line)
 
 

@@ -41,6 +41,9 @@ def of(error: KafkaException) -> KafkaError:
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))
 
 
+_GRANT = "grant this principal the ACLs of its role (`refold topics acls`); the role `operator` reads every topic"
+
+
 def is_final(error: KafkaError) -> bool:
     """Whether waiting cannot help: the process has to stop and say why."""
     code = error.code()
@@ -60,7 +63,7 @@ def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
     if code in UNKNOWN_TOPIC:
         return UsageError(message, hint="create the topics with `refold topics apply`", **facts)
     if code in _FORBIDDEN:
-        return UsageError(message, hint="grant this principal the ACLs of its service", **facts)
+        return UsageError(message, hint=_GRANT, **facts)
     if code in _LOGIN:
         return UsageError(message, hint="check the credentials and certificates in REFOLD_KAFKA__OPTIONS", **facts)
     if code in _FENCED or "fenced" in error.str().lower():

@@ -1,1 +1,198 @@
-"""One module a command group: reads its arguments, calls the client or a service, leaves printing to `views`."""
+"""The catalogue of all commands: where each is, by its group, with the first sentence and an example of its help."""
+
+from __future__ import annotations
+
+from refold.cli.groups import CommandGroup, Verb
+
+_PASS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Of commands that hand all arguments to a program of the checkout, `--help` too."""
+
+_DEV = CommandGroup(
+    "Run a broker, Valkey and every service on this machine, each restarted when it dies.",
+    {
+        "status": Verb("processes:status", "Show the processes of a running `refold dev`.", "--json"),
+        "kill": Verb("processes:kill_processes", "Kill processes of a running `refold dev` by SIGKILL.", "executor"),
+    },
+    itself=Verb("dev:dev", "Run a broker, Valkey and every service on this machine.", "app.py"),
+)
+_RUN = CommandGroup(
+    "Start runs, look at them, steer them, and repair them.",
+    {
+        "start": Verb("run:begin_run", "Start a run.", 'hello --input \'{"name": "Ada"}\' --wait'),
+        "show": Verb("run:show_run", "Show a run: its status, its steps, and what waits for people.", "r-7"),
+        "list": Verb("run:list_runs", "List runs, the oldest first.", "--status failed --agent order"),
+        "watch": Verb("run:watch_run", "Show a run live until it is over.", "r-7"),
+        "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
+        "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "r-7"),
+        "signal": Verb(
+            "signalling:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
+        ),
+        "pause": Verb("saying:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
+        "resume": Verb("saying:resume_run", "Resume a paused run.", "r-7"),
+        "cancel": Verb("saying:cancel_run", "Cancel a run and the runs it has started.", "r-7 --reason withdrawn"),
+        "retry": Verb(
+            "redriving:retry_run", "Retry a failed run where it failed, or a stalled one.", "r-7 --tokens 9000"
+        ),
+        "resolve": Verb(
+            "resolving:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
+        ),
+        "fail": Verb("run:fail_run", "End a stalled run whose code will never agree with its history.", "r-7"),
+        "repair": Verb("run:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
+        "erase": Verb("erasing:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
+        "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
+        "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
+    },
+    panels={
+        "Start and look": "start show list watch events stream",
+        "Steer": "signal pause resume cancel",
+        "Repair": "retry resolve fail repair erase",
+        "Check": "verify replay",
+    },
+)
+_CALLBACK = CommandGroup(
+    "Complete or fail a callback by its token.",
+    {
+        "resolve": Verb(
+            "signalling:resolve_callback", "Complete a callback with its result.", "cb_7Qx --payload '{\"paid\": true}'"
+        ),
+        "fail": Verb(
+            "signalling:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message declined"
+        ),
+    },
+)
+_VERSIONS = CommandGroup(
+    "List which versions of agents have live runs, and migrate runs.",
+    {
+        "list": Verb("versions:list_versions", "List the versions that live runs need.", "--agent order"),
+        "migrate": Verb("versions:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
+    },
+)
+_DEADLETTER = CommandGroup(
+    "Look at dead letters, and replay them.",
+    {
+        "list": Verb("deadletter:list_letters", "List dead letters, the oldest first.", "--code malformed"),
+        "show": Verb("deadletter:show_letter", "Show a dead letter in full.", "0/17"),
+        "replay": Verb("deadletter:replay_letter", "Publish the input of a dead letter again.", "0/17 --dry-run"),
+    },
+)
+_ARCHIVE = CommandGroup(
+    "List, verify and restore archived runs.",
+    {
+        "list": Verb("archive:list_archived", "List archived runs, by the time they ended.", "--since 30d"),
+        "status": Verb("archive:archive_status", "Show what the archivist will erase, and leave.", "--app app.py"),
+        "verify": Verb("archive:verify_archive", "Check archived copies by their bytes alone.", "r-7"),
+        "restore": Verb("archive:restore_run", "Write a run to files that need no Refold to read.", "r-7 --to r-7"),
+    },
+)
+_APPROVAL = CommandGroup(
+    "Decide on calls that wait for people.\n\nExit codes of a vote: 0 it counts or is recorded, 2 it is void or wrong,"
+    " 4 the approval is decided or closed already, 6 no answer within the timeout.",
+    {
+        "list": Verb("approval:list_approvals", "List approvals, the oldest first.", "--mine"),
+        "show": Verb("approval:show_approval", "Show an approval: the call, its people, their votes.", "r-7/3"),
+        "grants": Verb("approval:list_grants", "List grants: calls that pass again without being asked about."),
+        "approve": Verb("approval:approve", "Approve the call as it is.", "r-7/3~8f14 -m 'as agreed'"),
+        "edit": Verb("approval:edit", "Approve the call with other arguments.", "r-7/3 --set amount=20"),
+        "answer": Verb("approval:answer", "Give the result in the tool's place.", "r-7/3~8f14 '{\"paid\": false}'"),
+        "reject": Verb("approval:reject", "Reject the call: the agent sees your message.", "r-7/3 -m expensive"),
+        "comment": Verb("approval:comment", "Add a comment, which decides nothing.", "r-7/3 'who knows him?'"),
+        "remind": Verb("approval:remind", "Remind the people who may decide.", "r-7/3"),
+        "delegate": Verb("approval:delegate", "Let another person decide in your place.", "r-7/3 grace"),
+        "reassign": Verb("approval:reassign", "Replace the list of people who may decide.", "r-7/3 role:lead"),
+        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided.", "r-7/3"),
+        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the same call is asked about again.", "r-7/3"),
+    },
+    panels={
+        "Look": "list show grants",
+        "Decide": "approve edit answer reject",
+        "Discuss": "comment remind delegate reassign withdraw revoke-grant",
+    },
+)
+_POLICY = CommandGroup(
+    "Write, test and publish the rules that judge every call.",
+    {
+        "check": Verb("policy:check_policy", "Report errors in policy files, and dead rules.", "policies --app app.py"),
+        "test": Verb("policy:try_policy", "Compare the decisions of a draft with those in the log.", "policies"),
+        "publish": Verb("policy:publish_policy", "Put a policy in force for new runs, and roles for all.", "policies"),
+        "show": Verb("policy:show_policy", "Show what is in force: the policy of new runs, roles, keys."),
+        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and by which values.", "r-7/3"),
+        "drop": Verb("policy:drop_policy", "Remove an old policy from the catalog.", "8f14e45fceea167a5a36"),
+    },
+)
+_SERVE = CommandGroup(
+    "Run one service in this process: planner, executor, approval or archivist.",
+    {
+        "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, order calls.", "--app app.py"),
+        "executor": Verb("serve.executor:executor", "Act: claim calls, run tools, record results.", "--app app.py"),
+        "approval": Verb("serve.approval:approval", "Judge: count votes of people, and sign.", "--app app.py"),
+        "archivist": Verb("serve.archivist:archivist", "Archive and erase runs after their retention.", "--app app.py"),
+    },
+)
+_TOPICS = CommandGroup(
+    "Create topics and ACLs, and compare both with the broker.",
+    {
+        "apply": Verb("topics:apply_topics", "Create missing topics and correct their settings.", "--app app.py"),
+        "diff": Verb("topics:diff_topics", "Show what `apply` would change; exit code 1 if anything.", "--app app.py"),
+        "list": Verb("topics:list_topics", "List the topics on the broker."),
+        "acls": Verb("acls:compare_acls", "Show who may do what, and compare it with the broker.", "--apply"),
+    },
+)
+_KEYS = CommandGroup(
+    "Create, publish, retire and revoke signing keys.",
+    {
+        "init": Verb("keys:init_root", "Create the root key, which signs policies, roles and keys.", "--root r.json"),
+        "new": Verb("keys:new_key", "Create a key: a file, and a catalog entry.", "ada --use vote --actor ada"),
+        "list": Verb("keys:list_keys", "List the keys in the catalog."),
+        "rotate": Verb("keys:rotate_key", "Create a key that succeeds another.", "decision-8f14e45f"),
+        "revoke": Verb("keys:revoke_key", "Revoke a key, and all that it ever signed.", "ada-8f14 --reason stolen"),
+    },
+)
+_REPLAY = CommandGroup(
+    "Check code against recorded runs.",
+    {
+        "check": Verb("replaying:check_app", "Check new code against recorded runs.", "app.py --live"),
+    },
+)
+_SCHEMAS = CommandGroup(
+    "Export the Avro schemas, and check them.",
+    {
+        "export": Verb("schemas:append_changes", "Append changed classes as new schema versions."),
+        "check": Verb("schemas:compare_schemas", "Compare the classes with the exported schemas."),
+    },
+)
+
+COMMANDS = CommandGroup(
+    "Durable AI agents as event-sourced services on Kafka: a crash is a non-event.",
+    {
+        "init": Verb("init:init", "Create a project: an agent, tools, a policy, and a test that passes.", "shop"),
+        "dev": _DEV,
+        "run": _RUN,
+        "callback": _CALLBACK,
+        "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
+        "versions": _VERSIONS,
+        "limits": Verb("limits:limits", "List what runs have spent of the limits per day and month.", "--agent order"),
+        "deadletter": _DEADLETTER,
+        "archive": _ARCHIVE,
+        "approval": _APPROVAL,
+        "policy": _POLICY,
+        "halt": Verb("halting:halt", "Halt a tool, agent, pool, requester, or all.", "--tool pay --reason broken"),
+        "unhalt": Verb("halting:unhalt", "Lift a halt.", "--tool pay"),
+        "setup": Verb("provision:setup", "Create topics, keys and a policy on an existing Kafka.", "--app app.py"),
+        "serve": _SERVE,
+        "topics": _TOPICS,
+        "keys": _KEYS,
+        "replay": _REPLAY,
+        "schemas": _SCHEMAS,
+        "demo": Verb("checkout:demo", "Deploy while processes are killed (checkout only).", "--once", _PASS),
+        "bench": Verb("checkout:bench", "Measure the figures on this machine (checkout only).", "", _PASS),
+        "sim": Verb("checkout:sim", "Simulate the platform with faults (checkout only).", "--seeds 100", _PASS),
+        "version": Verb("checkout:version", "Print the version."),
+    },
+    panels={
+        "Start": "init dev run callback",
+        "Look": "doctor versions limits deadletter archive",
+        "Decide": "approval policy halt unhalt",
+        "Operate": "setup serve topics keys",
+        "Develop": "replay schemas demo bench sim version",
+    },
+)

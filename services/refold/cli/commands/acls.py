@@ -43,7 +43,6 @@ def compare_acls(
             metavar="ROLE=User:NAME",
             help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
             "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
-            show_default=False,
         ),
     ] = None,
     app_: Annotated[
@@ -51,7 +50,7 @@ def compare_acls(
     ] = "",
     shell: Shell,
 ) -> None:
-    """Show who may do what, and whether the broker has it so; exit code 1 if not.
+    """Show who may do what, and compare it with the broker. Exit code 1 if they differ.
 
     What is not in the table is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
     """

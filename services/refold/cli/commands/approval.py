@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
-from refold.cli.platform import Shell, pair, source
+from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.cli.voting import ApprovalArgument, Messenger, Voter
 from refold.client.platform import login
@@ -20,13 +19,8 @@ from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
 from refold.core.ids import is_below
 from refold.core.wire import canonical
-from refold.operations.approvals import Approvals, canonical_json
+from refold.operations.approvals import Approvals
 from refold.views.approval import Approval, Question, against, question_row, shown_of
-
-approval_group = Commands(
-    "Decide on calls that wait for people. Exit codes of a vote: 0 it counts or is recorded, 2 it is void or"
-    " wrong, 4 the approval is decided or closed already, 6 nobody has answered in time."
-)
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 
@@ -43,7 +37,10 @@ class Filter:
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
-        wanted = ((self.agent, request.agent), (self.tool, request.tool))
+        wanted = (
+            (self.agent, request.agent),
+            (self.tool and output.tool_name(self.tool), output.tool_name(request.tool)),
+        )
         return (
             self.state in ("all", approval.state)
             and all(not value or value == there for value, there in wanted)
@@ -52,7 +49,6 @@ class Filter:
         )
 
 
-@approval_group.command("list")
 def list_approvals(
     state: Annotated[str, typer.Option("--state", help=f"One of {', '.join(APPROVAL_STATES)}.")] = "open",
     *,
@@ -93,9 +89,15 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
                 yield row
 
 
-@approval_group.command("show")
-def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
-    """Show what is asked: the call as the log has it, who may decide, and what was said."""
+def show_approval(
+    approval: ApprovalArgument,
+    *,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show what a framework adds to the arguments: names with $.")
+    ] = False,
+    shell: Shell,
+) -> None:
+    """Show an approval: the call, its people, their votes."""
     approvals = shell.platform.approvals
     shown = approvals.get(approvals.named(approval))
     given = shown.decision and shown.decision.grant
@@ -104,17 +106,17 @@ def show_approval(approval: ApprovalArgument, *, shell: Shell) -> None:
     ended = "" if shown.state == "open" else approval_views.ended(run, shown)
     otherwise = against(run.state if run else None, shown)
     row = shown_of(shown, grant=grant, ended=ended, log=otherwise)
-    shell.tell(row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise))
+    shell.tell(
+        row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise, full=full)
+    )
 
 
-@approval_group.command("grants")
 def list_grants(*, shell: Shell) -> None:
-    """List what was remembered: calls that pass again without asking, and those that did."""
+    """List grants: calls that pass again without being asked about."""
     rows = shell.platform.approvals.read().grants()
     shell.tell(rows, lambda: approval_views.print_grants(rows))
 
 
-@approval_group.command()
 def approve(
     approval: ApprovalArgument,
     *,
@@ -122,21 +124,19 @@ def approve(
         str, typer.Option("--remember", metavar="run", help="Let the same call pass again without asking.")
     ] = "",
     for_: Annotated[
-        str | None, typer.Option("--for", help="How long it is remembered, as 30m or 1h.", show_default="1h")
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long the grant lasts, such as 30m.  \\[default: 1h]"),
     ] = None,
-    uses: Annotated[int | None, typer.Option("--uses", help="How often it is used.", min=1, show_default="1")] = None,
+    uses: Annotated[int | None, typer.Option("--uses", help="Uses of the grant.  \\[default: 1]", min=1)] = None,
     voter: Messenger,
 ) -> None:
-    """Say that the call may go out as it is."""
+    """Approve the call as it is."""
     voter.vote(approval, "approve", remember=_remember(remember, for_, uses))
 
 
-@approval_group.command()
 def edit(
     approval: ApprovalArgument,
-    args: Annotated[
-        str, typer.Argument(metavar="[JSON|@FILE|-]", help="All arguments, as one object.", show_default=False)
-    ] = "",
+    args: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="All arguments, as one object.")] = "",
     *,
     set_: Annotated[
         list[str] | None,
@@ -148,17 +148,16 @@ def edit(
     ] = None,
     voter: Messenger,
 ) -> None:
-    """Approve the call with other arguments: all of them as one object, or with --set some of them changed."""
+    """Approve the call with other arguments. Give all of them as one object, or change some with --set."""
     if bool(args) == bool(set_):
         problem = "the arguments are given twice" if args else "say what the arguments shall be"
         raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
     if args:
-        voter.vote(approval, "edit", args=canonical_json(source(args)))
+        voter.vote(approval, "edit", args=canonical.dumps(json_value(args, "the arguments")))
     else:
         voter.vote(approval, "edit", settings=dict(map(_setting, set_ or [])))
 
 
-@approval_group.command()
 def answer(
     approval: ApprovalArgument,
     result: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")],
@@ -166,54 +165,57 @@ def answer(
     voter: Messenger,
 ) -> None:
     """Give the result in the tool's place: the call never goes out."""
-    voter.vote(approval, "answer", result=canonical_json(source(result)))
+    voter.vote(approval, "answer", result=canonical.dumps(json_value(result, "the result")))
 
 
-@approval_group.command()
 def delegate(
     approval: ApprovalArgument,
     to: Annotated[str, typer.Argument(metavar="NAME", help="Who decides in your place.")],
     *,
     voter: Messenger,
 ) -> None:
-    """Let somebody decide in your place, until you vote yourself or withdraw."""
+    """Let another person decide in your place. It ends when you vote yourself or withdraw."""
     voter.vote(approval, "delegate", to=(to,))
 
 
-@approval_group.command()
 def reassign(
     approval: ApprovalArgument,
     to: Annotated[list[str], typer.Argument(metavar="NAME...", help="People, or role:NAME.")],
     *,
     voter: Messenger,
 ) -> None:
-    """Replace the list of those who may decide."""
+    """Replace the list of people who may decide."""
     voter.vote(approval, "reassign", to=tuple(to))
 
 
-@approval_group.command()
 def comment(
     approval: ApprovalArgument,
     message: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be said.")],
     *,
     voter: Voter,
 ) -> None:
-    """Say something that decides nothing."""
+    """Add a comment, which decides nothing."""
     voter.vote(approval, "comment", message=message)
 
 
-def _plain(action: str, summary: str) -> None:
-    """A vote that says nothing but its action."""
-
-    @approval_group.command(action, help=summary)
-    def vote(approval: ApprovalArgument, *, voter: Messenger) -> None:
-        voter.vote(approval, action)
+def reject(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """Reject the call: the agent sees your message."""
+    voter.vote(approval, "reject")
 
 
-_plain("reject", "Say that the call must not go out; the agent sees the message.")
-_plain("remind", "Remind those who may decide; it stays in the history.")
-_plain("withdraw", "Take your own vote back, as long as nothing is decided.")
-_plain("revoke-grant", "End what was remembered: from now on the same call is asked again.")
+def remind(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """Remind the people who may decide. The reminder stays in the history."""
+    voter.vote(approval, "remind")
+
+
+def withdraw(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """Withdraw your own vote while nothing is decided."""
+    voter.vote(approval, "withdraw")
+
+
+def revoke_grant(approval: ApprovalArgument, *, voter: Messenger) -> None:
+    """End a grant: the same call is asked about again."""
+    voter.vote(approval, "revoke-grant")
 
 
 def _setting(text: str) -> tuple[str, str]:

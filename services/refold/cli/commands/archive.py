@@ -20,13 +20,10 @@ from refold.cli.archives import ArchiveOption, history, settings_for, shelf
 from refold.cli.clock import since_ms
 from refold.cli.commands.serve.process import ServedApp
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Shell, Teller
 from refold.client.stores import vault
 from refold.core.errors import ConflictError, MalformedError
 from refold.views.run import events_of, info_of
-
-archive_group = Commands("List, verify and restore runs that were archived, and show what the archivist leaves.")
 
 
 @dataclass(frozen=True)
@@ -36,16 +33,15 @@ class Archive(Teller):
     archive: ArchiveOption = ""
 
 
-@archive_group.command("list")
 def list_archived(
     agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
     *,
     status: Annotated[str, typer.Option("--status", help="Only runs that ended like this.")] = "",
     since: Annotated[str, typer.Option("--since", metavar="30d|TIME", help="Only runs that ended since then.")] = "",
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = Listing.limit,
+    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = Listing.limit,
     where: Archive,
 ) -> None:
-    """List archived runs, those that ended first before the others."""
+    """List archived runs, by the time they ended."""
     after_ms = since_ms(since)
     lines = [
         line
@@ -58,7 +54,6 @@ def list_archived(
     where.tell(output.plain(newest), lambda: output.print_rows(rows, columns, "the archive has no such run"))
 
 
-@archive_group.command("status")
 def archive_status(
     app: ServedApp,
     *,
@@ -66,7 +61,10 @@ def archive_status(
     no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
     shell: Shell,
 ) -> None:
-    """Show what the archivist's next pass erases, and which runs it leaves, with the reason. Nothing is written."""
+    """Show what the archivist will erase, and leave.
+
+    Each run that is left has the reason; nothing is written.
+    """
     settings = shell.platform.settings
     url = "" if no_archive else shelf(archive).url
     passing = Archivist(
@@ -83,13 +81,12 @@ def archive_status(
     shell.tell(rows, lambda: output.print_rows(rows, ("run_id", "status", "reason"), "no run is due"))
 
 
-@archive_group.command("verify")
 def verify_archive(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="This run only.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="This run only.")] = "",
     *,
     where: Archive,
 ) -> None:
-    """Check copies by their bytes alone: every chain from its first entry to its end, every id, every digest."""
+    """Check archived copies by their bytes alone: each chain from its first entry to its end, every id and digest."""
     archive = shelf(where.archive)
     count, problems = 0, list[dict[str, str]]()
     for file in [archive.find(run).file] if run else archive.files():
@@ -102,14 +99,13 @@ def verify_archive(
         fail(FAILED)
 
 
-@archive_group.command("restore")
 def restore_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
     *,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the files go; made if it is missing.")],
     where: Archive,
 ) -> None:
-    """Write a run down as files that need no Refold: its summary, its events, its raw records."""
+    """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
     copy = shelf(where.archive).get(run)
     if problems := inspection.flaws(copy):
         raise ConflictError(

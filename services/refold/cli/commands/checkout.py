@@ -1,43 +1,42 @@
-"""Commands of a checkout, which an installed package cannot run: the demo, the figures and the simulator."""
+"""Commands of a checkout of the repository: the demo, the figures, the simulator; and the version of what is here."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from importlib.metadata import version as installed
 from pathlib import Path
 
 import typer
 
 from refold.cli.errors import fail
-from refold.cli.lazy import Commands
 from refold.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[4]
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-
-demo_group, bench_group, sim_group = Commands(), Commands(), Commands()
 
 
-@demo_group.command(context_settings=PASS_ON)
 def demo(ctx: typer.Context) -> None:
-    """Deploy in five steps while processes are killed; in a checkout."""
+    """Deploy while processes are killed (checkout only)."""
     need("examples/demo/__main__.py")
     run_module("examples.demo", ctx.args)
 
 
-@bench_group.command(context_settings=PASS_ON)
 def bench(ctx: typer.Context) -> None:
-    """Measure the figures on this machine; in a checkout."""
+    """Measure the figures on this machine (checkout only)."""
     need("benchmarks/__main__.py")
     run_module("benchmarks", ctx.args)
 
 
-@sim_group.command(context_settings=PASS_ON)
 def sim(ctx: typer.Context) -> None:
-    """Simulate the platform with faults, from one seed; in a checkout."""
+    """Simulate the platform with faults (checkout only)."""
     need("tests/simulator/__main__.py")
     run_module("tests.simulator", ctx.args)
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed("refold"))
 
 
 def need(path: str) -> Path:

@@ -11,7 +11,6 @@ import typer
 
 from refold.cli import output
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Listing, Shell
 from refold.client.letters import home_of, original
 from refold.client.platform import Platform
@@ -21,14 +20,11 @@ from refold.core.topics import DEAD_LETTERS
 from refold.ports.log import Record
 from refold.views.letter import letter_of, letters_in, whole_letter
 
-letter_group = Commands("Look at inputs that nobody could use, and send them again.")
-
 LetterArgument = Annotated[
     str, typer.Argument(metavar="[SERVICE/]PARTITION/OFFSET", help="Where the dead letter lies, as `list` prints it.")
 ]
 
 
-@letter_group.command("list")
 def list_letters(
     code: Annotated[str, typer.Option("--code", help="Only those with this code.")] = "",
     *,
@@ -41,15 +37,13 @@ def list_letters(
     shell.tell(cells, lambda: output.print_rows(cells, columns, "[green]no dead letters[/]"))
 
 
-@letter_group.command("show")
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
-    """Show a dead letter whole."""
+    """Show a dead letter in full."""
     row = whole_letter(letter, _find(shell.platform, letter)).dump()
     names = ("letter", "from", "code", "reason", "service", "key", "value")
     shell.tell(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
 
 
-@letter_group.command("replay")
 def replay_letter(
     letter: LetterArgument,
     *,
@@ -57,7 +51,7 @@ def replay_letter(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and where to.")] = False,
     shell: Shell,
 ) -> None:
-    """Publish an input again, as it still lies in its topic, in the partition where it belongs."""
+    """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
     platform = shell.platform
     if letter.count("/") > 1:
         hint = "vote again, or have the planner ask again"

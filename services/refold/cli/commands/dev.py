@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -15,25 +16,21 @@ import typer
 from refold.cli import output
 from refold.cli.apps import app_pools
 from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
-from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, quiet
 from refold.client.addresses import data_dir
+from refold.core.errors import UsageError
 from refold.core.redaction import public_url
 from refold.embedded.children import Exit
 from refold.embedded.stack import DevStack, ServiceProcess
 
 HELLO = "refold.cli.commands.hello:hello_app"
-dev_group = Commands()
 
 
-@dev_group.command(
-    epilog="Beside it: `refold dev status` shows its processes, `refold dev kill ROLE` kills one as kill -9 does."
-)
 def dev(
     app: Annotated[
         str,
         typer.Argument(
-            metavar="[APP]", help="MODULE:APP or path/file.py[:APP]; without it, a hello app.", show_default=False
+            metavar="APP", help="MODULE:APP or path/file.py[:APP]; without it, a hello app.", show_default=False
         ),
     ] = HELLO,
     *,
@@ -43,11 +40,11 @@ def dev(
     redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
     policies: PoliciesOption = "",
 ) -> None:
-    """Run a broker, Valkey and every service here, each restarted when it dies."""
+    """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
     quiet()
     os.umask(0o077)  # the logs and files of all that starts here hold arguments and results
     began = time.monotonic()
-    needs = Provision(app_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
+    needs = Provision(_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(
         data_dir(data),
         kafka=kafka or None,
@@ -55,7 +52,7 @@ def dev(
         fresh=fresh,
         services=dev_services(app, needs),
         prepare=needs.prepare,
-        progress=output.progress(),
+        progress=output.progress(after_s=0),
         on_exit=_tell_exit,
         on_trouble=_tell_trouble,
     )
@@ -67,6 +64,16 @@ def dev(
     with stack:
         stack.run_until_stopped(ready)
     output.say("stopped; the data is kept for the next start")
+
+
+def _pools(app: str) -> tuple[str, ...]:
+    """The pools of the app. **Raises** UsageError, which names a command below where the word looks like one."""
+    try:
+        return app_pools(app)
+    except UsageError as error:
+        if near := get_close_matches(app, ("status", "kill")):
+            raise UsageError(error.message, hint=f"did you mean `refold dev {near[0]}`?") from error
+        raise
 
 
 def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[ServiceProcess]:

@@ -22,7 +22,6 @@ from refold.cli.commands.halting import halt_rows
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
 from refold.cli.errors import FAILED, expected, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import RedisOption, Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.platform import Platform
@@ -38,11 +37,11 @@ from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
 
-doctor_group = Commands()
-
 Weight = Literal["ok", "warning", "problem"]
 
 _ASK_S = 10.0
+_FINE = " (fine for development)"
+"""The end of what is open on purpose where nobody else reaches it."""
 
 Finding = tuple[Weight, str]
 
@@ -55,14 +54,13 @@ class Symptom(NamedTuple):
     what: str
 
 
-@doctor_group.command()
 def doctor(
     app: Annotated[str, typer.Option("--app", help="Also load this app: MODULE:APP or path/file.py[:APP].")] = "",
     *,
     redis: RedisOption = "",
     shell: Shell,
 ) -> None:
-    """Look at everything that Refold needs, and say what is wrong."""
+    """Check this machine, Kafka, Redis and an app."""
     there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),
@@ -83,8 +81,13 @@ def doctor(
 
 def _print(symptoms: list[Symptom]) -> None:
     marks = {"ok": "[green]ok[/]     ", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
+    fine = [symptom for symptom in symptoms if symptom.what.endswith(_FINE)]
     for symptom in symptoms:
-        output.say(f"{marks[symptom.verdict]}  {symptom.check:<9} {output.escape(symptom.what)}")
+        if symptom not in fine:
+            output.say(f"{marks[symptom.verdict]}  {symptom.check:<9} {output.escape(symptom.what)}")
+    if fine:
+        many = output.counted(len(fine), "setting")
+        output.say(f"{marks['ok']}  {'security':<9} {many} fine for development alone: --json lists them")
 
 
 def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symptom]:
@@ -172,14 +175,14 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     if not has_authorizer(settings.kafka):
         far: Weight = "warning" if settings.allow_open else "problem"
         text = "it has no authorizer, so whoever reaches it may do everything; `refold topics acls`"
-        yield "ok" if local else far, text + (" (fine for development)" if local else "")
+        yield "ok" if local else far, text + (_FINE if local else "")
     elif may_do_everything(settings.kafka):
         yield "warning", "it lets you do everything: services need principals of their own; `refold topics acls`"
     else:
         yield "ok", "it has an authorizer, and does not let you do everything"
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
-        yield "ok" if local else "warning", text + (" (fine for development)" if local else "")
+        yield "ok" if local else "warning", text + (_FINE if local else "")
 
 
 def _redis(there: Platform) -> Iterator[Finding]:
@@ -204,7 +207,7 @@ def _redis(there: Platform) -> Iterator[Finding]:
 def _open(there: Platform, ledger: RedisLedger) -> Iterator[Finding]:
     local = all(map(is_here, ledger.servers()))
     far: Weight = "warning" if there.settings.allow_open else "problem"
-    fine = " (fine for development)" if local else ""
+    fine = _FINE if local else ""
     if ledger.open_to_all():
         yield "ok" if local else far, f"it lets in whoever has no password: a user with one for each pool{fine}"
     else:
@@ -246,7 +249,7 @@ def _approvals(there: Platform) -> Iterator[Finding]:
             yield weight, f"{text}; `refold keys new NAME --use {use}`"
     careless = [*_unbound(first.keys.values(), now), *_anybody(policy)]
     if on_loopback(there.settings.kafka.bootstrap):
-        yield from (("ok", f"{each} (fine for development)") for each in careless)
+        yield from (("ok", f"{each}{_FINE}") for each in careless)
     else:
         yield from (("warning", each) for each in careless)
     if missing := nobody_text(first):

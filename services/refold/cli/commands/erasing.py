@@ -12,15 +12,11 @@ from refold.archive.settings import ArchivistSettings
 from refold.cli import output
 from refold.cli.archives import ArchiveOption, shelf
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.client.stores import vault
 from refold.core.errors import UsageError
 
-erase_group = Commands()
 
-
-@erase_group.command()
 def erase_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
     *,
@@ -30,7 +26,7 @@ def erase_run(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     shell: Shell,
 ) -> None:
-    """Erase a run that is over from every topic, at once. It is archived first, unless you say otherwise."""
+    """Erase a finished run from every topic at once. It is archived first, unless you say otherwise."""
     platform = shell.platform
     if archive and no_archive:
         raise UsageError("a copy is wanted and not wanted", hint="--archive URL, or --no-archive")

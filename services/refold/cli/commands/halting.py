@@ -9,17 +9,14 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
 from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import Shell
 from refold.client.platform import login
-from refold.core.approval.halts import HALT, Halts, halt_name
+from refold.core.approval.catalog import HALT, Halts, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
-
-halt_group, unhalt_group = Commands(), Commands()
 
 Names = list[str] | None
 
@@ -53,14 +50,13 @@ class What(Office):
         return names
 
 
-@halt_group.command()
 def halt(
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; everybody reads it.")] = "",
     listed: Annotated[bool, typer.Option("--list", help="Halt nothing; show what is.")] = False,
     what: What,
 ) -> None:
-    """Stop a tool, an agent, a pool, a requester or everything, within a second.
+    """Halt a tool, agent, pool, requester, or all. It takes effect within a second.
 
     Planners order no such call and executors begin none, undeclared tools too; what has begun goes on. Runs keep their
     state, and what is halted waits until `refold unhalt`.
@@ -75,9 +71,8 @@ def halt(
     what.tell({"halted": names, "reason": reason}, "\n".join(lines))
 
 
-@unhalt_group.command()
 def unhalt(*, what: What) -> None:
-    """Let go on what was halted. What is halted for another reason too still waits."""
+    """Lift a halt. What is halted for another reason too still waits."""
     names = what.say(None)
     left = halt_rows(what.platform.catalog.whole.halts)
     lines = [f"{output.escape(_said(name))} goes on" for name in names]

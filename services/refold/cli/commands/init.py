@@ -13,27 +13,20 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
 from refold.cli.platform import Teller
 from refold.core.errors import ConflictError, UsageError
-
-init_group = Commands()
 
 _NAME, _SUFFIX = "my-agents", ".template"
 """What the scaffold calls the project, and how its files end, so that no tool takes them for ours."""
 _DOTTED = ("gitignore",)
 
 
-@init_group.command()
 def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The project, and the folder that is made for it.")],
     *,
     teller: Teller,
 ) -> None:
-    """Begin a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten.
-
-    Example: refold init shop
-    """
+    """Create a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten."""
     folder = Path(name)
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):
         hint = "begin with a letter; small letters, digits, - and _ may follow"

@@ -11,19 +11,15 @@ import typer
 from refold.cli import output
 from refold.cli.clock import time_ms
 from refold.cli.commands.provision import key_entry, new_root, save_pub
-from refold.cli.lazy import Commands
 from refold.cli.office import Office, RootOption, root_path, warn_of_void
 from refold.cli.platform import DataOption, Shell, Teller
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
-from refold.core.approval.signature import REQUEST, PublicKey, SigningKey
-from refold.core.approval.trust import ROOT, pinned
+from refold.core.approval.signature import REQUEST, ROOT, PublicKey, SigningKey, pinned
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
-
-keys_group = Commands("Make, publish, retire and revoke the keys that sign.")
 
 KidArgument = Annotated[str, typer.Argument(metavar="KID", help="The key's id, as `refold keys list` prints it.")]
 OutOption = Annotated[
@@ -31,7 +27,6 @@ OutOption = Annotated[
 ]
 
 
-@keys_group.command("init")
 def init_root(
     *,
     root: RootOption = "",
@@ -41,7 +36,7 @@ def init_root(
     data: DataOption = "",
     teller: Teller,
 ) -> None:
-    """Make the root key, which signs policies, roles and keys, or say again what services trust it by.
+    """Create the root key, which signs policies, roles and keys. An existing one is shown again.
 
     Everything rests on it: keep the file away from services and from people's daily work.
     """
@@ -63,7 +58,6 @@ def init_root(
     teller.tell(row, "\n".join(lines))
 
 
-@keys_group.command("new")
 def new_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is; its id begins with it.")],
     *,
@@ -85,7 +79,7 @@ def new_key(
     ] = True,
     office: Office,
 ) -> None:
-    """Make a key: the private half into a file, the public half into the catalog."""
+    """Create a key: a file, and a catalog entry."""
     key = keys.new(use, name)
     more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
     public = PublicKey.parse(key.public(**more).content())
@@ -100,7 +94,6 @@ def new_key(
     _tell_new(office, public, path, published=publish)
 
 
-@keys_group.command("list")
 def list_keys(*, shell: Shell) -> None:
     """List the keys in the catalog."""
     now_ms = clock_ms()
@@ -115,7 +108,6 @@ def list_keys(*, shell: Shell) -> None:
     shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
 
 
-@keys_group.command("rotate")
 def rotate_key(
     kid: KidArgument,
     *,
@@ -126,7 +118,7 @@ def rotate_key(
     out: OutOption = "",
     office: Office,
 ) -> None:
-    """Make a key that succeeds another. The old one signs nothing more; what it signed before still holds.
+    """Create a key that succeeds another. The old one signs nothing more; what it signed before still holds.
 
     With --at in the future both sign until then: time to restart services with the new one. A key that somebody else
     may have is to be revoked instead.
@@ -146,14 +138,13 @@ def rotate_key(
     _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
 
 
-@keys_group.command("revoke")
 def revoke_key(
     kid: KidArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
     office: Office,
 ) -> None:
-    """Revoke a key: nothing that it ever signed holds any more. Revoked again, it only gets the reason."""
+    """Revoke a key, and all that it ever signed. Revoked again, it only gets the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
     public = replace(_find(office.platform, kid), revoked=True, reason=reason)

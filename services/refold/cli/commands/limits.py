@@ -7,24 +7,20 @@ from typing import Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.cli.views.runs import taken_of
 from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 from refold.views.budget import LimitInUse, limits_in_use
 
-limits_group = Commands("List what was spent of the limits per day and month.")
 
-
-@limits_group.command("limits")
 def limits(
     agent: Annotated[str, typer.Option("--agent", help="Only limits of this agent.")] = "",
     value: Annotated[str, typer.Option("--value", help="Only this tenant, say: the value of a label.")] = "",
     *,
     shell: Shell,
 ) -> None:
-    """List what was spent of the limits per day and month. The newest window is first."""
+    """List what runs have spent of the limits per day and month. The newest window is first."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))

@@ -14,7 +14,6 @@ from refold.cli.apps import load_app
 from refold.cli.clock import since_ms
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import ActorOption, Shell, Teller
 from refold.cli.views import policies as policy_views
@@ -32,17 +31,14 @@ from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 from refold.sdk.sources import FactsTable
 
-policy_group = Commands("Write, try and publish the rules that judge every call.")
-
 FilesArgument = Annotated[
     list[str], typer.Argument(metavar="FILES", help="Policy files, or folders of them; together they are one policy.")
 ]
 AppOption = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for what its tools declare.")]
 
 
-@policy_group.command("check")
 def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
-    """Say what is wrong with policy files, rules that no call can reach too; exit code 1 if there is anything.
+    """Report errors in policy files, and dead rules. Exit code 1 if there is anything.
 
     With --app also which of its tools nobody can send again after a doubt.
     """
@@ -66,17 +62,16 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) 
         fail(FAILED)
 
 
-@policy_group.command("publish")
 def publish_policy(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILES]", help="Policy files, or folders; together one policy.")
+        list[str] | None, typer.Argument(metavar="FILES", help="Policy files, or folders; together one policy.")
     ] = None,
     *,
     roles: Annotated[str, typer.Option("--roles", metavar="FILE", help="Who has which role, and who none.")] = "",
     actor: ActorOption = "",
     office: Office,
 ) -> None:
-    """Put a policy in force for new runs, and roles for everybody, at once. Published again, it changes nothing.
+    """Put a policy in force for new runs, and roles for all runs. Published again, it changes nothing.
 
     Rules that no call can reach and roles that nobody has are published all the same, with a warning. A role that
     neither the roles nor a key of the catalog know is refused: nobody could ever decide by it.
@@ -112,14 +107,13 @@ def publish_policy(
     office.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
 
 
-@policy_group.command("drop")
 def drop_policy(
     digest: Annotated[str, typer.Argument(metavar="DIGEST", help="As `refold policy show` prints it.")],
     *,
     force: Annotated[bool, typer.Option("--force", help="Though approvals wait or runs go on under it.")] = False,
     office: Office,
 ) -> None:
-    """Take an old policy out of the catalog: nobody can be asked by its rules any more.
+    """Remove an old policy from the catalog: nobody can be asked by its rules any more.
 
     Runs that were begun under it are judged by the policy in force from now on. Approvals that wait under it are held:
     until its files are published again they can only be rejected. If there are any of the two, it takes --force.
@@ -141,7 +135,6 @@ def drop_policy(
     office.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
 
 
-@policy_group.command("show")
 def show_policy(*, shell: Shell) -> None:
     """Show what is in force: the policy of new runs, roles, keys."""
     there = shell.platform.catalog
@@ -153,7 +146,6 @@ def show_policy(*, shell: Shell) -> None:
     policy_views.print_in_force(found)
 
 
-@policy_group.command("test")
 def try_policy(
     files: FilesArgument,
     *,
@@ -168,7 +160,7 @@ def try_policy(
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
-    """Say what a draft would have decided on the calls in the log; exit code 1 if anything else than was."""
+    """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
     after_ms = since_ms(since)
     platform = shell.platform
     asked = _hindsight(merged_policy(policies.load_files(files)), app_, platform)
@@ -196,7 +188,6 @@ def try_policy(
         fail(FAILED)
 
 
-@policy_group.command("explain")
 def explain_judgement(
     call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ of the call, or of an approval of it.")],
     *,
@@ -206,7 +197,7 @@ def explain_judgement(
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
-    """Show which rule judged a call, and with which values."""
+    """Show which rule judged a call, and by which values."""
     run, _ = parse_call_id(asked_about(call))
     content = policies.load_files(draft) if draft else None
     platform = shell.platform

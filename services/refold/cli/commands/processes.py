@@ -13,14 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.lazy import Commands
 from refold.cli.platform import DataOption, Teller
 from refold.client.addresses import data_dir, running_dev
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.embedded.files import FolderLock
-
-status_group, kill_group = Commands(), Commands()
 
 ROLES_KILLED = ("planner", "executor", "approval", "broker", "valkey")
 
@@ -39,9 +36,8 @@ class Beside(Teller):
         return content
 
 
-@status_group.command()
 def status(*, beside: Beside) -> None:
-    """Show what a running `refold dev` consists of."""
+    """Show the processes of a running `refold dev`."""
     content = beside.running()
     addresses = [
         {"name": name, "address": address, "answers": listens(address.rpartition("//")[2].partition("/")[0])}
@@ -63,17 +59,14 @@ def status(*, beside: Beside) -> None:
     beside.tell({"addresses": addresses, "processes": processes}, in_words)
 
 
-@kill_group.command()
 def kill_processes(
-    role: Annotated[
-        str, typer.Argument(metavar="[ROLE]", help=f"One of {', '.join(ROLES_KILLED)}.", show_default=False)
-    ] = "",
-    number: Annotated[int, typer.Argument(metavar="[N]", help="Which of several, as `refold dev status` counts.")] = 1,
+    role: Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES_KILLED)}.")] = "",
+    number: Annotated[int, typer.Argument(metavar="N", help="Which of several, as `refold dev status` counts.")] = 1,
     *,
     all_: Annotated[bool, typer.Option("--all", help="All of the role; without a role, all there are.")] = False,
     beside: Beside,
 ) -> None:
-    """Kill processes of a running `refold dev`, as `kill -9` does."""
+    """Kill processes of a running `refold dev` by SIGKILL."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
     there: dict[str, list[int]] = beside.running()["processes"]

@@ -14,15 +14,13 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.lazy import Commands
 from refold.cli.office import RootOption, root_key
 from refold.cli.platform import DataOption, KafkaOption, connect
 from refold.client import catalog, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy, merge
-from refold.core.approval.signature import KeyRing, PublicKey, SigningKey
-from refold.core.approval.trust import ROOT, Trust, pinned
+from refold.core.approval.signature import ROOT, KeyRing, PublicKey, SigningKey, Trust, pinned
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
@@ -30,8 +28,6 @@ from refold.core.wire.resources import resource
 from refold.embedded.files import write_atomic
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
-
-setup_group = Commands()
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 PoliciesOption = Annotated[
@@ -144,7 +140,7 @@ def save_pub(path: Path, public: str) -> None:
     try:
         write_atomic(path, public + "\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}", hint=str(error.strerror)) from None
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="name another place") from None
 
 
 def merged_policy(content: dict[str, Any]) -> Policy:
@@ -179,7 +175,6 @@ def roles_entry(path: Path, actor: str) -> CatalogEntry:
     return CatalogEntry(ROLES_ENTRY, "roles", canonical.dumps(content), actor, clock_ms())
 
 
-@setup_group.command()
 def setup(
     app: Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for its pools and policies.")],
     *,
@@ -188,7 +183,7 @@ def setup(
     root: RootOption = "",
     data: DataOption = "",
 ) -> None:
-    """Do for a platform elsewhere what `refold dev` does for its own.
+    """Create topics, keys and a policy on an existing Kafka.
 
     Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
     alone. A root key, a vote key for anybody and the default policy it makes only where all brokers are on this

@@ -10,8 +10,7 @@ from refold.cli import output
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
-from refold.cli.platform import source
+from refold.cli.platform import json_value
 from refold.client.platform import login
 from refold.core.errors import UsageError
 from refold.core.run.metering import dollars, nano_usd
@@ -22,21 +21,23 @@ from refold.views.history import Run
 from refold.views.outcome import Redriven
 from refold.views.run import ending_of, row_of
 
-retry_group = Commands()
 
-
-@retry_group.command()
 def retry_run(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")] = "",
     *,
-    step: Annotated[int, typer.Option("--from", metavar="STEP", help="Do it and all after it again.", min=0)] = 0,
+    step: Annotated[
+        int,
+        typer.Option("--from", metavar="STEP", help="Repeat this step and all after it.", min=0),
+    ] = 0,
     edit: Annotated[str, typer.Option("--edit", metavar="JSON|@FILE|-", help="That call's arguments instead.")] = "",
-    steps: Annotated[int, typer.Option("--steps", help="The run may have so many steps.", min=0)] = 0,
-    history_bytes: Annotated[int, typer.Option("--bytes", help="Its history may be so large.", min=0)] = 0,
-    children: Annotated[int, typer.Option("--children", help="It may start so many runs.", min=0)] = 0,
-    tokens: Annotated[int, typer.Option("--tokens", help="Its budget is so many tokens.", min=0)] = 0,
-    usd: Annotated[str, typer.Option("--usd", metavar="2.50", help="Its budget is so many dollars.")] = "0",
-    calls: Annotated[int, typer.Option("--calls", help="Its budget is so many calls.", min=0)] = 0,
+    steps: Annotated[int, typer.Option("--steps", help="Raise the limit of steps to N.", min=0)] = 0,
+    history_bytes: Annotated[
+        int, typer.Option("--bytes", help="Raise the limit of the history to N bytes.", min=0)
+    ] = 0,
+    children: Annotated[int, typer.Option("--children", help="Raise the limit of started runs to N.", min=0)] = 0,
+    tokens: Annotated[int, typer.Option("--tokens", help="Raise the budget to N tokens.", min=0)] = 0,
+    usd: Annotated[str, typer.Option("--usd", metavar="2.50", help="Raise the budget to so many dollars.")] = "0",
+    calls: Annotated[int, typer.Option("--calls", help="Raise the budget to N calls.", min=0)] = 0,
     deadline: Annotated[
         str, typer.Option("--deadline", metavar="2h|TIME|none", help="When it fails if it is not over.")
     ] = "",
@@ -47,12 +48,14 @@ def retry_run(
     yes: Annotated[bool, typer.Option("--yes", help="Do it, and do not ask.")] = False,
     operator: Operator,
 ) -> None:
-    """Have a failed run go on where it failed, or try the code of a stalled one again.
+    """Retry a failed run where it failed, or a stalled one.
 
     What a failed run has done stays done. With --from the steps before STEP stay, and that one and all after it are
     done again, as new steps. Many runs at once are named by --agent, --code and --since: without --yes they are shown.
+
+    Example: refold run retry --agent order --code timeout --since 2h --yes
     """
-    text = canonical.dumps(canonical.parse(source(edit))) if edit else ""
+    text = canonical.dumps(json_value(edit, "--edit")) if edit else ""
     nano = nano_usd(dollars(usd, "--usd"))
     changes = Changes(step, text, steps, history_bytes, _deadline(deadline), children, reason, tokens, nano, calls)
     if run and (agent or code or since):

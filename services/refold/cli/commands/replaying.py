@@ -13,7 +13,6 @@ from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import archived, history, shelf
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.client.rehearsing import Rehearsed, rehearsed
 from refold.client.stores import archived_blobs, blob_store
@@ -23,16 +22,12 @@ from refold.ports.blobs import Blobs
 from refold.runtime.settings import load
 from refold.views.history import Run
 
-replay_group = Commands()
-run_replay_group = Commands()
-
 AppArgument = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app with the code to try.")]
 ArchiveUrl = Annotated[
     str, typer.Option("--archive", metavar="URL", help="Runs of this archive, without asking Kafka.")
 ]
 
 
-@replay_group.command()
 def check_app(
     app: AppArgument,
     *,
@@ -42,7 +37,7 @@ def check_app(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Try code on recorded runs before it is deployed. Names the first step that differs in each, for CI.
+    """Check new code against recorded runs. Names the first step that differs in each, for CI.
 
     Exits with 1 when a run would stand still, and with 3 when there is no such run. Warns of runs that began on another
     Python or framework than this one has.
@@ -74,7 +69,6 @@ def check_app(
         fail(FAILED)
 
 
-@run_replay_group.command()
 def replay_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
     *,
@@ -82,7 +76,7 @@ def replay_run(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Make a run's decisions again from what was recorded. Says where it stands; nothing is called or written."""
+    """Replay a run's decisions from its history. Says where it stands; nothing is called or written."""
     found = archived(archive, run) if archive else shell.runs.get(run)
     row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:

@@ -11,23 +11,19 @@ import typer
 
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.lazy import Commands
-from refold.cli.platform import source
+from refold.cli.platform import json_value
 from refold.cli.voting import Voter, told
 from refold.client.platform import login
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about
 from refold.core.planning.asking import CAME
-from refold.operations.approvals import canonical_json
+from refold.core.wire import canonical
 from refold.operations.operation import one
 from refold.operations.run import Settlement, doubted, settle_call
 from refold.views.outcome import Resolved
 
-resolve_group = Commands()
 
-
-@resolve_group.command()
 def resolve_call(
     call: Annotated[
         str, typer.Argument(metavar="CALL", help="RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it.")
@@ -47,11 +43,11 @@ def resolve_call(
     ] = "",
     as_operator: Annotated[
         bool,
-        typer.Option("--as-operator", help="Though people are asked: ask those whom a policy with recheck names."),
+        typer.Option("--as-operator", help="Re-ask under the current policy instead of voting."),
     ] = False,
     voter: Voter,
 ) -> None:
-    """Settle a call in doubt: say what you found out about its effect.
+    """Settle a call in doubt: record its outcome.
 
     Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
     A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
@@ -60,7 +56,7 @@ def resolve_call(
     if (happened is not None) + did_not_happen + give_up != 1:
         raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
     verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
-    result = canonical_json(source(happened)) if happened is not None else ""
+    result = canonical.dumps(json_value(happened, "--happened")) if happened is not None else ""
     if app_ and result:
         _check(voter, call, result, app_)
     approval = doubted(voter.runs, call).approval

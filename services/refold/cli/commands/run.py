@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
-from refold.cli.amounts import smaller_budget
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
-from refold.cli.platform import ActorOption, Listing, Shell, pair, source
+from refold.cli.platform import ActorOption, Listing, Shell, json_value, pair
 from refold.cli.views import records, verification, watching
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
@@ -26,8 +23,10 @@ from refold.client.values import in_full
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
+from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
+from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Outcome, Performed, follow_up, many, one, publish_input
@@ -38,9 +37,18 @@ from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
 from refold.views.history import Run
 from refold.views.outcome import Said
-from refold.views.run import RunEvent, RunRow, RunShown, ending_of, events_of, info_of, records_of, row_of
-
-run_group = Commands("Start runs, look at them, settle what is in doubt.")
+from refold.views.run import (
+    HoldChange,
+    RawRecord,
+    RunEvent,
+    RunRow,
+    RunShown,
+    ending_of,
+    events_of,
+    info_of,
+    records_of,
+    row_of,
+)
 
 RUN_STATES = (
     *("pending", "running", "suspended", "completed", "failed", "cancelled"),
@@ -76,7 +84,7 @@ class Operator(Shell):
     """Who says something about a run, and how long they wait: the options of what only a human may do."""
 
     actor: ActorOption = ""
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the planner.", min=0.1)] = 30.0
+    timeout: Annotated[float, typer.Option("--timeout", help="How long to wait for the planner.", min=0.1)] = 30.0
 
     def perform(self, operation: OperationRow) -> Performed:
         """Performs an operation and waits for its outcome."""
@@ -99,23 +107,20 @@ class Operator(Shell):
         self.tell(told, lambda: run_views.print_meant(rows, would))
 
 
-@run_group.command("start")
 def begin_run(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run.")],
     *,
     input_: Annotated[str, typer.Option("--input", metavar="JSON|@FILE|-", help="The agent's input.")] = "null",
-    id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]", show_default=False)] = "",
+    id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds to wait at most; implies --wait.", min=0.1)
+        float | None, typer.Option("--timeout", help="How long to wait at most; implies --wait.", min=0.1)
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="May be repeated.")] = None,
     session: Annotated[
         list[str] | None, typer.Option("--session", metavar="ID", help="What it is part of; may be repeated.")
     ] = None,
-    requester: Annotated[
-        str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]", show_default=False)
-    ] = "",
+    requester: Annotated[str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]")] = "",
     not_before: Annotated[
         str, typer.Option("--not-before", metavar="2h|TIME", help="When it begins: in 10m, or at 2030-01-31T12:00Z.")
     ] = "",
@@ -132,7 +137,7 @@ def begin_run(
     asked = RunRequest(
         RunId(id_),
         agent,
-        canonical.dumps(canonical.parse(source(input_))),
+        canonical.dumps(json_value(input_, "--input")),
         requester or login(),
         until_ms(not_before, "--not-before"),
         dict(labels_of(label)),
@@ -160,7 +165,6 @@ def begin_run(
     shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
 
 
-@run_group.command("show")
 def show_run(
     run: RunArgument,
     *,
@@ -170,7 +174,7 @@ def show_run(
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Show a run: its status, every step with its attempts, and what waits for a human."""
+    """Show a run: its status, its steps, and what waits for people."""
     shown = _history(run, archive, shell)
     below = shell.runs.family(run) if shown.state.children and not archive else []
     trusted = shell.platform.where.trust and not archive
@@ -186,7 +190,6 @@ def show_run(
     shell.tell(_in_full(view.dump(), run, archive, shell) if full and shell.json_ else view, show)
 
 
-@run_group.command("list")
 def list_runs(
     status: Annotated[
         str, typer.Option("--status", help="Only these; also `doubt`, `held`, `stalled`, `paused`.")
@@ -208,89 +211,113 @@ def list_runs(
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
 
 
-@run_group.command("events")
-def print_events(
-    run: RunArgument,
-    *,
-    raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False,
+@dataclass(frozen=True)
+class Events(Shell):
+    """The options that say which events of a run are printed, and how."""
+
+    raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False
     since: Annotated[
         str, typer.Option("--since", metavar="2h|TIME", help="Only events since then: 10m, 2030-01-31T12:00Z.")
-    ] = "",
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None,
-    full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False,
-    archive: ArchiveUrl = "",
-    shell: Shell,
-) -> None:
-    """Print the history of a run, an event a line, with its place in Kafka and the input that caused it."""
-    history, after_ms, last = _history(run, archive, shell), since_ms(since), -tail if tail else 0
-    if raw:
-        for record in [each for each in records_of(history) if each.at_ms >= after_ms][last:]:
-            output.emit(record) if shell.json_ else output.say(records.raw_line(record))
+    ] = ""
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None
+    full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print each event as it comes.")] = False
+    archive: ArchiveUrl = ""
+
+    def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
+        """The events, or records, that are there."""
+        history, after_ms = _history(run, self.archive, self), since_ms(self.since)
+        rows = records_of(history) if self.raw else events_of(history)
+        newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
+        return [self._whole(row, run) for row in newest] if self.full else newest
+
+    def _whole(self, row: RunEvent | RawRecord, run: str) -> RunEvent | RawRecord:
+        if isinstance(row, RawRecord):
+            return row
+        return row.model_copy(update={"event": _in_full(row.event, run, self.archive, self)})
+
+    def print(self, row: RunEvent | RawRecord | HoldChange) -> None:
+        """Prints an event, a record, or a change of what holds the run, on a line."""
+        if self.json_:
+            output.emit(row)
+        elif isinstance(row, RawRecord):
+            output.say(records.raw_line(row))
+        else:
+            output.say(records.event_line(row, limit=0 if self.full else records.CUT))
+
+    def go_on(self, run: str) -> None:
+        """Prints events as they come. **Raises** UsageError for what only a history has."""
+        if self.raw or self.tail or self.archive:
+            raise UsageError("--follow prints every event as it comes", hint="leave --raw, --tail, --archive out")
+        after_ms = since_ms(self.since)
+
+        def tell(row: RunEvent | HoldChange) -> None:
+            if isinstance(row, HoldChange) or row.at_ms >= after_ms:
+                self.print(row)
+
+        watching.follow_events(self.runs, run, None, tell)
+
+
+def print_events(run: RunArgument, *, events: Events) -> None:
+    """Print the history of a run, one event a line, with its place in Kafka and the input that caused it."""
+    if events.follow:
+        events.go_on(run)
         return
-    rows = [row for row in events_of(history) if row.at_ms >= after_ms][last:]
-    if full:
-        rows = [row.model_copy(update={"event": _in_full(row.event, run, archive, shell)}) for row in rows]
-    _print_rows(rows, shell, limit=0 if full else records.CUT)
-
-
-def _print_rows(rows: Sequence[RunEvent], shell: Shell, *, limit: int) -> None:
+    rows = events.rows(run)
     for row in rows:
-        output.emit(row) if shell.json_ else output.say(records.event_line(row, limit=limit))
-    if limit and not shell.json_ and any(map(records.is_cut, rows)):
+        events.print(row)
+    cut = any(records.is_cut(row) for row in rows if isinstance(row, RunEvent))
+    if cut and not (events.full or events.json_):
         output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
 
 
-@run_group.command("watch")
 def watch_run(
     run: RunArgument,
     *,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds to wait at most.", min=0.1)] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="How long to wait at most.", min=0.1)] = None,
     shell: Shell,
 ) -> None:
-    """Follow a run live until it is over. With --json one event a line."""
-    if shell.json_ or not sys.stdout.isatty():
-        ended = watching.watch_lines(shell.runs, run, timeout, as_json=shell.json_)
+    """Show a run live until it is over. With --json one event a line."""
+    if shell.json_:
+        ended = watching.follow_events(shell.runs, run, timeout, output.emit)
     else:
-        ended = watching.watch_live(shell.runs, run, timeout)
+        ended = watching.watch(shell.runs, run, timeout)
     if ended.state.status != "completed":
         fail(FAILED)
 
 
-@run_group.command("stream")
 def stream_run(
     run: RunArgument,
     *,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds without a word after which it ends.", min=0.1)
+        float | None, typer.Option("--timeout", help="End after this long without output.", min=0.1)
     ] = None,
     shell: Shell,
 ) -> None:
-    """Print what calls of a run say while they run, as it comes: a model's tokens. With --json one part a line."""
+    """Print a run's live output, such as the tokens of a model. With --json one part a line."""
     watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
 
 
-@run_group.command("fail")
 def fail_run(
     run: RunArgument,
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
     operator: Operator,
 ) -> None:
-    """End a stalled run, for which there will be no code that agrees with its history."""
+    """End a stalled run whose code will never agree with its history."""
     by = By(operator.actor or login(), reason)
     operator.tell_answer(
         operator.perform(operations.fail_stalled(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
     )
 
 
-@run_group.command("repair")
 def repair_run(
     run: RunArgument,
     *,
     head: Annotated[str, typer.Option("--head", metavar="ID", help="The last entry of the history that counts.")] = "",
     operator: Operator,
 ) -> None:
-    """Write the records of a run again in order, where a tool has repeated some. Nothing is said by it that was not.
+    """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
 
     With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
     all records, void ones too.
@@ -301,16 +328,15 @@ def repair_run(
     operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
 
 
-@run_group.command("verify")
 def verify_runs(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Report on this run only.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Report on this run only.")] = "",
     *,
     settle: Annotated[
-        float, typer.Option("--settle", help="Seconds that other topics may take to agree with the log.", min=0)
+        float, typer.Option("--settle", help="How long other topics may take to agree with the log.", min=0)
     ] = 5.0,
     shell: Shell,
 ) -> None:
-    """Re-check the whole log from raw bytes: the chain, the folds, and that all topics agree with them."""
+    """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
         verification.only(verified, run)
@@ -318,6 +344,20 @@ def verify_runs(
     shell.tell(row, lambda: verification.print_verified(verified))
     if verified.violations:
         fail(FAILED)
+
+
+def smaller_budget(text: str) -> Spendable | None:
+    """`usd=2.50,tokens=10000,calls=20`, some of it, or nothing. **Raises** UsageError."""
+    said: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition("=")
+        if name == "usd":
+            said["nano_usd"] = nano_usd(dollars(number, "--budget usd="))
+        elif name in ("tokens", "calls") and number.isdecimal():
+            said[name] = int(number)
+        else:
+            raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
+    return Spendable(**said) if said else None  # type: ignore[arg-type]
 
 
 def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,6 @@ import typer
 from refold.cli import output
 from refold.cli.commands.run import AgentOption, LabelOption, Operator, SessionOption, SignOption, labels_of
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.client.addresses import own_key
 from refold.client.platform import login
 from refold.core.approval.signature import REQUEST
@@ -24,9 +23,7 @@ from refold.operations.selection import Selector, selected
 from refold.views.outcome import PauseSaid
 from refold.views.run import row_of
 
-cancel_group, pause_group, resume_group = Commands(), Commands(), Commands()
-
-OneOrMany = Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)]
+OneOrMany = Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")]
 
 
@@ -89,14 +86,13 @@ class Speaker(Operator):
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 
 
-@cancel_group.command()
 def cancel_run(
     run: OneOrMany = "",
     *,
     reason: ReasonOption = "",
     operator: Speaker,
 ) -> None:
-    """Cancel a run, and what it has started. Best effort for a call that an executor has claimed already.
+    """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
     Many runs are named by --session, --label and --agent: without --yes they are shown.
@@ -104,14 +100,13 @@ def cancel_run(
     operator.say("cancel", run, reason)
 
 
-@pause_group.command()
 def pause_run(
     run: OneOrMany = "",
     *,
     reason: ReasonOption = "",
     operator: Speaker,
 ) -> None:
-    """Pause a run, and what it has started. Nothing new goes out of it until `refold run resume`.
+    """Pause a run and the runs it has started. Nothing new goes out of it until `refold run resume`.
 
     What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
     kept, and what falls due meanwhile is due then. Many runs are named by --session, --label and --agent: without
@@ -120,13 +115,12 @@ def pause_run(
     operator.say(PAUSE, run, reason)
 
 
-@resume_group.command()
 def resume_run(
     run: OneOrMany = "",
     *,
     operator: Speaker,
 ) -> None:
-    """Let a run go on that was paused. So does what it has started, but for what is paused by itself.
+    """Resume a paused run. The runs it has started resume too, unless they were paused themselves.
 
     What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
     all that are paused by themselves; without --yes they are shown.

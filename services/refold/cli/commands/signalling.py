@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,13 +10,11 @@ import typer
 from refold.cli import output
 from refold.cli.commands.run import LabelOption, Operator, SessionOption, labels_of
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
-from refold.cli.platform import source
+from refold.cli.platform import json_value
 from refold.client.platform import login
 from refold.core import ids
 from refold.core.errors import UsageError
 from refold.core.messages import RunSignal
-from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.operation import Outcome, Performed
 from refold.operations.run import answered, signal, signal_message, step_of
@@ -24,56 +22,34 @@ from refold.operations.selection import Selector, selected
 from refold.views.outcome import SignalSaid
 from refold.views.run import row_of
 
-signal_group = Commands()
-callback_group = Commands("Answer what a run has given somebody a token for.")
-
 TokenArgument = Annotated[str, typer.Argument(metavar="TOKEN", help="The callback's token, which begins with cb_.")]
 KeyOption = Annotated[
     str, typer.Option("--key", metavar="KEY", help="Your own name for this answer: said again, it is the same answer.")
 ]
 
 
-GivenOption = Annotated[str, typer.Option("--data", metavar="JSON|@FILE|-", help="What to say.")]
+PayloadOption = Annotated[str, typer.Option("--payload", metavar="JSON|@FILE|-", help="The data to send.")]
 
 
-@dataclass(frozen=True)
-class Messenger(Operator):
-    """The options of who says something: their --data is what they say, and not the folder of a `refold dev`."""
-
-    data: Annotated[
-        str,
-        typer.Option(
-            "--folder", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]", show_default=False
-        ),
-    ] = ""
-
-
-@signal_group.command()
 def signal_run(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, filters.", show_default=False)],
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What it waits for: `ctx.wait_for(NAME)`.", show_default=False)
-    ] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it waits for: `ctx.wait_for(NAME)`.")] = "",
     *,
-    given: GivenOption = "null",
-    id_: Annotated[
-        str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]", show_default=False)
-    ] = "",
+    payload: PayloadOption = "null",
+    id_: Annotated[str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]")] = "",
     session: SessionOption = "",
     label: LabelOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Tell all of them; without it they are shown.")] = False,
-    operator: Messenger,
+    operator: Operator,
 ) -> None:
-    """Tell a run something that it waits for, or will. A wait takes it once.
+    """Send a signal that a run waits for, now or later. A wait takes it once.
 
     Many runs are named by --session and --label, each with what it has started: without --yes they are shown. One that
     never waits for it keeps it until its end.
 
-    Example: refold run signal order-7 shipped --data '{"parcel": "p-1"}' --id parcel-p-1
-
     Example: refold run signal closed --session shop-7 --yes
     """
-    actor, data = operator.actor or login(), canonical.parse(source(given))
+    actor, data = operator.actor or login(), json_value(payload, "--payload")
     if bool(name) == bool(session or label):
         raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
     said = signal_message(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
@@ -115,34 +91,26 @@ def _became(outcome: Outcome, said: RunSignal) -> output.Data:
     return {"outcome": outcome.what, "step": step_of(outcome.state, said) if has_it else 0, "error": outcome.error}
 
 
-@callback_group.command("resolve")
 def resolve_callback(
     token: TokenArgument,
     *,
-    given: GivenOption = "null",
+    payload: PayloadOption = "null",
     key: KeyOption = "",
-    operator: Messenger,
+    operator: Operator,
 ) -> None:
-    """Give the result of a callback. The first answer counts; the same one again is harmless.
-
-    Example: refold callback resolve cb_7Qx... --data '{"paid": true}' --key payment-17
-    """
-    said = answered(token, canonical.parse(source(given)), key=key, actor=operator.actor or login())
+    """Complete a callback with its result. The first answer counts; the same one again is harmless."""
+    said = answered(token, json_value(payload, "--payload"), key=key, actor=operator.actor or login())
     _answer(operator, said, "has the result")
 
 
-@callback_group.command("fail")
 def fail_callback(
     token: TokenArgument,
     *,
     message: Annotated[str, typer.Option("--message", help="Why there will be no result; the agent sees it.")],
     key: KeyOption = "",
-    operator: Messenger,
+    operator: Operator,
 ) -> None:
-    """Say that a callback will have no result: the agent sees a failure.
-
-    Example: refold callback fail cb_7Qx... --message 'the card was declined'
-    """
+    """Fail a callback: the agent sees a failure."""
     if not message:
         raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
     _answer(operator, answered(token, failure=message, key=key, actor=operator.actor or login()), "has failed")

@@ -9,37 +9,29 @@ import typer
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
-from refold.cli.commands import acls
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
-
-topics_group = Commands("Create the topics, say who may use them, and compare both.")
-topics_group.command("acls")(acls.compare_acls)
 
 PoolsOption = Annotated[
     str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")
 ]
 
 
-@topics_group.command("apply")
 def apply_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
-    """Create what is missing and correct what differs. Never changes a partition count."""
+    """Create missing topics and correct their settings. Never changes a partition count."""
     changes = topics_of(shell.platform, app_).apply()
     shell.tell(changes, lambda: _print(changes, "is now"))
 
 
-@topics_group.command("diff")
 def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
-    """Show what `apply` would do; exit code 1 if there is anything."""
+    """Show what `apply` would change; exit code 1 if anything."""
     differences = topics_of(shell.platform, app_).diff()
     shell.tell(differences, lambda: _print(differences, "should be"))
     if differences:
         fail(FAILED)
 
 
-@topics_group.command("list")
 def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
     rows = [output.plain(row) for row in topics_of(shell.platform, "").present()]

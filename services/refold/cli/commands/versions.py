@@ -9,7 +9,6 @@ import typer
 from refold.cli import output
 from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
-from refold.cli.lazy import Commands
 from refold.cli.platform import Shell
 from refold.client.platform import login
 from refold.core.errors import ConflictError, NotFoundError, UsageError
@@ -19,14 +18,11 @@ from refold.sdk.source import spoken
 from refold.views.agent import versions_in_use
 from refold.views.history import Run
 
-versions_group = Commands("See which versions of agents are needed, and hand runs to another.")
 
-
-@versions_group.command("list")
 def list_versions(
     agent: Annotated[str, typer.Option("--agent", help="Only of this agent.")] = "", *, shell: Shell
 ) -> None:
-    """List the versions that have runs which are not over, and which of these stand still."""
+    """List the versions that live runs need, and stalled runs."""
     rows = [row for row in versions_in_use(_all(shell.runs)) if agent in ("", row.agent)]
     cells = [
         {
@@ -42,9 +38,8 @@ def list_versions(
     shell.tell(rows, lambda: output.print_rows(cells, columns, "no run lives"))
 
 
-@versions_group.command("migrate")
 def migrate_runs(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="This run.", show_default=False)] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="This run.")] = "",
     *,
     to: Annotated[str, typer.Option("--to", metavar="VERSION", help="What the runs are to go on with.")],
     agent: Annotated[str, typer.Option("--agent", help="All runs of this agent that live, with --from.")] = "",
@@ -52,7 +47,7 @@ def migrate_runs(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which runs it would be; write nothing.")] = False,
     operator: Operator,
 ) -> None:
-    """Hand runs to another version of their agent: each only where that goes with its history so far."""
+    """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
     if bool(run) == bool(agent and since):
         raise UsageError("say which runs", hint="RUN, or --agent and --from")
     chosen = _chosen(operator.runs, run, agent, since)

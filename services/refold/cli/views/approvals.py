@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
-from refold.cli.output import escape, in_utc, json_text, print_table, say, warn
+from refold.cli.output import duration, escape, in_utc, json_text, print_table, say, tool_name, warn
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.question import args_digest
 from refold.core.approval.requester import is_verified, quorum_of
@@ -44,7 +45,7 @@ def print_approvals(rows: Sequence[Question], *, others: int = 0) -> None:
     say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
     if any(each.about == DOUBT for each in rows):
         say("[dim]of what is in doubt nobody knows what came of it: find out, then `refold run resolve`[/]")
-    if any(len(canonical.dumps(each.args)) > _ARGUMENTS for each in rows):
+    if any(len(canonical.dumps(_own(each.args))) > _ARGUMENTS for each in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
@@ -79,9 +80,13 @@ def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
 
 
 def print_approval(
-    found: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = ""
+    found: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = "", full: bool = False
 ) -> None:
-    """What a person has to know to decide. `ended` is what its run made of it, `otherwise` what the log has instead."""
+    """What a person has to know to decide.
+
+    `ended` is what its run made of it, `otherwise` what the log has instead; `full` has what a framework adds to the
+    arguments, too.
+    """
     request = found.request
     state = "held" if found.held else found.state
     by = f" ({escape(said(found.decision))})" if found.decision else ""
@@ -98,21 +103,21 @@ def print_approval(
         "agent": request.agent,
         "session": request.session,
         "asked for by": _requester(found),
-        "tool": f"{request.tool}  version {request.version or '?'}, effect {request.effect}",
+        "tool": f"{_tool(request)}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
-        "attempt": "" if doubt else f"{request.attempt}, good up to {request.covers}",
+        "attempt": "" if doubt else _attempt(request),
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
         + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
         "why": request.requirement.message or "-",
-        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum}"
+        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
         + (", not the requester" if request.requirement.not_requester else "")
         + (", one more as nobody can tell who asked" if quorum > request.requirement.quorum else ""),
-        "these are": ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role",
+        "these are": _people(found),
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
         "escalation": _escalation(request) if request.level or found.state == "open" else "",
         "may remember": _memory(request.requirement),
         "grant": " ".join(_grant_cells(grant)[1:]) if grant else "",
-        "question": f"{request.question}, recomputed from what is shown here",
+        "question": f"{request.question}, recomputed from the whole call",
     }
     for name, value in facts.items():
         if value:
@@ -121,7 +126,7 @@ def print_approval(
     for problem in filter(None, (otherwise, *(f"people are asked {other} about it as well" for other in found.others))):
         say(f"[bold red]DO NOT VOTE, tell an operator: {escape(problem)}[/]")
     say("\n[bold]arguments[/]")
-    _print_args(request)
+    _print_args(request, full=full)
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         _print_diff(diff(request.proposed_args, request.args))
@@ -133,12 +138,25 @@ def print_approval(
         say("\n".join(map(escape, resolve_commands(request.approval_id)) if doubt else ways))
 
 
+def _people(found: Approval) -> str:
+    """The people who may decide, as far as the catalog names them."""
+    if "*" in found.count.approvers:
+        return "anybody with a vote key"
+    return ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role"
+
+
 def _requester(found: Approval) -> str:
     """Who asked for the run, and who says so."""
     name = found.request.requester
     if is_verified(found.request, found.roles.askers):
         return f"{name} (verified)"
-    return f"says: {name}" if name else "nobody says"
+    return f"{name} (not verified)" if name else "unknown"
+
+
+def _attempt(request: ApprovalRequest) -> str:
+    """The attempt that is asked about, and those that an approval lets out as well."""
+    more = f"; an approval covers attempts up to {request.covers}" if request.covers > request.attempt else ""
+    return f"{request.attempt}{more}"
 
 
 def _print_past(request: ApprovalRequest) -> None:
@@ -205,12 +223,37 @@ def _size(args: str) -> str:
     return f"arguments: {canonical.utf8_bytes(args)} bytes, SHA-256 {args_digest(args)}"
 
 
-def _print_args(request: ApprovalRequest) -> None:
-    """The arguments; of a tool that declares it, texts `before` and `after` as what differs between them."""
+def _own(args: Any) -> Any:
+    """Arguments without what a framework adds to them: members that begin with `$`, which nobody can edit."""
+    return {name: each for name, each in args.items() if name[:1] != "$"} if isinstance(args, dict) else args
+
+
+def _tool(request: ApprovalRequest) -> str:
+    """A tool by the name that people use, and by its own where that is longer."""
+    short = tool_name(request.tool)
+    return request.tool if short == request.tool else f"{short} ({request.tool})"
+
+
+def _print_args(request: ApprovalRequest, *, full: bool) -> None:
+    """The arguments, and of what a framework adds its names and size, or all of it."""
     value = json_text(request.args)
+    own = _own(value)
+    _print_own(request, own)
+    added = {name: each for name, each in value.items() if name not in own} if isinstance(value, dict) else {}
+    if not added:
+        return
+    if full:
+        _print_lines(readable(canonical.dumps(added)))
+    else:
+        size = canonical.utf8_bytes(canonical.dumps(added))
+        say(f"  [dim]and {escape(', '.join(added))} of the framework, {size} bytes: --full[/]")
+
+
+def _print_own(request: ApprovalRequest, value: Any) -> None:
+    """Arguments; of a tool that declares it, texts `before` and `after` as what differs between them."""
     texts = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)
     if not (texts and shown_as_edit(request)):
-        _print_lines(readable(request.args))
+        _print_lines(readable(canonical.dumps(value)))
         return
     _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in _EDIT})))
     before, after = (value[name].split("\n") for name in _EDIT)
@@ -279,21 +322,21 @@ def _cells(each: Question) -> list[str]:
     return [
         escape(each.call_id),
         escape(f"held: {each.held}" if each.held else state),
-        escape(each.tool),
-        escape(canonical.dumps(each.args), _ARGUMENTS),
-        escape(f"says: {each.requester}" if each.requester else "-"),
-        _age(clock_ms() - each.asked_ms),
+        escape(tool_name(each.tool)),
+        escape(canonical.dumps(_own(each.args)), _ARGUMENTS),
+        escape(_asked_by(each)),
+        duration(max(0, clock_ms() - each.asked_ms)),
         escape(f"grant {each.grant}" if each.grant else f"{each.leading} of {each.quorum}"),
         escape(", ".join(each.approvers)),
         _until(each.expires_ms),
     ]
 
 
-def _age(ms: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
-        if ms >= 2 * size:
-            return f"{ms // size} {unit}"
-    return f"{max(0, ms) // 1000} s"
+def _asked_by(each: Question) -> str:
+    """Who asked for the run, and that this is their own word where nothing verifies it."""
+    if not each.requester:
+        return "-"
+    return f"{each.requester}{'' if each.requester_verified else ' (not verified)'}"
 
 
 def _until(at_ms: int) -> str:

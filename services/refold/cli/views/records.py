@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 
-from refold.cli.output import escape, moment
-from refold.views.run import RawRecord, RunEvent
+from refold.cli.output import escape, moment, styled
+from refold.views.run import HoldChange, RawRecord, RunEvent
 
 CUT = 70
 """Characters of a value that lines of events show, unless all of it is asked for."""
 
 
-def event_line(row: RunEvent, *, limit: int = CUT) -> str:
-    """An event in a line of markup, with values of so many characters; 0 for all of them."""
+def event_line(row: RunEvent | HoldChange, *, limit: int = CUT) -> str:
+    """An event, or what holds the run, in a line of markup, with values of so many characters; 0 for all of them."""
+    if isinstance(row, HoldChange):
+        return f"{styled(row.status)} {escape(row.hold.message) if row.hold else ''}"
     values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
     place = f"{row.partition}/{row.offset}"
     return f"[dim]{row.seq:>4} {moment(row.at_ms)} {place:>8}[/]  [bold]{row.type:<18}[/] {values}"

@@ -8,13 +8,27 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import counted, escape, moment, print_table, say, styled
+from refold.cli.output import (
+    clock,
+    counted,
+    duration,
+    escape,
+    in_utc,
+    json_text,
+    moment,
+    print_table,
+    say,
+    styled,
+    tool_name,
+)
 from refold.client.catalog import Shelves
-from refold.core.approval.halts import Halts
+from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
 from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
 from refold.core.run.metering import in_usd
 from refold.core.run.pausing import PARENT
+from refold.core.wire import canonical
+from refold.runtime.clock import clock_ms
 from refold.views.approval import word_for
 from refold.views.budget import Spending
 from refold.views.history import Run
@@ -25,6 +39,8 @@ MOST_KEPT = 5
 """Signals that a view of a run shows: those of a flood are alike."""
 MOST_DRAWN = 40
 """Runs that are drawn; of more there are the counts, and those that go on come first."""
+_VALUE = 60
+"""Characters of arguments and results that a step shows; `run events --full` has all of them."""
 
 
 def halted(run: Run, below: Sequence[Run], catalog: Shelves) -> list[str]:
@@ -53,16 +69,21 @@ def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0) -> None:
         start = "no runs; start one: refold run start AGENT --input '{...}'"
         say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
         return
-    lines = []
+    lines, now_ms = [], clock_ms()
     for row in rows:
         settle = [*row.in_doubt, *row.held]
         doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
         waiting = ", ".join(dict.fromkeys([*(f"{pause.actor} (paused)" for pause in row.pauses), *row.waiting]))
-        when = moment(row.requested_ms)
+        when = clock(row.requested_ms, now_ms)
+        until_ms = row.at_ms if row.over else now_ms
+        took = duration(max(0, until_ms - row.requested_ms)) if row.requested_ms else "-"
         steps = f"{row.steps - row.open}/{row.steps}"
         run, agent, says = map(escape, (row.run_id, row.agent, row.says))
-        lines.append((run, agent, styled(row.status), steps, when, escape(waiting, 40), doubt, says))
-    print_table(("run", "agent", "status", "steps", "requested (UTC)", "waits for", "to settle", "says"), lines)
+        lines.append((run, agent, styled(row.status), steps, when, took, escape(waiting, 40), doubt, says))
+    columns = ("run", "agent", "status", "steps", "began", "took", "waits for", "to settle", "says")
+    # An empty column keeps its width, which others need on a terminal of 80 columns.
+    used = [number for number in range(len(columns)) if any(line[number] for line in lines)]
+    print_table([columns[number] for number in used], [[line[number] for number in used] for line in lines])
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
@@ -78,22 +99,32 @@ def print_meant(rows: Sequence[RunRow], would: str) -> None:
 
 def run_view(run: RunInfo) -> RenderableType:
     """A run as `refold run show` and `refold run watch` draw it."""
-    head = run.head
-    place = f"partition {head.partition}, offset {head.offset}" if run.entries else "nowhere yet"
-    agent = escape(run.agent or "?")
-    line = f"[bold]{escape(run.run_id)}[/]  {agent}  {styled(run.status)}  [dim]seq {head.seq}, {place}"
-    lines = [line + (f", {run.void_records} void[/]" if run.void_records else "[/]"), *_now_lines(run)]
+    return Group(*(Text.from_markup(line, emoji=False) for line in run_lines(run)))
+
+
+def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
+    """A run as lines of markup. `where`: with its last entry, which every record changes."""
+    head, began_ms = run.head, run.requested_ms
+    lines = [f"[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}"]
+    if where:
+        place = f"partition {head.partition}, offset {head.offset}" if run.entries else "nowhere yet"
+        void = f", {run.void_records} void" if run.void_records else ""
+        lines[0] += f"  [dim]seq {head.seq}, {place}{void}[/]"
+    if began_ms:
+        took = f", took {duration(run.at_ms - began_ms)}" if run.over else ""
+        lines.append(f"  [dim]requested {in_utc(began_ms)}{took}; times below count from then[/]")
+    lines += _now_lines(run)
     successors = {successor.step: successor for successor in run.successors}
     for step in run.timeline:
-        lines += _successor_lines(successors.pop(step.step, None)) + _step_lines(step, over=run.over)
+        lines += _successor_lines(successors.pop(step.step, None), began_ms)
+        lines += _step_lines(step, began_ms, over=run.over)
     for left in successors.values():
-        lines += _successor_lines(left)
+        lines += _successor_lines(left, began_ms)
     for task in run.unheard:
         words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
         lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
     lines += signal_lines(run)
-    lines += _hold_lines(run) + _end_lines(run)
-    return Group(*(Text.from_markup(line, emoji=False) for line in lines))
+    return lines + _hold_lines(run) + _end_lines(run)
 
 
 def _now_lines(run: RunInfo) -> list[str]:
@@ -109,10 +140,15 @@ def _now_lines(run: RunInfo) -> list[str]:
     return lines
 
 
-def _successor_lines(successor: Successor | None) -> list[str]:
+def _since(began_ms: int, at_ms: int) -> str:
+    """A time of a run, counted from its request."""
+    return f"+{duration(at_ms - began_ms)}" if began_ms <= at_ms else in_utc(at_ms)
+
+
+def _successor_lines(successor: Successor | None, began_ms: int) -> list[str]:
     if successor is None:
         return []
-    return [f"  [dim]{moment(successor.at_ms)} {escape(successor.actor)} goes on from seq {successor.seq}[/]"]
+    return [f"  [dim]{_since(began_ms, successor.at_ms)} {escape(successor.actor)} goes on from seq {successor.seq}[/]"]
 
 
 _MARKS = {
@@ -132,14 +168,20 @@ _MARKS = {
 }
 
 
-def _step_lines(step: RunStep, *, over: bool) -> list[str]:
-    mark = _MARKS.get(step.status, "…")
-    took = f"{step.ended_ms - step.started_ms} ms" if step.ended_ms and step.status != "noted" else ""
+def _step_line(step: RunStep, began_ms: int) -> str:
+    """A step in a line: what it is, how it stands, when it was, what it took and gave."""
+    mark = styled(step.status).replace(step.status, _MARKS.get(step.status, "…"))
+    took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
     to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
-    text = f"  {styled(step.status).replace(step.status, mark)} {step.step:>2} {escape(step.name)}{to}{effect}"
-    result = escape(step.result, 60) if step.result else ""
-    lines = [f"{text}  {styled(step.status)} [dim]{moment(step.started_ms)} {took}[/] {result}"]
+    given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
+    result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
+    what = f"  {mark} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
+    return f"{what}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"
+
+
+def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
+    lines = [_step_line(step, began_ms)]
     if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
         lines.append(f"       called [italic]{escape(step.label)}[/]")
     if step.name.startswith(AGENT_TOOL):
@@ -148,10 +190,12 @@ def _step_lines(step: RunStep, *, over: bool) -> list[str]:
     for ask in step.approvals:
         lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
     usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)
-    if len(step.attempts) > 1 or not usual:
-        lines += [f"       {_attempt_line(attempt)}" for attempt in step.attempts]
+    shown = step.attempts if len(step.attempts) > 1 or not usual else []
+    failures = [None, *(attempt.failure for attempt in shown)]
+    for attempt, before in zip(shown, failures, strict=False):
+        lines.append(f"       {_attempt_line(attempt, began_ms, again=attempt.failure == before)}")
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
-    if step.failure and step.status == "failed" and not rejected:
+    if step.failure and step.status == "failed" and not rejected and step.failure != failures[-1]:
         lines.append(
             f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
         )
@@ -179,7 +223,7 @@ def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
         return [f"[magenta]{who} had not decided when the run ended[/]"]
     if not ask.verdict:
         many = f"{ask.quorum} of " if ask.quorum > 1 else ""
-        until = f" until {moment(ask.expires_ms)}" if ask.expires_ms else ""
+        until = f" until {in_utc(ask.expires_ms)}" if ask.expires_ms else ""
         lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
         if ask.about == DOUBT:
             return lines
@@ -214,14 +258,28 @@ _VERDICTS = {
 }
 
 
-def _attempt_line(attempt: CallAttempt) -> str:
-    text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{moment(attempt.started_ms)}[/]"
+def _given(step: RunStep) -> str:
+    """The arguments of a call or the input of a child, without what a framework adds to them."""
+    if step.kind not in ("call", "run"):
+        return ""
+    value = json_text(step.args)
+    if not isinstance(value, dict):
+        return step.args
+    own = {name: each for name, each in value.items() if not name.startswith("$")}
+    return canonical.dumps(own) if own else ""
+
+
+def _attempt_line(attempt: CallAttempt, began_ms: int, *, again: bool) -> str:
+    """An attempt; of a failure that the attempt before had, too, there is the code alone."""
+    text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{_since(began_ms, attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
-    if attempt.failure:
+    if attempt.failure and again:
+        text += f" {escape(attempt.failure.code)}, as before"
+    elif attempt.failure:
         text += f" {escape(attempt.failure.code)}: {escape(attempt.failure.message, 120)}{_at(attempt.failure.detail)}"
     text += " [dim]before the retry[/]" if attempt.before else ""
-    return text + (f" [dim]next at {moment(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
+    return text + (f" [dim]next at {in_utc(attempt.retry_ms)}[/]" if attempt.retry_ms else "")
 
 
 def _at(detail: str) -> str:
@@ -235,9 +293,9 @@ def _hold_lines(run: RunInfo) -> list[str]:
         return []
     needs = f"  began with version {escape(hold.needs)}" if hold.needs else ""
     alone = "it goes on by itself with code that agrees with its history; else:"
-    again = f"  tried again at {moment(hold.retry_ms)}" if hold.retry_ms else ""
+    again = f"  tried again at {in_utc(hold.retry_ms)}" if hold.retry_ms else ""
     return [
-        f"  [bold red]{escape(hold.kind)}[/] [dim]{moment(hold.at_ms)} by {escape(hold.member)}{needs}{again}[/]",
+        f"  [bold red]{escape(hold.kind)}[/] [dim]{in_utc(hold.at_ms)} by {escape(hold.member)}{needs}{again}[/]",
         f"    [red]{escape(hold.reason)}: {escape(hold.message, 400)}[/]",
         *(f"    [dim]{escape(line, 160)}[/]" for line in hold.detail.splitlines()[-6:]),
         f"    {alone if hold.kind == 'stalled' else 'its code is run again when somebody says so:'}",

@@ -1,23 +1,26 @@
-"""`refold run watch`: a run as it goes on, drawn live on a terminal, line by line elsewhere."""
+"""Runs as they go on: `refold run watch` draws them, `refold run events --follow` prints their events."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 from rich.live import Live
 
 from refold.cli import output
-from refold.cli.views import records
 from refold.cli.views import runs as run_views
 from refold.client.streams import live_parts
 from refold.core.ids import run_id
 from refold.operations.runs import Runs, is_over
 from refold.views.history import Run
-from refold.views.run import events_of, info_of
+from refold.views.run import HoldChange, RunEvent, events_of, info_of
 
 
-def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
-    """Draws the timeline over and over until the run is over."""
+def watch(runs: Runs, run: str, timeout_s: float | None) -> Run:
+    """Draws a run until it is over: redrawn on a terminal, elsewhere the lines that have changed."""
+    if not sys.stdout.isatty():
+        return _watch_lines(runs, run, timeout_s)
     hold = None
     with Live(console=output.console(), refresh_per_second=10, transient=False) as screen:
         for found, judged in runs.follow(run, timeout_s):
@@ -29,26 +32,34 @@ def watch_live(runs: Runs, run: str, timeout_s: float | None) -> Run:
     return found
 
 
-def watch_lines(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> Run:
-    """Prints every event once."""
+def _watch_lines(runs: Runs, run: str, timeout_s: float | None) -> Run:
+    drawn, hold = list[str](), None
+    for found, judged in runs.follow(run, timeout_s):
+        if judged is not None or found.hold != hold:
+            hold = found.hold
+            before, drawn = drawn, run_views.run_lines(info_of(found), where=False)
+            for line in drawn:
+                if line not in before:
+                    output.say(line)
+        if is_over(found, judged):
+            break
+    return found
+
+
+def follow_events(runs: Runs, run: str, timeout_s: float | None, tell: Callable[[RunEvent | HoldChange], None]) -> Run:
+    """Tells every event once as it comes, and every change of what holds the run, until it is over."""
     told, hold = 0, None
     for found, judged in runs.follow(run, timeout_s):
         if found.hold != hold:
             hold = found.hold
-            if as_json:
-                output.emit({"run_id": run, "type": "hold", "status": found.status, "hold": output.plain(hold)})
-            else:
-                output.say(f"{output.styled(found.status)} {output.escape(hold.message) if hold else ''}")
+            tell(HoldChange(run_id=run, status=found.status, hold=hold))
         if judged is None and is_over(found, judged):
             break
         if judged is None or judged.void:
             continue
         for row in events_of(found, told):
             told = row.seq
-            if as_json:
-                output.emit(row)
-            else:
-                output.say(records.event_line(row))
+            tell(row)
         if is_over(found, judged):
             break
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 import structlog
@@ -21,6 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from mcp import Client, types
 from refold.contrib.mcp.guards import Guard, Opened
 from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, exact, tool_list
+from refold.contrib.mcp.pipes import Pipes
+from refold.contrib.mcp.web import Web
 from refold.core.errors import MalformedError, NotDone, RefoldError, TerminalError, UsageError, text_of
 from refold.core.redaction import HIDDEN
 
@@ -51,6 +53,13 @@ class Way(Protocol):
     def open(self) -> Opened: ...
 
     def words(self) -> str: ...
+
+
+def way_to(command: Sequence[str], url: str, *, given: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
+    """A way to the server that a command starts, with `given` in its environment; else to the one at `url`."""
+    if command:
+        return Pipes(command, env=given, cwd=cwd, most_bytes=most_bytes)
+    return Web(url, headers=given, most_bytes=most_bytes)
 
 
 class UnansweredError(RefoldError):

@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from refold.contrib.mcp.guards import Streams
-from refold.embedded import launch
+from refold.runtime import launch
 
 GRACE_S: Final = 2.0
 """How long a server may take to end by itself when its input is closed; and again after it was asked to."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import importlib
 import importlib.util
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -149,26 +148,16 @@ class MCPServer:
         return link
 
     def _connecting(self, revealed: Mapping[str, str]) -> ServerLink:
-        link = importlib.import_module("refold.contrib.mcp.link")
-        given = {key: revealed.get(key, str(value)) for key, value in self.given.items()}
-        way: Any
-        if self.command:
-            pipes = importlib.import_module("refold.contrib.mcp.pipes")
-            way = pipes.Pipes(self.command, env=given, cwd=self.cwd, most_bytes=self.most_bytes)
-        else:
-            web = importlib.import_module("refold.contrib.mcp.web")
-            way = web.Web(self.url, headers=given, most_bytes=self.most_bytes)
-        return cast(
-            "ServerLink",
-            link.ServerLink(
-                self.name,
-                way,
-                mode=self.protocol,
-                patience_s=self.timeout.total_seconds() / 2,
-                made_up=_CODES["stdio" if self.command else "http"],
-                hidden=frozenset(filter(None, revealed.values())),
-            ),
+        link, given = _links(), {key: revealed.get(key, str(value)) for key, value in self.given.items()}
+        made: ServerLink = link.ServerLink(
+            self.name,
+            link.way_to(self.command, self.url, given=given, cwd=self.cwd, most_bytes=self.most_bytes),
+            mode=self.protocol,
+            patience_s=self.timeout.total_seconds() / 2,
+            made_up=_CODES["stdio" if self.command else "http"],
+            hidden=frozenset(filter(None, revealed.values())),
         )
+        return made
 
     @cached_property
     def _any(self) -> ServerTool:
@@ -272,5 +261,11 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
 
 async def _loaded() -> None:
     """Has the package imported, off the loop of the tools: that takes a second."""
-    for module in ("link", "pipes", "web"):
-        await asyncio.to_thread(importlib.import_module, f"refold.contrib.mcp.{module}")
+    await asyncio.to_thread(_links)
+
+
+def _links() -> ModuleType:
+    """The module of connections: only executors need it, and the package that it stands on."""
+    from refold.contrib.mcp import link
+
+    return link

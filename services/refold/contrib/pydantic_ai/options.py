@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
-from pydantic_ai.durable_exec import DurableOperationId, ModelCancelSuspendedResponseId
-from pydantic_ai.durable_exec._operation import (
+from pydantic_ai.durable_exec import (
+    DurableOperationId,
     EventStreamHandlerId,
+    ModelCancelSuspendedResponseId,
     ModelCompactMessagesId,
     ModelRequestId,
     ToolsetGetInstructionsId,

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Roles, is_person, no_person
 from refold.core.approval.decision import RUN, Cast, Entitlement, Grant, Verdict
-from refold.core.approval.people import has_asked
-from refold.core.approval.requester import quorum_of
+from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT, Requirement

@@ -14,10 +14,10 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from refold.core.approval import signature
-from refold.core.approval.people import is_clear
 from refold.core.approval.signature import PublicKey, SigningKey, platform_of
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Spendable
+from refold.core.glyphs import is_clear, spelt
 from refold.core.ids import root_of
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.wire import canonical
@@ -165,3 +165,14 @@ def _parsed(token: str) -> dict[str, Any]:
     except (IndexError, ValueError, MalformedError):
         pass
     raise MalformedError("the token is not one that `refold run start` makes")
+
+
+def has_asked(request: ApprovalRequest, actor: str) -> bool:
+    """Whether somebody may be who asked for the run. What the request says of that is what its client has said.
+
+    `ada` and `ada@corp.example` may be one: of two that are different people, one more is left out than need be.
+    """
+    asked, voted = spelt(request.requester), spelt(actor)
+    if "@" in asked and "@" in voted:
+        return asked == voted
+    return asked.partition("@")[0] == voted.partition("@")[0]

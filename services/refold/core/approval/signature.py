@@ -11,11 +11,13 @@ import dataclasses
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeAlias
 
-from refold.core.approval.curve import weakness
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 
 USES = ("decision", "vote", "request", "root")
@@ -263,3 +265,87 @@ def _typ(use: str) -> str:
 
 def _refused(reason: Reason, message: str) -> UnauthorisedError:
     return UnauthorisedError(message, reason=reason)
+
+
+_P: Final = 2**255 - 19
+_D: Final = -121665 * pow(121666, -1, _P) % _P
+
+
+@lru_cache(maxsize=256)
+def weakness(key: bytes) -> str:
+    """Why these 32 bytes are no public key of Ed25519, or nothing: libraries that verify take any 32 bytes for one.
+
+    With a key whose order divides 8 a signature that nobody made holds for one message in eight, or for all.
+    **Source**: RFC 8032, 5.1.3 (decoding), and Wycheproof's `eddsa_verify` (keys of small order).
+    """
+    y = int.from_bytes(key, "little") & ((1 << 255) - 1)
+    if y >= _P:
+        return "it is not written as it should be"
+    if pow(_x2(y), (_P - 1) // 2, _P) == _P - 1:
+        return "it is no point of the curve"
+    for _ in range(3):  # doubled three times, a point of small order is the neutral one
+        x2, y2 = _x2(y), y * y
+        y = (y2 + x2) * pow(1 - _D * x2 * y2, -1, _P) % _P
+    return "its order is small, so anybody could sign with it" if y == 1 else ""
+
+
+def _x2(y: int) -> int:
+    """The square that x has to have where the curve is as high as y."""
+    return (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
+
+
+Trust: TypeAlias = Mapping[str, PublicKey]
+"""The root keys, by id. Without any, nothing in the catalog holds.
+
+A root key signs the entries of the catalog, and every service has the public half in its settings. So a right to write
+there makes nobody an authority: neither a gap in the broker's rights, nor a super user of the cluster, nor somebody's
+tool that writes what another has asked it to.
+"""
+
+ROOT = "root"
+NOBODY: Trust = {}
+
+
+def pinned(key: PublicKey) -> str:
+    """A root key as it stands in the settings of a service."""
+    return f"{key.kid}:{key.x}"
+
+
+def trusted(text: str, platform: str = "") -> KeyRing:
+    """The root keys of a setting: `KID:X`, several with commas. **Raises** UsageError.
+
+    `platform` is where they are trusted: an entry that they signed for another does not count there.
+    """
+    found = KeyRing(platform=platform)
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        kid, _, x = part.partition(":")
+        try:
+            found[kid] = PublicKey.parse(PublicKey(kid, ROOT, x).content())
+        except UsageError as error:
+            hint = "write KID:X as `refold keys init` prints it, several with commas"
+            raise UsageError(f"{part[:80]!r} is not a root key: {error.message}", hint=hint) from None
+    return found
+
+
+def sealed(entry: CatalogEntry, root: SigningKey, counter: int) -> CatalogEntry:
+    """The entry as the root key signs it. `counter` is higher than that of all before. **Raises** UsageError."""
+    numbered = replace(entry, counter=counter)
+    return replace(numbered, token=sign(_payload(numbered), root))
+
+
+def check(entry: CatalogEntry, trust: Trust) -> None:
+    """**Raises** UnauthorisedError for an entry that none of the root keys has signed as it is."""
+    if verified(entry.token, trust, use=ROOT) != _payload(entry):
+        raise UnauthorisedError("the signature is of another entry", reason="signature")
+
+
+def _payload(entry: CatalogEntry) -> dict[str, Any]:
+    """What is signed. A policy is long, so its digest stands for it. Entries of before name no platform."""
+    return ({"platform": entry.platform} if entry.platform else {}) | {
+        "actor": entry.actor,
+        "content": sha256(entry.content.encode()).hexdigest(),
+        "counter": entry.counter,
+        "issued": entry.at_ms,
+        "kind": entry.kind,
+        "name": entry.name,
+    }

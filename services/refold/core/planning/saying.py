@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refold.core.approval.people import is_same
 from refold.core.approval.requester import FRESH_MS, signed_ms
 from refold.core.errors import MalformedError
+from refold.core.glyphs import is_same
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.verdict import Refuse, Rules
 from refold.core.run.state import RunState

@@ -178,5 +178,5 @@ def _disagree(execution: Driver, step: int, expected: str, found: str, change: C
         expected=expected,
         found=found,
         change=change.name,
-        hint="restore the old code, or start a new run",
+        hint="guard the change with `ctx.patched`, serve the old version beside the new one, or restore the old code",
     ) from (end.error if isinstance(end, Raised) else None)

@@ -12,15 +12,11 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
-from refold.cli.lazy import Commands
 from refold.core.errors import UsageError
 from refold.runtime import keys
 from refold.runtime.host import Host
 
-judge_group = Commands()
 
-
-@judge_group.command()
 def approval(
     app: ServedApp,
     member: Member = "",
@@ -30,7 +26,7 @@ def approval(
     ] = "",
     data: DevOption = "",
 ) -> None:
-    """Judge: count votes on calls that wait for people, and sign."""
+    """Judge: count votes of people, and sign."""
     process = served("approval", member, data)
     options = process.where.settings
     own = ApprovalSettings(

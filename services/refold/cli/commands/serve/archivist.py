@@ -14,15 +14,12 @@ from refold.archive.service import Archivist
 from refold.archive.shelf import Shelf
 from refold.cli.archives import settings_for
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
-from refold.cli.lazy import Commands
 from refold.client.stores import vault
 from refold.core.errors import UnreachableError, UsageError
 
-archivist_group = Commands()
 _log = structlog.get_logger()
 
 
-@archivist_group.command()
 def archivist(
     app: ServedApp,
     *,
@@ -31,7 +28,7 @@ def archivist(
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Archive and erase what ended long ago, again and again. The archive is REFOLD_ARCHIVE__URL."""
+    """Archive and erase runs after their retention. The archive is REFOLD_ARCHIVE__URL."""
     process = served("archivist", member, data)
     options = process.where.settings
     url = "" if no_archive else options.archive.url

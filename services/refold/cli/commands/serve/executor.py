@@ -18,7 +18,6 @@ from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.cli.exposure import redis_holes
-from refold.cli.lazy import Commands
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
@@ -32,19 +31,16 @@ from refold.runtime import keys
 from refold.runtime.host import Host
 from refold.sdk.sources import FactsTable
 
-executor_group = Commands()
-
 LAST_S = 2.0
 """After the grace, for the last results and what is handed over: milliseconds, but for servers that do not answer."""
 
 _log = structlog.get_logger()
 
 
-@executor_group.command()
 def executor(
     app: ServedApp,
     member: Member = "",
-    pool: Annotated[str, typer.Option(help="The pool whose calls this process takes")] = "default",
+    pool: Annotated[str, typer.Option(metavar="NAME", help="The pool whose calls this process takes.")] = "default",
     data: DevOption = "",
 ) -> None:
     """Act: claim calls, run tools, record results. The relay runs in here too."""

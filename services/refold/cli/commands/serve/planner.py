@@ -8,7 +8,6 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
-from refold.cli.lazy import Commands
 from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.messages import Hold
@@ -19,15 +18,12 @@ from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.planner.watchdog import Mark, Watchdog
 from refold.runtime.host import Host
 
-planner_group = Commands()
-
 DRAIN_S = 1.0
 """How long a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
 
 
-@planner_group.command()
 def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
-    """Decide: read inputs, append to the run log, order work."""
+    """Decide: read inputs, write the log, order calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)
     # Those of earlier versions of the app too: their calls may be under way.

@@ -22,11 +22,11 @@ from refold.adapters.kafka.topics import Topics
 from refold.cli.apps import load_app
 from refold.cli.exposure import Hole, accept, kafka_holes
 from refold.client.addresses import Addresses, addresses
-from refold.core.approval.trust import Trust
+from refold.core.approval.signature import Trust
 from refold.core.errors import UsageError
-from refold.embedded.signals import StopAsked, stop_signals
 from refold.runtime import logging
 from refold.runtime.host import Host
+from refold.runtime.signals import StopAsked, stop_signals
 from refold.sdk.app import App
 
 CLOSE_S = 5.0
@@ -43,7 +43,6 @@ Member = Annotated[
     typer.Option(
         "--member",
         help="Name of this process in its group; two processes never share one.  \\[default: service and host]",
-        show_default=False,
     ),
 ]
 DevOption = Annotated[
@@ -52,7 +51,6 @@ DevOption = Annotated[
         "--data",
         envvar="REFOLD_DATA",
         help="Folder of a `refold dev` to serve beside, where no address is set  \\[default: .refold]",
-        show_default=False,
     ),
 ]
 _log = structlog.get_logger()

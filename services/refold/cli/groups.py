@@ -1,0 +1,178 @@
+"""Commands as groups list them, imported when they are called: `refold --help` imports none.
+
+The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function; a
+parameter that is a dataclass of options is spread into them, so that shared options are written once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any, get_type_hints
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+_METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command: the place of its function (`module:function` below `cli.commands`), and of its help the first sentence
+    and an example, which is what follows the words of the command.
+    """
+
+    place: str
+    summary: str = ""
+    example: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def function(self) -> Callable[..., None]:
+        """The function, imported."""
+        module, _, name = self.place.partition(":")
+        found: Callable[..., None] = getattr(import_module(f"refold.cli.commands.{module}"), name)
+        return found
+
+
+@dataclass(frozen=True)
+class CommandGroup:
+    """A group of commands by name. `panels` are those of its help, with the names in each.
+
+    `itself` is the command that the bare name of the group is, if any.
+    """
+
+    summary: str
+    commands: Mapping[str, Verb | CommandGroup]
+    panels: Mapping[str, str] = field(default_factory=dict)
+    itself: Verb | None = None
+
+    def walk(self, *above: str) -> Iterator[tuple[tuple[str, ...], Verb]]:
+        """Every command below, with the words that call it."""
+        if self.itself:
+            yield above, self.itself
+        for name, there in self.commands.items():
+            if isinstance(there, Verb):
+                yield (*above, name), there
+            else:
+                yield from there.walk(*above, name)
+
+    def build(self) -> dict[str, Any]:
+        """The commands of the group as Typer has them, to be imported when they are called."""
+        panel = {name: title for title, names in self.panels.items() for name in names.split()}
+        return {name: _listed(name, there, panel.get(name)) for name, there in self.commands.items()}
+
+
+def _listed(name: str, there: Verb | CommandGroup, panel: str | None) -> TyperCommand | TyperGroup:
+    if isinstance(there, Verb):
+        return Later(name, there, panel)
+    if there.itself:
+        return Later(name, there.itself, panel, there.build())
+    more: dict[str, Any] = {"no_args_is_help": True, "rich_help_panel": panel, "rich_markup_mode": "rich"}
+    return PlainGroup(name=name, commands=there.build(), help=there.summary, **more)
+
+
+class _Plain:
+    """Help in the words of the command: no Python types and ranges, and `AGENT RUN` for `{AGENT} [RUN]`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, each with what to write for it."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            vars(each).update(_shown(each))  # Typer makes its parameters itself, and has no other way in
+        return found
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
+
+
+def _shown(parameter: Any) -> dict[str, Any]:
+    """What help shows of a parameter. Its range is checked by its type, and 0 is how a default is left unset."""
+    shown: dict[str, Any] = {"min": None, "max": None}
+    if parameter.default in (0, "0"):
+        shown["show_default"] = False
+    if parameter.param_type_name == "argument":
+        return shown | {"display_type_rich": lambda ctx: None}
+    kind = parameter.type_descriptor.annotation
+    word = "" if parameter.is_flag else _METAVARS.get(getattr(kind, "__origin__", kind))
+    return shown if parameter.metavar else shown | {"metavar": word}
+
+
+class PlainCommand(_Plain, TyperCommand):
+    """A command with such help."""
+
+
+class PlainGroup(_Plain, TyperGroup):
+    """A group with such help."""
+
+
+class Later(TyperCommand):
+    """A command that is imported when it is called, and listed by name and summary until then.
+
+    It may have others below it, as `refold dev` has `refold dev status`: its help lists them.
+    """
+
+    def __init__(
+        self, name: str, row: Verb, panel: str | None = None, commands: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(name, help=row.summary, rich_help_panel=panel, rich_markup_mode="rich")
+        self.row, self.commands = row, dict(commands or {})
+
+    def load(self, words: str = "") -> Any:
+        """The command itself, with an example that begins with `words`."""
+        one = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        example = f"Example: {words} {self.row.example}".rstrip()
+        settings = dict(self.row.settings)
+        one.command(self.name, cls=PlainCommand, context_settings=settings, epilog=example)(_spread(self.row.function))
+        command: Any = typer.main.get_command(one)
+        if not self.commands:
+            return command
+        more: dict[str, Any] = {"params": command.params, "callback": command.callback, "help": command.help}
+        return PlainGroup(
+            name=self.name,
+            commands=self.commands,
+            epilog=example,
+            invoke_without_command=True,
+            # Options may follow the argument, as with any command.
+            context_settings={"allow_interspersed_args": True},
+            rich_markup_mode="rich",
+            **more,
+        )
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parses the arguments of the command itself, which is run with what this returns."""
+        if args and args[0] in self.commands:
+            return self.commands[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent=parent, **extra)
+        words = f"{parent.command_path} {info_name}" if parent else str(info_name)
+        return self.load(words).make_context(info_name, args, parent=parent, **extra)
+
+
+def _spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its dataclass as options. A class's own come before those it inherits."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    bundles = [(name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)]
+    if not bundles:
+        return command
+    bundle: Any
+    [(name, bundle)] = bundles
+    hints = get_type_hints(bundle, include_extras=True)
+    age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
+    options = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in sorted(fields(bundle), key=lambda each: age[each.name])
+    ]
+
+    @wraps(command)
+    def spread_out(**given: Any) -> None:
+        taken = {option.name: given.pop(option.name) for option in options}
+        command(**given, **{name: bundle(**taken)})
+
+    all_of_them = [*(each for other, each in parameters.items() if other != name), *options]
+    spread_out.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
+    spread_out.__annotations__ = {each.name: each.annotation for each in all_of_them}
+    return spread_out

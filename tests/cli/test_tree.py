@@ -1,0 +1,114 @@
+"""The tree of commands: what each group lists, what help shows, and that its examples are valid."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from refold.cli.commands import COMMANDS
+from refold.cli.groups import CommandGroup, Later
+from tests.cli.terminal import refold
+
+Words = tuple[str, ...]
+
+TREE = dict(COMMANDS.walk())
+HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
+OF_A_CHECKOUT: set[Words] = {("demo",), ("bench",), ("sim",)}
+"""They hand all words to a program of the checkout, `--help` too."""
+WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("version",), *OF_A_CHECKOUT}
+WITHOUT_JSON |= {("serve", service) for service in ("planner", "executor", "approval", "archivist")}
+"""Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""
+
+
+def listing(group: CommandGroup, *words: str) -> list[tuple[Words, CommandGroup]]:
+    """The groups of the tree, each with the words that call it."""
+    found = [(words, group)]
+    for name, there in group.commands.items():
+        found += listing(there, *words, name) if isinstance(there, CommandGroup) else []
+    return found
+
+
+def loaded(words: Words) -> Any:
+    """A command as the parser has it."""
+    return Later(words[-1], TREE[words]).load()
+
+
+def test_help_loads_nothing_that_is_slow() -> None:
+    program = f"import sys, refold.cli.main; print([name for name in {HEAVY} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("words", "group"), listing(COMMANDS), ids=str)
+def test_a_group_lists_each_of_its_commands_in_its_panel(words: Words, group: CommandGroup) -> None:
+    shown = refold(*words, "--help").stdout
+
+    panels = group.panels or {"Commands": " ".join(group.commands)}
+    assert sorted(" ".join(panels.values()).split()) == sorted(group.commands)
+    for panel, names in panels.items():
+        inside = shown.partition(f"─ {panel} ─")[2].partition("╰")[0]
+        assert {name for name in names.split() if not re.search(rf"^│ {name} ", inside, re.MULTILINE)} == set()
+
+
+@pytest.mark.parametrize("words", TREE, ids=" ".join)
+def test_a_command_is_summed_up_in_its_group_as_in_its_own_help(words: Words) -> None:
+    told = " ".join((TREE[words].function.__doc__ or "").split())
+
+    assert told.startswith(TREE[words].summary.removesuffix("."))
+
+
+@pytest.mark.parametrize("words", TREE, ids=" ".join)
+def test_the_example_of_a_command_is_what_it_takes(words: Words) -> None:
+    loaded(words).make_context("refold", shlex.split(TREE[words].example))
+
+
+@pytest.mark.parametrize("words", [words for words in TREE if words not in OF_A_CHECKOUT], ids=" ".join)
+def test_help_names_what_to_write_and_no_types_of_python(words: Words) -> None:
+    result = refold(*words, "--help")
+
+    assert result.exit_code == 0
+    assert f"Usage: refold {' '.join(words)} " in result.stdout
+    assert f"Example: refold {' '.join(words)}" in result.stdout
+    assert re.findall(r"<\w+|\brange\b|x>=|\[\[|\{[A-Z]|default: \(", result.stdout) == []
+
+
+@pytest.mark.parametrize("words", TREE, ids=" ".join)
+def test_every_command_has_json_but_those_in_the_foreground(words: Words) -> None:
+    options = {option for each in loaded(words).params for option in each.opts}
+
+    assert ("--json" in options) is (words not in WITHOUT_JSON)
+
+
+@pytest.mark.parametrize("words", TREE, ids=" ".join)
+def test_data_is_the_folder_of_a_dev_wherever_it_is(words: Words) -> None:
+    named = [each for each in loaded(words).params if "--data" in each.opts]
+
+    assert all(each.envvar == "REFOLD_DATA" for each in named)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("run cancle", "cancel"), ("rnu", "run"), ("replay chek", "check"), ("dev stats", "status")],
+)
+def test_a_typo_is_answered_with_what_was_meant(words: str, meant: str) -> None:
+    result = refold(*words.split())
+
+    assert result.exit_code == 2
+    assert re.search(rf"[Dd]id you mean '?(`refold dev )?{meant}", result.output)
+
+
+def test_a_shell_completes_the_commands_of_a_group() -> None:
+    asked = {"_REFOLD_COMPLETE": "complete_bash", "COMP_WORDS": "refold run re", "COMP_CWORD": "2"}
+    program = [sys.executable, "-c", "from refold.cli.main import app; app(prog_name='refold')"]
+
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, **asked})
+
+    assert set(done.stdout.split()) == {"resume", "retry", "resolve", "repair", "replay"}
