@@ -336,7 +336,7 @@ class AsyncClient:
 
     def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
         self._open()
-        whole = operations.prepared(request, self._platform.settings, self._blobs, self._request_key)
+        whole = operations.prepared(request, self._platform.settings, lambda: self._blobs, self._request_key)
         operation, place = operations.start_run(whole), list[Cause]()
         run = operation.message.run_id
 
