@@ -82,14 +82,6 @@ def _ended(look: Followed) -> str | None:
     return "accepted" if look.over else None
 
 
-# Start
-
-
-def new_id(agent: str) -> str:
-    """An id for a run of an agent that no other run has."""
-    return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
-
-
 def prepared(
     request: RunRequest, settings: Settings, blobs: Callable[[], Blobs | None], key: SigningKey | None
 ) -> RunRequest:
@@ -97,7 +89,8 @@ def prepared(
 
     **Raises** MalformedError for what is no id or too large; UnreachableError.
     """
-    name, text = run_id(request.run_id or new_id(request.agent)), request.input
+    fresh, text = f"{re.sub('[^A-Za-z0-9_-]', '-', request.agent)}-{secrets.token_hex(8)}", request.input
+    name = run_id(request.run_id or fresh)
     # The store is opened for a large input alone: where it is away, other runs start all the same.
     if is_large(text) and (store := blobs()):
         check_size("input", canonical.utf8_bytes(text), settings.blobs.max_bytes)
