@@ -283,8 +283,6 @@ class AsyncClient:
         action = next(action for action, word in CAME.items() if word == verdict)
         return await self._do(self._vote, approval, action, timeout, result, message=message, about=DOUBT)
 
-    # Below: in threads
-
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
 
@@ -336,7 +334,7 @@ class AsyncClient:
 
     def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
         self._open()
-        whole = operations.prepared(request, self._platform.settings, self._blobs, self._request_key)
+        whole = operations.prepared(request, self._platform.settings, lambda: self._blobs, self._request_key)
         operation, place = operations.start_run(whole), list[Cause]()
         run = operation.message.run_id
 

@@ -82,23 +82,19 @@ def _ended(look: Followed) -> str | None:
     return "accepted" if look.over else None
 
 
-# Start
-
-
-def new_id(agent: str) -> str:
-    """An id for a run of an agent that no other run has."""
-    return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
-
-
-def prepared(request: RunRequest, settings: Settings, blobs: Blobs | None, key: SigningKey | None) -> RunRequest:
+def prepared(
+    request: RunRequest, settings: Settings, blobs: Callable[[], Blobs | None], key: SigningKey | None
+) -> RunRequest:
     """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key.
 
     **Raises** MalformedError for what is no id or too large; UnreachableError.
     """
-    name, text = run_id(request.run_id or new_id(request.agent)), request.input
-    if is_large(text) and blobs is not None:
+    fresh, text = f"{re.sub('[^A-Za-z0-9_-]', '-', request.agent)}-{secrets.token_hex(8)}", request.input
+    name = run_id(request.run_id or fresh)
+    # The store is opened for a large input alone: where it is away, other runs start all the same.
+    if is_large(text) and (store := blobs()):
         check_size("input", canonical.utf8_bytes(text), settings.blobs.max_bytes)
-        text = blobs.put(name, text)
+        text = store.put(name, text)
     whole = replace(request, run_id=name, input=text)
     return signed(whole, key, clock_ms(), settings.platform) if key else whole
 

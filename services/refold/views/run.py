@@ -15,7 +15,7 @@ from refold.core.messages import Hold
 from refold.core.run.state import RunState
 from refold.core.run.suspension import blocked
 from refold.views.budget import RunBudget, budget_of
-from refold.views.history import JudgedRecord, ReadRecord, Run
+from refold.views.history import JudgedRecord, Run
 from refold.views.model import Data, View, json_text, plain, utc_of
 from refold.views.steps import RunStep, Successor
 
@@ -288,7 +288,8 @@ def ending_of(run: Run) -> Ended:
 def info_of(run: Run) -> RunInfo:
     """A run as it is now, whole."""
     state, told, request, head = run.state, run.timeline, run.state.request, run.state.head
-    partition, offset = (last.partition, last.offset) if (last := _newest(run)) else (-1, -1)
+    last = run.records[-1].record if run.records else None
+    partition, offset = (last.partition, last.offset) if last else (-1, -1)
     return RunInfo(
         **_row(run),
         **_end(state),
@@ -311,10 +312,6 @@ def info_of(run: Run) -> RunInfo:
         resolve=[command for step in (*told.in_doubt, *told.in_status("held")) for command in step.ways_out],
         result_text=str(getattr(state.end, "result", "")),
     )
-
-
-def _newest(run: Run) -> ReadRecord | None:
-    return run.records[-1].record if run.records else None
 
 
 def _manifest(run: Run) -> dict[str, str]:

@@ -146,7 +146,7 @@ def begin_run(
         budget=smaller_budget(budget),
     )
     settings = shell.platform.settings
-    request = prepared(asked, settings, blob_store(settings), own_key(REQUEST, key, shell.data))
+    request = prepared(asked, settings, partial(blob_store, settings), own_key(REQUEST, key, shell.data))
     run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
     known = bool(id_) and not waits and _is_known(runs, request)
     position = publish_input(shell.platform.publisher, request)
