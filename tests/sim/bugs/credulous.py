@@ -109,8 +109,8 @@ def _hands_on_again(original: Callable[..., str]) -> Callable[..., str]:
 
 
 def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[Event]]:
-    def propose(self: Agents, state: RunState, intent: Intent, *, now: int, **place: int) -> list[Event]:
-        events = original(self, state, intent, now=now, **place)
+    def propose(self: Agents, state: RunState, intent: Intent, *place: Any, now: int, **rest: Any) -> list[Event]:
+        events = original(self, state, intent, *place, now=now, **rest)
         if isinstance(events[-1], ApprovalRequested):
             events.append(outgoing.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
         return events
