@@ -71,20 +71,20 @@ def _self_alone(self: Windows) -> None:
 
 
 SPENDTHRIFT: dict[str, Bug] = {
-    "bill-lost": Bug(("budget-within",), ((decide, "bills", lambda *_: []),)),
-    "lost-answer-released": Bug(("budget-lost",), ((decide, "bills", _released),)),
-    "retry-unreserved": Bug(("budget-lost",), ((asking, "let_out", _unreserved),)),
-    "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), ((decide, "bills", _once),)),
+    "bill-lost": Bug(("budget-within",), (("decide.bills", lambda *_: []),)),
+    "lost-answer-released": Bug(("budget-lost",), (("decide.bills", _released),)),
+    "retry-unreserved": Bug(("budget-lost",), (("asking.let_out", _unreserved),)),
+    "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), (("decide.bills", _once),)),
     "family-not-counted": Bug(
-        ("budget-family",), ((Purses, "above", lambda self, state, now: _above(self, state, now)[:1]),)
+        ("budget-family",), (("Purses.above", lambda self, state, now: _above(self, state, now)[:1]),)
     ),
-    "limit-forgotten": Bug(("limit-alone", "limit"), ((Windows, "load", _forgetful),)),
-    "limit-counted-twice": Bug(("limit-alone", "limit"), ((Windows, "load", _twice),)),
+    "limit-forgotten": Bug(("limit-alone", "limit"), (("Windows.load", _forgetful),)),
+    "limit-counted-twice": Bug(("limit-alone", "limit"), (("Windows.load", _twice),)),
     "limit-of-others-forgotten": Bug(
-        ("limit", "limit-shared"), ((Windows, "load", _self_alone),), ("die", "power", "truncate-log")
+        ("limit", "limit-shared"), (("Windows.load", _self_alone),), ("die", "power", "truncate-log")
     ),
-    "limit-unheard": Bug(("limit",), ((Windows, "follow", _alone),)),
-    "limit-kept-before-told": Bug(("limit-alone", "limit"), ((Windows, "low_water", lambda self, position: position),)),
-    "child-unbilled": Bug(("budget-family",), ((family, "respond", _unbilled),)),
+    "limit-unheard": Bug(("limit",), (("Windows.follow", _alone),)),
+    "limit-kept-before-told": Bug(("limit-alone", "limit"), (("Windows.low_water", lambda self, position: position),)),
+    "child-unbilled": Bug(("budget-family",), (("planning.family.respond", _unbilled),)),
 }
 """By name."""

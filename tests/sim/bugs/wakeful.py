@@ -27,8 +27,8 @@ def _address(self: Any) -> int:
 
 
 WAKEFUL: dict[str, Bug] = {
-    "give-up-lost": Bug(("race", "hurried"), ((Agents, "_record", _gives_up_nothing),)),
-    "loser-left-open": Bug((), ((loop.StepFuture, "cancel", loop.Future.cancel),), programs=100),
-    "address-hashes": Bug((), ((loop.Task, "__hash__", _address), (loop.Future, "__hash__", _address)), programs=400),
+    "give-up-lost": Bug(("race", "hurried"), (("Agents._record", _gives_up_nothing),)),
+    "loser-left-open": Bug((), (("StepFuture.cancel", loop.Future.cancel),), programs=100),
+    "address-hashes": Bug((), (("Task.__hash__", _address), ("Future.__hash__", _address)), programs=400),
 }
 """By name."""
