@@ -33,7 +33,10 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
-    "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
+    "What the marks rely on is there: every topic goes on to where they say.": (
+        "ends-not-compared",
+        "inputs-on-what-is-lost",
+    ),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
