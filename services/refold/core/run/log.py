@@ -337,6 +337,8 @@ class LogFold:
                 return judged
             tangle.rivals.clear()
             tangle.buried.clear()
+            # They stood before what they extend and count by their copies: given up, they would be swept with these.
+            self._aside -= sum(map(tangle.discard, tangle.rebuilt_ids))
         elif not stalled:
             return judged
         self.states[run] = state
