@@ -184,7 +184,7 @@ NEGLECTFUL: dict[str, Bug] = {
     "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
     "claims-in-offset-order": Bug(("once-undone",), (_wrapped(ClaimChain, "add", _by_offset),), ("mirror",)),
     "lost-order-guessed": Bug(
-        ("keyed-retried",), ((log_module, "LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"
+        ("three",), ((log_module, "LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"
     ),
     "marks-of-another-log": Bug(("keyed", "three", "two-runs"), ((TakeOver, "admits", _of_any_log),), ("mirror",)),
     "ends-not-compared": Bug(("keyed",), ((TakeOver, "_has_all", _yes),), ("truncate-log", "die")),
