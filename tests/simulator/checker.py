@@ -158,6 +158,12 @@ def _failures(world: World) -> Iterator[str]:
             yield f"failed: run {run.id} is over for {code}, which is not its own fault"
 
 
+def _sent_twice(world: World, call: LoggedCall) -> bool:
+    """True if the request of a call went out more than once: who has forgotten what is done acts on the second."""
+    sent = (record for record in world.witness.written.get(ORDERS, ()) if record.key == call.id.encode())
+    return sum(record.value is not None for record in sent) > 1
+
+
 def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     """The classes keep their word, and no result is without its effect."""
     done = [effect for effect in world.receiver.done if effect.call == call.id]
@@ -180,7 +186,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.
-    forgot = call.effect != "once" and world.forgot
+    forgot = call.effect != "once" and (world.forgot or (world.hit("expire", "outage") and _sent_twice(world, call)))
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused

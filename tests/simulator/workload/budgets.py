@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.simulator.app import PRICED
 from tests.simulator.workload.inputs import Scenario, start_run
+from tests.simulator.world.law import Decree
 
 
 def _limited(name: str, *starts: tuple[str, int, int], scripts: tuple[str, ...] = (), **changes: Any) -> Scenario:
@@ -29,6 +31,11 @@ BUDGETS = {
         _buys("budget-lost", "shopper", "raises-after", "not-done"),
         _buys("budget-slow", "shopper", "slow", times=2),
         _buys("budget-two-lost", "shopper", "slow", "raises-after", times=2),
+        replace(
+            _buys("budget-judged-again", "shopper", "slow", "slow", times=1, approvals=1),
+            policy="thrifty",
+            decrees=(Decree(1_000, "policy", "recheck-two"),),
+        ),
         _buys("budget-crawls", "shopper", "crawls", times=2),
         _buys("budget-family", "market", times=3),
         _buys("budget-family-lost", "market", "not-done", "raises-after", times=2),

@@ -60,6 +60,7 @@ CALLS: dict[str, Scenario] = {
         _one("probed-retried", "book", "raises-before", "raises-after"),
         _one("pure-exhausted", "look", "raises-before", "not-done", "raises-before"),
         _one("keyed-terminal", "push", "terminal", agent="handling"),
+        _one("keyed-terminal-deaf", "push", "terminal", "slower", agent="handling"),
         _one("keyed-exhausted", "push", "raises-after", "raises-after", "hangs-before"),
         _one("keyed-slow", "push", "slow"),
         _one("keyed-crawls", "push", "crawls"),
