@@ -172,6 +172,7 @@ class Case:
         self.world.counts["in_doubt"] += "CallDoubted" in kinds
         self.world.counts["held"] += "CallHeld" in kinds
         self.world.counts["signals.taken"] += "WaitEnded" in kinds
+        self.world.counts["signals.dropped"] += "SignalDropped" in kinds
         self.world.counts["callbacks.answered"] += "CallbackCompleted" in kinds or "CallbackFailed" in kinds
         if "RunPaused" in kinds and self.world.witness.history.runs[entry["run_id"]].pauses.own:
             self.world.counts["pauses"] += 1

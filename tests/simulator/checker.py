@@ -111,9 +111,11 @@ def _told(world: World) -> Iterator[str]:
 
 
 def _heard(world: World, scenario: Scenario) -> Iterator[str]:
-    """What a user says of a run that goes on, it hears."""
+    """What a user says of a run that goes on, it hears; of one that is asked for later it is refused."""
+    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
+    early = {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(each, scenario)}
     for given in scenario.inputs:
-        if given.kind != "signal" or world.struck:
+        if given.kind != "signal" or world.struck or given.key in early:
             continue
         run = world.witness.history.runs.get((given.key or b"").decode().partition("/")[0])
         said_ms = world.settings.epoch_ms + given.at_ms
@@ -276,12 +278,16 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         unknown = letter["topic"] == ANSWERS and letter["code"] in ("unknown_call", "unknown_run")
         resolving |= unknown and world.hit("truncate-log")
         run = world.witness.history.runs.get(_run_named(letter["key"].decode(errors="replace")))
+        early = letter["code"] == "unknown_run" and _said_early(letter, scenario)
+        if early and run is not None and run.status == "cancelled":
+            yield f"alive: {letter['key']!r} was refused before run {run.id} was asked for, and has cancelled it"
         foreign = letter["code"] == "operators_only" and (run is None or run.requester != USER)
         # While the history of a run that goes on is read, so much is kept for it: of more its sender is told.
         resolving |= letter["code"] == "stalled" and bool(run and run.ends) and "backlog" in scenario.changes
         if (
             not known
             and not foreign
+            and not early
             and letter["key"] not in conflicts
             and not resolving
             and not _said_in_vain(letter, scenario)
@@ -297,6 +303,14 @@ def _run_named(key: str) -> str:
         return parse_callback_token(key)
     except MalformedError:
         return key.partition("/")[0]
+
+
+def _said_early(letter: Datum, scenario: Scenario) -> bool:
+    """True if what a dead letter has was said once, and before its run was asked for."""
+    run = _run_named(letter["key"].decode(errors="replace")).encode()
+    said = [given.at_ms for given in scenario.inputs if (given.topic, given.key) == (letter["topic"], letter["key"])]
+    asked = [given.at_ms for given in scenario.inputs if given.kind == "run" and given.key == run]
+    return len(said) == len(asked) == 1 and said < asked
 
 
 def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from refold.core.events import SignalReceived, WaitEnded
 from refold.core.planning import decide, waiting
+from refold.core.run import mailbox
 from refold.core.run.mailbox import Mailbox
 from tests.sim.bugs.planting import Bug
 
@@ -31,6 +32,9 @@ DEAF: dict[str, Bug] = {
     "signal-taken-twice": Bug(("signal-before-the-run",), ((Mailbox, "take", _taken_and_kept),)),
     "equal-waits-share-an-answer": Bug(
         ("signal-twice",), ((decide, "take_signal", _for_all), (Mailbox, "take", _taken_and_kept))
+    ),
+    "signals-without-end": Bug(
+        ("signals-overflow",), tuple((place, "signal_bytes", lambda _: 0) for place in (waiting, mailbox))
     ),
     "kept-signal-passed-over": Bug(("signals-kept",), ((waiting, "find_kept", lambda *_: (None, [])),)),
 }

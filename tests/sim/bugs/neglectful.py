@@ -7,6 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from refold.adapters.memory import ledger as memory_ledger
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.messages import Marks, ToolClaim, ToolRequest
@@ -195,6 +196,10 @@ NEGLECTFUL: dict[str, Bug] = {
     ),
     "unknown-is-published": Bug(("once", "keyed"), (_wrapped(Relay, "_delivered", _told_anyway),), ("lost",)),
     "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),
+    "refused-comes-alive": Bug(
+        ("refused-before",), ((Outbox, "close", lambda _, item: item.finish()),), ("mirror-plain",)
+    ),
+    "future-lease-believed": Bug(("keyed-slow",), ((memory_ledger, "_LONGEST_MS", 1 << 60),), ("ledger-ahead", "die")),
     "margin-ignored": Bug(("once-creeps",), (_wrapped(Attempt, "_run", _in_no_hurry),), ("freeze-read",)),
 }
 """By name."""

@@ -57,6 +57,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "Whoever waits for a run hears of its end.": ("outcome-untold",),
     "A request topic is also the table of what is open: what is settled is closed.": ("calls-never-closed",),
     # The ledger and the outbox
+    "A lease that ends later than any lease lasts is none: the clock has been set right.": ("future-lease-believed",),
+    "What is refused leaves its topic: it is not said anew when positions are lost.": ("refused-comes-alive",),
     "Claim before the effect.": ("skip-the-claim", "effect-before-claim"),
     "Offsets are committed after the claim.": ("commit-before-claim",),
     "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
@@ -134,6 +136,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A key that is bound to people speaks for them alone.": ("key-speaks-for-anybody",),
     # What runs wait for
     "A signal is taken once.": ("signal-taken-twice",),
+    "A run keeps so much of what it is told, and says when that is full.": ("signals-without-end",),
     "Two equal waits never share an answer.": ("equal-waits-share-an-answer",),
     "A signal that came before the wait is kept for it.": ("kept-signal-passed-over",),
     # Who else may write

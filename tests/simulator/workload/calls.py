@@ -124,6 +124,10 @@ CALLS: dict[str, Scenario] = {
                 erasure(RUN_REQUESTED, at_ms=20),
             ),
         ),
+        Scenario(
+            "refused-before",
+            (signal("r-1", "c", "cancel", {"reason": "too early"}), start_run("r-1", "sleeper", at_ms=4_000)),
+        ),
         Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),
         _hasty("once-creeps", "pay", "creeps", "creeps"),
