@@ -125,6 +125,7 @@ class Case:
         world = self.world
         world.counts["void_records"] += world.witness.history.void
         world.counts["limits.told"] += world.witness.history.limits.judged if world.struck else 0
+        world.counts["limits.of_several"] += world.witness.history.limits.tenants > 1
         world.counts["claims_refused"] += world.witness.void_claims
         world.counts["dead_letters"] += len(world.witness.laid(*DEAD_LETTERS))
 

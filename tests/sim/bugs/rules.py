@@ -187,6 +187,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "limit-counted-twice",
         "limit-unheard",
     ),
+    "A limit by label is one for each value of it.": ("tenants-share-a-limit",),
     "What other lanes have told a successor reads.": ("limit-of-others-forgotten",),
     "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
     # Models

@@ -7,10 +7,11 @@ from typing import Any
 
 from refold.core.events import CallBilled, CallReserved, Event
 from refold.core.messages import ToolResult
-from refold.core.planning import asking, decide, family
+from refold.core.planning import asking, decide, family, windows
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import ChildOver, Rules
 from refold.core.run.state import RunState
+from refold.planner import windows as planner_windows
 from refold.planner.purses import Purses
 from refold.planner.windows import Windows
 from refold.ports.log import Record
@@ -77,6 +78,9 @@ SPENDTHRIFT: dict[str, Bug] = {
     "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), ((decide, "bills", _once),)),
     "family-not-counted": Bug(
         ("budget-family",), ((Purses, "above", lambda self, state, now: _above(self, state, now)[:1]),)
+    ),
+    "tenants-share-a-limit": Bug(
+        ("limit-many",), tuple((place, "value_of", lambda *_: "any") for place in (windows, planner_windows))
     ),
     "limit-forgotten": Bug(("limit-alone", "limit"), ((Windows, "load", _forgetful),)),
     "limit-counted-twice": Bug(("limit-alone", "limit"), ((Windows, "load", _twice),)),
