@@ -6,10 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from refold.core.errors import MalformedError
-from refold.core.messages import ToolResult
 from refold.core.topics import RUN_COMPLETED
-from refold.core.wire import codec
 from tests.simulator.app import PRICED
 from tests.simulator.minds.models import LARGE, SMALL
 from tests.simulator.reading.budgets import NOTHING, Place, Sum, total
@@ -125,12 +122,10 @@ def _above(runs: Mapping[str, LoggedRun], run: LoggedRun) -> Iterator[LoggedRun]
 def _sent_back(world: World) -> Iterator[Place]:
     """The attempts of which an executor has said that it sent nothing."""
     for record in world.witness.written.get(ANSWERS, ()):
-        try:
-            answer = codec.decode(ToolResult, record.value or b"")
-        except MalformedError:
-            continue
-        if answer.status == "unauthorised":
-            yield answer.call_id, answer.attempt
+        if record.value and record.read_headers():  # poison has none
+            answer = read_value(record.value)
+            if answer["status"] == "unauthorised":
+                yield answer["call_id"], answer["attempt"]
 
 
 def _least(run: LoggedRun, call: LoggedCall, deeds: list[Deed], sent_back: set[Place], *, forgot: bool) -> Sum:
