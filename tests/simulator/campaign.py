@@ -54,7 +54,7 @@ NEEDED: Mapping[str, int] = {
 
 NEEDED_SINGLES: Mapping[str, int] = {
     **{name: cases for name, cases in NEEDED.items() if name not in ("mirrored.forked", "repairs")},
-    **dict.fromkeys(("signals.dropped", "ledger.ahead", "mirrored.plain", "limits.of_several"), _OFTEN),
+    **dict.fromkeys(("signals.dropped", "ledger.ahead", "mirrored.plain", "limits.of_several"), _SELDOM),
     **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}", f"repeated: {BUDGET_SPENT}"), _SELDOM),
 }
 """The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits.

@@ -24,7 +24,7 @@ from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses
 from tests.simulator.minds import verdict as minds
 from tests.simulator.reading.drains import charges
-from tests.simulator.reading.logged import LoggedCall
+from tests.simulator.reading.logged import LoggedCall, LoggedRun
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS
 from tests.simulator.workload.inputs import OPERATOR, USER, Scenario
@@ -112,8 +112,7 @@ def _told(world: World) -> Iterator[str]:
 
 def _heard(world: World, scenario: Scenario) -> Iterator[str]:
     """What a user says of a run that goes on, it hears; of one that is asked for later it is refused."""
-    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
-    early = {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(each, scenario)}
+    early = _refused_early(world, scenario)
     for given in scenario.inputs:
         if given.kind != "signal" or world.struck or given.key in early:
             continue
@@ -279,10 +278,7 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         resolving |= unknown and world.hit("truncate-log")
         run = world.witness.history.runs.get(_run_named(letter["key"].decode(errors="replace")))
         early = letter["code"] == "unknown_run" and _said_early(letter, scenario)
-        # Its position may not have been kept so far, or a mirror has put a copy behind its tombstone (docs/limits.md).
-        read_again = world.hit("outage") or any(fault.endswith(":mirror") for fault in world.struck)
-        if early and run is not None and run.status == "cancelled" and not read_again:
-            yield f"alive: {letter['key']!r} was refused before run {run.id} was asked for, and has cancelled it"
+        yield from _alive(world, letter, run) if early else ()
         foreign = letter["code"] == "operators_only" and (run is None or run.requester != USER)
         # While the history of a run that goes on is read, so much is kept for it: of more its sender is told.
         resolving |= letter["code"] == "stalled" and bool(run and run.ends) and "backlog" in scenario.changes
@@ -305,6 +301,20 @@ def _run_named(key: str) -> str:
         return parse_callback_token(key)
     except MalformedError:
         return key.partition("/")[0]
+
+
+def _refused_early(world: World, scenario: Scenario) -> set[bytes]:
+    """The keys of what was refused because its run was asked for later."""
+    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
+    return {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(each, scenario)}
+
+
+def _alive(world: World, letter: Datum, run: LoggedRun | None) -> Iterator[str]:
+    """What was refused before its run was asked for is not said anew."""
+    # Its position may not have been kept so far, or a mirror has put a copy behind its tombstone (docs/limits.md).
+    read_again = world.hit("outage") or any(fault.endswith(":mirror") for fault in world.struck)
+    if run is not None and run.status == "cancelled" and not read_again:
+        yield f"alive: {letter['key']!r} was refused before run {run.id} was asked for, and has cancelled it"
 
 
 def _said_early(letter: Datum, scenario: Scenario) -> bool:

@@ -335,10 +335,8 @@ class LogFold:
             state = tangle.settles({head.id for head in state.heads})
             if state is None:
                 return judged
-            tangle.rivals.clear()
-            tangle.buried.clear()
-            # They stood before what they extend and count by their copies: given up, they would be swept with these.
-            self._aside -= sum(map(tangle.discard, tangle.rebuilt_ids))
+            tangle.rivals, tangle.buried = set(), set()
+            self._aside -= sum(map(tangle.discard, tangle.rebuilt_ids))  # they count by their copies: never swept
         elif not stalled:
             return judged
         self.states[run] = state
