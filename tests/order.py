@@ -1,7 +1,7 @@
 """In which order files begin, and which stay together.
 
 The longest begin first, so that no worker is left with one when the others are through. Files that share a server that
-is slow to start go to one worker, one after the other: each worker would start its own.
+is slow to start go to few workers, one file after the other: each worker starts its own.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parent
-SHARED = ("dev: Dev", "secured_cluster: SecuredCluster")
-"""How a test asks for a server that takes ten seconds to start, and two processes or three while it lives."""
+SHARED = {"dev: Dev": 2, "secured_cluster: SecuredCluster": 1}
+"""How a test asks for a server that takes ten seconds to start, and how many of it there are, each for one worker.
+
+Tests of a `refold dev` wait most of the time, so two workers end in half the time. Each test has runs of its own.
+"""
 
 LONGEST = (
     "docs/test_live.py",
-    "sdk/test_programs.py",
+    "security/test_open_to_everybody.py",
     "cli/test_live.py",
     "cli/test_client_live.py",
     "cli/test_init.py",
     "recovery/test_hostile_code.py",
-    "security/test_open_to_everybody.py",
     "sim/test_faults.py",
+    "sdk/test_programs.py",
     "sim/test_bugs.py",
     "planner/test_family.py",
     "benchmarks/test_bench.py",
@@ -73,7 +76,7 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 class Together(LoadFileScheduling):
-    """Gives a worker a file at a time, or all files that share a server."""
+    """Gives a worker a file at a time, or all files that share one server."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _scope(super()._split_scope(nodeid))
@@ -81,5 +84,23 @@ class Together(LoadFileScheduling):
 
 @cache
 def _scope(file: str) -> str:
-    text = (TESTS.parent / file).read_text()
-    return next((shared for shared in SHARED if shared in text), file)
+    for shared, servers in SHARED.items():
+        files = _sharing(shared)
+        if file in files:
+            return f"{shared}, {files.index(file) % servers}"
+    return file
+
+
+@cache
+def _sharing(shared: str) -> list[str]:
+    """The files that ask for a shared server and bring none of their own, the longest first."""
+    ranks = {name: number for number, name in enumerate(LONGEST)}
+    fixture = f"def {shared.partition(':')[0]}("
+    names = [
+        str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py") if _asks(path.read_text(), shared, fixture)
+    ]
+    return [f"tests/{name}" for name in sorted(names, key=lambda name: (ranks.get(name, len(ranks)), name))]
+
+
+def _asks(text: str, shared: str, fixture: str) -> bool:
+    return shared in text and fixture not in text

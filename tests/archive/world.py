@@ -104,7 +104,7 @@ class World:
             (topics.APPROVAL_REQUESTED, f"{run}/3"),
             (topics.APPROVAL_VOTED, f"{run}/3/v1"),
             (topics.APPROVAL_DECIDED, f"again/{run}/3"),
-            (topics.DEAD_LETTER, f"{run}/s0"),
+            *((letters, f"{run}/s0") for letters in topics.DEAD_LETTERS),
             (topics.RUN_SNAPSHOT, f"run/{run}/000001"),
         ]:
             write(topic, run, key=key.encode(), value=b"something")

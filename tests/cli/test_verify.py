@@ -13,7 +13,6 @@ from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
-from tests.golden.samples import histories
 from tests.roots import TRUST
 
 
@@ -79,19 +78,6 @@ def test_a_status_that_the_events_do_not_tell_is_named_with_its_place(chronicle:
 def place_of(record: Record) -> str:
     """Where a record lies, for people."""
     return f"run-log/{record.partition}/{record.offset}"
-
-
-def test_histories_of_before_say_nothing_of_their_status_and_agree() -> None:
-    chronicle = Chronicle()
-    for name, history in histories().items():
-        for key, value in history["records"]:
-            chronicle.write("run-log", "run-1", key=bytes.fromhex(key), value=bytes.fromhex(value))
-
-        found = checked(chronicle)
-
-        assert found.accepted, name
-        assert [violation for violation in found.violations if violation.kind == "status"] == []
-        chronicle = Chronicle()
 
 
 def test_copies_that_change_nothing_are_counted_and_agree(chronicle: Chronicle) -> None:

@@ -1,4 +1,4 @@
-"""Rules of durable agents: toolsets of pydantic-ai for MCP servers. Run by `make frameworks`, which installs them."""
+"""Rules of durable agents: toolsets of pydantic-ai for MCP servers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp.client.transports import StdioTransport
+from pydantic_ai.mcp import MCPToolset
 
 from refold import App, UsageError
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
@@ -14,11 +16,6 @@ from refold.core.events import ApprovalRequested, CallProposed
 from refold.testing import run
 from tests.contrib.ruled import agent_of, app_of, heard, units
 from tests.contrib.thinking import calls, says, scripted
-
-pytest.importorskip("fastmcp", reason="`make frameworks` has it")
-
-from fastmcp.client.transports import StdioTransport
-from pydantic_ai.mcp import MCPToolset
 
 SERVER = """
 from mcp.server.mcpserver import MCPServer

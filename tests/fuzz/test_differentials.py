@@ -309,27 +309,40 @@ def mangled(sample: str, mangling: str) -> bytes:
     return MANGLINGS[mangling](sample).encode("utf-8", "surrogatepass")
 
 
+def answer(door: Door, text: bytes) -> str:
+    """What a door does with a text: `taken`, `refused`, or the error that it did not expect."""
+    try:
+        return "taken" if door.take(text) else "nothing was read"
+    except Refused:
+        return "refused"
+    except Exception as error:  # noqa: BLE001 - each text has its answer, whatever became of the others
+        return repr(error)
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_a_door_takes_what_is_plain(door: str) -> None:
-    assert DOORS[door].take(DOORS[door].sample.encode())
+    assert answer(DOORS[door], DOORS[door].sample.encode()) == "taken"
 
 
-@pytest.mark.parametrize("mangling", [*MANGLINGS, *BYTES])
 @pytest.mark.parametrize("door", DOORS)
-def test_a_door_refuses_what_parsers_could_disagree_on(door: str, mangling: str) -> None:
-    text = mangled(DOORS[door].sample, mangling)
-    assert text != DOORS[door].sample.encode()
+def test_a_door_refuses_what_parsers_could_disagree_on(door: str) -> None:
+    sample = DOORS[door].sample
+    texts = {mangling: mangled(sample, mangling) for mangling in (*MANGLINGS, *BYTES)}
+    assert sample.encode() not in texts.values()
 
-    with pytest.raises(Refused):
-        DOORS[door].take(text)
+    answers = {mangling: answer(DOORS[door], text) for mangling, text in texts.items()}
+
+    assert {mangling: said for mangling, said in answers.items() if said != "refused"} == {}
 
 
-@pytest.mark.parametrize(
-    "value", ['"é\U0001f600"', "9007199254740991", "1e+22", "-1", "0.1", "[" * 55 + "]" * 55, '"["']
-)
+UNUSUAL = ('"é\U0001f600"', "9007199254740991", "1e+22", "-1", "0.1", "[" * 55 + "]" * 55, '"["')
+
+
 @pytest.mark.parametrize("door", [name for name, door in DOORS.items() if SLOT in door.sample])
-def test_a_door_takes_what_is_only_unusual(door: str, value: str) -> None:
-    assert DOORS[door].take(instead(value)(DOORS[door].sample).encode())
+def test_a_door_takes_what_is_only_unusual(door: str) -> None:
+    answers = {value: answer(DOORS[door], instead(value)(DOORS[door].sample).encode()) for value in UNUSUAL}
+
+    assert {value: said for value, said in answers.items() if said != "taken"} == {}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from refold.core.events import (
     Spendable,
     Used,
 )
+from refold.core.parts import Earlier, EarlierCall
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from tests.core.histories import Log, calling, doubting, operation, random_log, read_fold, signal, started
@@ -36,7 +37,7 @@ MESSAGES, HISTORIES = HERE / "messages.txt", HERE / "histories.json"
 EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}
 KINDS: dict[str, type] = EVENTS | {cls.__name__: cls for cls in codec.SUBJECTS}
 
-_FIRST = list(EVENTS)[:16]
+_FIRST = list(EVENTS)[:52]
 """The events of version 1 of the run log, which its golden entry holds."""
 
 _VALUES: dict[Any, Any] = {
@@ -55,6 +56,11 @@ _VALUES: dict[Any, Any] = {
     Used | None: Used(10, 20, 3, 4, 5),
     Spendable | None: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
     Spendable: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
+    list[EarlierCall]: [EarlierCall(1, '{"n":1}', "null"), EarlierCall(2, "{}", '"ä€😀"')],
+    list[Earlier]: [
+        Earlier(1, "failed", "it broke"),
+        Earlier(2, "did_not_happen", "I looked", "ada", 1_700_000_000_123),
+    ],
     list[str]: ["ada", "ä€😀", ""],
     list[int]: [3, 0, -(2**40)],
 }

@@ -26,10 +26,10 @@ def play(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", [0, 1_000, 2_000])
 def test_random_programs_do_the_same_again_in_another_process(seed: int) -> None:
-    found = play("--programs", "1000", "--seed", str(seed))
+    found = play("--programs", "300", "--seed", str(seed))  # `make sim` plays 50,000
 
     assert found["wrong"] == []
-    assert found["outcomes"] > 10_000
+    assert found["outcomes"] > 3_000
 
 
 def test_every_prefix_of_some_programs_leads_to_the_same_place() -> None:
@@ -41,9 +41,9 @@ def test_every_prefix_of_some_programs_leads_to_the_same_place() -> None:
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_programs_differ_without_a_rule_of_the_loop(plant: str) -> None:
-    found = play("--programs", "200", "--plant", plant)
+    found = play("--programs", "100", "--plant", plant)
 
-    assert len(found["wrong"]) >= 5
+    assert len(found["wrong"]) >= 4
 
 
 def test_a_program_is_made_of_its_seed() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.sim.bugs.bugs import BUGS
 from tests.sim.bugs.hunt import KEPT, NotShown, find, read, write
+from tests.sim.bugs.places import PLACES
+from tests.sim.bugs.planting import located
 from tests.sim.bugs.rules import RULES
 from tests.sim.cases import parse
 
@@ -22,6 +24,17 @@ def test_the_checker_finds_the_planted_bug(name: str) -> None:
     assert not case.run().wrong, "the case is clean without the bug, so it was the bug that was found"
 
 
+@pytest.mark.parametrize("name", PLACES)
+def test_what_bugs_patch_is_where_the_table_says(name: str) -> None:
+    holder, attribute = located(name)
+
+    assert hasattr(holder, attribute)
+
+
+def test_the_table_names_what_bugs_patch_and_nothing_else() -> None:
+    assert {name for bug in BUGS.values() for name, _ in bug.patches} == PLACES.keys()
+
+
 def test_every_planted_bug_breaks_a_rule_of_the_design() -> None:
     named = [name for names in RULES.values() for name in names]
 
@@ -29,7 +42,7 @@ def test_every_planted_bug_breaks_a_rule_of_the_design() -> None:
     assert len(RULES) >= 40
 
 
-@pytest.mark.parametrize("kept", ["--scenario pure", "# nothing kept"])
+@pytest.mark.parametrize("kept", ["--scenario unknown-agent", "# nothing kept"])
 def test_a_bug_that_its_kept_case_does_not_show_is_hunted_and_said_so(kept: str) -> None:
     with pytest.warns(NotShown, match="skip-the-claim"):
         found = find("skip-the-claim", parse(kept))

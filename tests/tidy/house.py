@@ -385,7 +385,7 @@ FIGURES = (
     Figure(
         "modules with one importer, of their own room", "lonely", lambda code: len(weight.lonely(imported(code))), 75
     ),
-    Figure("schema files", "schema files", lambda _: schema_files(), 20),
+    Figure("schema files", "schema files", lambda _: schema_files(), 21),
     Figure("versions of the schema of run-log", "run-log versions", lambda _: schema_files("run-log"), 1),
     Figure("commands that the help of their group hides", "hidden commands", lambda _: hidden_commands(), 0),
     Figure("modules of tests and benchmarks that mypy passes over", "untyped", lambda _: untyped(), 0),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -18,8 +17,8 @@ from refold.client.runs import JudgedRecord, feed
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.approval.trust import Trust
-from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
-from refold.core.events import ApprovalDecided, CallProposed, Entry, RunSuspended
+from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.events import ApprovalDecided, CallProposed, Entry
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
@@ -130,8 +129,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
 class _Statuses:
     """What histories say of the status of their runs, and where (`wrong`) the fold says otherwise for the first time.
 
-    Planners of before said less: a run that one of them has written to is passed over, and one whose records are out of
-    order.
+    A run whose records are out of order is passed over.
     """
 
     def __init__(self) -> None:
@@ -141,9 +139,6 @@ class _Statuses:
 
     def follow(self, judged: JudgedRecord) -> None:
         """Takes a record of the run log that was judged."""
-        if judged.entry and not codec.knows(judged.record.value or b"", RunSuspended):
-            self._passed.add(judged.run_id)
-            self.wrong.pop(judged.run_id, None)
         for each in (judged, *judged.linked):
             run = each.run_id
             head, status = self._said.get(run, (b"", "pending"))
@@ -203,9 +198,8 @@ def _note(found: Verified, state: RunState) -> None:
 def _erased(reader: LogReader) -> Markers:
     """The runs of which something may be left, and whatever it is, it is none."""
     markers = Markers()
-    with suppress(NotFoundError):  # a platform of the first version has no such topic
-        for record in reader.scan(RUN_SNAPSHOT):
-            markers.follow(record.key, record.value)
+    for record in reader.scan(RUN_SNAPSHOT):
+        markers.follow(record.key, record.value)
     return markers
 
 

@@ -18,20 +18,15 @@ from refold.core.planning import commands
 from refold.core.planning.commands import Command
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, anchor_name
-from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.executor import outcome
-from refold.executor import service as executor_service
 from refold.executor.attempt import Attempt
 from refold.executor.chained import ChainedAttempt
 from refold.executor.claim_chain import Lineage
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import Burial, ExecutorOutbox
-from refold.planner import lane as lane_module
-from refold.planner import outbox as outbox_module
-from refold.planner import service as planner_service
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering
 from refold.planner.inbox import Pending
@@ -47,7 +42,7 @@ from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
 from tests.sim.bugs.neglectful import NEGLECTFUL
-from tests.sim.bugs.planting import Bug, Patch
+from tests.sim.bugs.planting import Bug, Patch, located
 from tests.sim.bugs.prodigal import PRODIGAL
 from tests.sim.bugs.redone import REDONE
 from tests.sim.bugs.restless import RESTLESS
@@ -255,40 +250,40 @@ def _whole_log(self: Emitted, position: int) -> int:
 
 
 def _lane(cls: type[Lane]) -> tuple[Patch, ...]:
-    return ((planner_service, "Lane", cls),)
+    return (("planner.service.Lane", cls),)
 
 
 def _part(cls: type[Acceptance | Answering | Outbox]) -> tuple[Patch, ...]:
     """A part of a planner's lane, in the place of what it is a kind of."""
-    return ((lane_module, cls.__mro__[1].__name__, cls),)
+    return ((f"planner.lane.{cls.__mro__[1].__name__}", cls),)
 
 
 def _executor(cls: type[Attempt | ExecutorLane | ExecutorOutbox[Attempt]]) -> tuple[Patch, ...]:
-    return ((executor_service, cls.__mro__[1].__name__, cls),)
+    return ((f"executor.service.{cls.__mro__[1].__name__}", cls),)
 
 
 BUGS: dict[str, Bug] = {
     "skip-the-claim": Bug(("keyed",), _executor(SkipsTheClaim)),
     "effect-before-claim": Bug(("once",), _executor(ActsBeforeTheClaim)),
-    "last-wins-fold": Bug(("keyed", "two-runs"), ((chain, "extends", _last_wins), (LogFold, "_knows", _forgetful))),
+    "last-wins-fold": Bug(("keyed", "two-runs"), (("chain.extends", _last_wins), ("LogFold._knows", _forgetful))),
     "key-without-event-id": Bug(
-        ("keyed",), ((outbox_module, "log_key", _key_without_id), (chain, "read", _read_any_key))
+        ("keyed",), (("planner.outbox.log_key", _key_without_id), ("chain.read", _read_any_key))
     ),
     "act-before-acceptance": Bug(("keyed",), _part(ActsBeforeAcceptance)),
     "resume-at-highest-cause": Bug(("two-runs-eager",), _lane(ResumesAtTheHighestCause), ("lost", "die-after")),
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),
     "same-bytes-twice": Bug(("keyed",), _lane(SendsTheSameBytesAgain) + _part(KeepsTheBytes), ("unsure",)),
     "foreign-orders-ignored": Bug(("keyed",), _part(IgnoresForeignOrders)),
-    "claim-chain-skipped": Bug(("once",), ((executor_service, "CHAINED", frozenset()),)),
+    "claim-chain-skipped": Bug(("once",), (("executor.service.CHAINED", frozenset()),)),
     "doubt-outside-the-chain": Bug(("once",), _executor(DoubtsOutsideTheChain)),
-    "key-per-attempt": Bug(("keyed",), ((commands, "request", _key_per_attempt(commands.request)),)),
+    "key-per-attempt": Bug(("keyed",), (("commands.request", _key_per_attempt(commands.request)),)),
     "timeout-is-failure": Bug(("once-late",), _executor(TakesATimeoutForAFailure)),
     "dropped-dead-letter": Bug(("poison",), _part(DropsDeadLetters)),
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters), ("lost",)),
     "closed-too-early": Bug(("cancel-keyed",), _executor(ClosesTooEarly)),
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
     "time-by-snapshots": Bug(("sleep", "keyed"), _lane(TellsTheTimeBySnapshots)),
-    "orders-forgotten": Bug(("keyed-eager",), ((Emitted, "low_water", _whole_log),), ("lost", "die-after")),
+    "orders-forgotten": Bug(("keyed-eager",), (("Emitted.low_water", _whole_log),), ("lost", "die-after")),
     "no-read-back": Bug(("keyed",), _part(NeverReadsBack), ("lost",)),
     **CREDULOUS,
     **CARELESS,
@@ -312,6 +307,6 @@ BUGS: dict[str, Bug] = {
 def planted(name: str) -> Iterator[None]:
     """The services have a bug in them while the block lasts."""
     with ExitStack() as stack:
-        for place, attribute, thing in BUGS[name].patches:
-            stack.enter_context(patch.object(place, attribute, thing))
+        for patched, thing in BUGS[name].patches:
+            stack.enter_context(patch.object(*located(patched), thing))
         yield

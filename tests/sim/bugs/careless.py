@@ -8,22 +8,15 @@ from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.events import Event, RunResumed, RunSuspended
-from refold.core.planning import asking, decide, matrix, saying
+from refold.core.planning import matrix
 from refold.core.planning.verdict import Ignore, Ruling, Start
-from refold.core.run import suspension
 from refold.core.run.state import RunState
-from refold.executor import service as executor_service
 from refold.executor.chained import ChainedAttempt
-from refold.planner import hosting
-from refold.planner import outbox as outbox_module
-from refold.planner.answering import Answering
 from refold.planner.inbox import Inbox
-from refold.planner.timers import Timers
 from refold.ports import ledger
 from refold.ports.log import Record
-from refold.relay.service import Relay
 from refold.runtime.lanes import Outstanding
-from tests.sim.bugs.planting import Bug, Patch
+from tests.sim.bugs.planting import Bug, Patch, wrapped
 
 EARLY_MS = 5_000
 
@@ -149,7 +142,7 @@ def _of_its_own(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _attempt(cls: type[ChainedAttempt]) -> tuple[Patch, ...]:
-    return ((executor_service, "ChainedAttempt", cls),)
+    return (("executor.service.ChainedAttempt", cls),)
 
 
 def _only_what_wakes(told: Callable[..., list[Event]]) -> object:
@@ -162,10 +155,6 @@ def _only_what_waits(told: Callable[..., list[Event]]) -> object:
     return lambda *about: [event for event in told(*about) if not isinstance(event, RunResumed)]
 
 
-def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
-    return place, name, wrap(getattr(place, name))
-
-
 _COURSES = {**matrix.COURSES, "once": matrix.COURSES["pure"]}
 
 CARELESS: dict[str, Bug] = {
@@ -173,40 +162,34 @@ CARELESS: dict[str, Bug] = {
     "acts-unread": Bug(("once-blinks",), _attempt(Sure), ("freeze", "wipe")),
     "probe-not-asked": Bug(("probed", "probed-retried"), _attempt(Incurious)),
     "unknown-is-failure": Bug(("once-raises",), _attempt(Shut)),
-    "late-result-dropped": Bug(("once-late", "keyed-late"), ((Relay, "late", _nothing),)),
-    "commits-what-was-read": Bug(("keyed-eager", "two-runs-eager"), ((Outstanding, "low_water", _as_read),)),
+    "late-result-dropped": Bug(("once-late", "keyed-late"), (("Relay.late", _nothing),)),
+    "commits-what-was-read": Bug(("keyed-eager", "two-runs-eager"), (("Outstanding.low_water", _as_read),)),
     "input-done-when-read": Bug(
-        ("keyed-eager", "two-runs-eager"), (_wrapped(Inbox, "take", _of_its_own),), ("lost", "die")
+        ("keyed-eager", "two-runs-eager"), (wrapped("Inbox.take", _of_its_own),), ("lost", "die")
     ),
-    "stray-decided-where-it-fell": Bug(("stray",), ((Answering, "_forward", _no),)),
-    "contradiction-swallowed": Bug(("conflict",), (_wrapped(decide, "_start", _same_whatever_it_says),)),
-    "second-start-taken": Bug(("repeated",), (_wrapped(decide, "_start", _another_run),)),
-    "early-signal-buried": Bug(("early-signal",), ((Inbox, "park", _no),)),
-    "cancel-ignored": Bug(("cancel-doubt", "cancel-keyed"), (_wrapped(decide, "_signal", _deaf_while_waiting),)),
-    "anybody-cancels": Bug(("cancel-foreign",), ((saying, "is_same", lambda *_: True),)),
+    "stray-decided-where-it-fell": Bug(("stray",), (("Answering._forward", _no),)),
+    "contradiction-swallowed": Bug(("conflict",), (wrapped("decide._start", _same_whatever_it_says),)),
+    "second-start-taken": Bug(("repeated",), (wrapped("decide._start", _another_run),)),
+    "early-signal-buried": Bug(("early-signal",), (("Inbox.park", _no),)),
+    "cancel-ignored": Bug(("cancel-doubt", "cancel-keyed"), (wrapped("decide._signal", _deaf_while_waiting),)),
+    "anybody-cancels": Bug(("cancel-foreign",), (("saying.is_same", lambda *_: True),)),
     "call-without-deadline": Bug(
         ("keyed-eager",),
-        tuple(
-            _wrapped(place, "dispatch", _without_deadline)
-            for place in (asking, decide, hosting)
-            if hasattr(place, "dispatch")
-        ),
+        (wrapped("hosting.dispatch", _without_deadline),),
     ),
-    "timers-early": Bug(
-        ("sleep",), (_wrapped(decide, "_due", _before_its_time), _wrapped(Timers, "due", _looks_ahead))
-    ),
+    "timers-early": Bug(("sleep",), (wrapped("decide._due", _before_its_time), wrapped("Timers.due", _looks_ahead))),
     "older-attempts-unheard": Bug(
         ("keyed-late", "probed-late", "once-wrongly-not"),
-        (_wrapped(decide, "_result", _last_attempt_only),),
+        (wrapped("decide._result", _last_attempt_only),),
         ("rollback-die",),
     ),
-    "calls-never-closed": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_tombstones),)),
-    "outcome-untold": Bug(("keyed",), (_wrapped(outbox_module, "commands", _without_outcomes),)),
-    "waiting-untold": Bug(("sleep",), (_wrapped(suspension, "status_change", _only_what_wakes),)),
-    "waking-untold": Bug(("keyed-retried",), (_wrapped(suspension, "status_change", _only_what_waits),)),
-    "once-is-repeated": Bug(("once-raises", "once-late"), ((matrix, "COURSES", _COURSES),), ("delayed",)),
+    "calls-never-closed": Bug(("keyed",), (wrapped("planner.outbox.commands", _without_tombstones),)),
+    "outcome-untold": Bug(("keyed",), (wrapped("planner.outbox.commands", _without_outcomes),)),
+    "waiting-untold": Bug(("sleep",), (wrapped("suspension.status_change", _only_what_wakes),)),
+    "waking-untold": Bug(("keyed-retried",), (wrapped("suspension.status_change", _only_what_waits),)),
+    "once-is-repeated": Bug(("once-raises", "once-late"), (("matrix.COURSES", _COURSES),), ("delayed",)),
     "failure-for-good": Bug(
-        ("keyed-retried", "once-not-done"), (_wrapped(MemoryLedger, "_claim", _failed_for_good),), ("cut",)
+        ("keyed-retried", "once-not-done"), (wrapped("MemoryLedger._claim", _failed_for_good),), ("cut",)
     ),
 }
 """By name."""

@@ -8,21 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from refold.approval import granting, signing
-from refold.approval import lane as approval_lane
-from refold.approval.lane import ApprovalLane
 from refold.core.approval import ballot, decision
 from refold.core.approval.authority import Authority
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.events import ApprovalDecided, ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
-from refold.core.planning import asking, outgoing
+from refold.core.planning import outgoing
 from refold.core.planning.verdict import Rules
 from refold.core.run.replay import Intent
 from refold.core.run.state import RunState
-from refold.executor import gate
-from refold.executor.attempt import Attempt
 from refold.executor.gate import Gate
 from refold.planner.hosting import Agents
 from tests.sim.bugs.planting import Bug
@@ -114,8 +109,8 @@ def _hands_on_again(original: Callable[..., str]) -> Callable[..., str]:
 
 
 def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[Event]]:
-    def propose(self: Agents, state: RunState, intent: Intent, *, now: int, **place: int) -> list[Event]:
-        events = original(self, state, intent, now=now, **place)
+    def propose(self: Agents, state: RunState, intent: Intent, *place: Any, now: int, **rest: Any) -> list[Event]:
+        events = original(self, state, intent, *place, now=now, **rest)
         if isinstance(events[-1], ApprovalRequested):
             events.append(outgoing.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
         return events
@@ -140,34 +135,34 @@ def _never(*_: object) -> None:
 
 
 def _refusal(change: Callable[[Decision, ToolRequest, ToolFacts], tuple[Any, Any, Any]]) -> tuple[Any, ...]:
-    return ((decision, "refusal", _believing(decision.refusal, change)),)
+    return (("decision.refusal", _believing(decision.refusal, change)),)
 
 
 CREDULOUS: dict[str, Bug] = {
-    "unsigned-decision": Bug((), ((gate, "Authority", NeverVerifies),), seeds=60),
-    "boolean-approval": Bug((), ((Gate, "refusal", _flag(Gate.refusal)),), seeds=30),
+    "unsigned-decision": Bug((), (("gate.Authority", NeverVerifies),), seeds=60),
+    "boolean-approval": Bug((), (("Gate.refusal", _flag(Gate.refusal)),), seeds=30),
     "decision-for-equal-calls": Bug((), _refusal(_any_equal_call), seeds=60),
     "decision-for-any-attempt": Bug(
         ("retried-once",),
         (
-            (decision, "build", _generous(decision.build)),
-            *((place, "unfounded", _never) for place in (signing, granting, gate)),
+            ("decision.build", _generous(decision.build)),
+            *((f"{place}.unfounded", _never) for place in ("signing", "granting", "gate")),
             *_refusal(_any_attempt),
         ),
     ),
     "order-says-its-class": Bug((), _refusal(_any_class), seeds=60),
-    "not-at-home": Bug((), ((decision, "away", _never),), seeds=60),
-    "requester-counted": Bug(("requester-votes",), ((ballot, "objection", _requester_too(ballot.objection)),)),
-    "handed-on-again": Bug(("handed-on-twice",), ((ballot._Seats, "_own", _hands_on_again(ballot._Seats._own)),)),
-    "expiry-by-own-clock": Bug(("slow-clock",), (*_refusal(_own_clock), (Attempt, "log_ms", _WALL))),
-    "revoked-people-decide": Bug(("ada-revoked",), ((decision, "disowned", _never), (gate, "unfounded", _never))),
-    "nobody-counts-again": Bug((), ((gate, "unfounded", _never),), seeds=60),
-    "policy-never-rechecked": Bug(("recheck-sent",), ((gate, "Authority", NeverRechecks),)),
+    "not-at-home": Bug((), (("decision.away", _never),), seeds=60),
+    "requester-counted": Bug(("requester-votes",), (("ballot.objection", _requester_too(ballot.objection)),)),
+    "handed-on-again": Bug(("handed-on-twice",), (("_Seats._own", _hands_on_again(ballot._Seats._own)),)),
+    "expiry-by-own-clock": Bug(("slow-clock",), (*_refusal(_own_clock), ("Attempt.log_ms", _WALL))),
+    "revoked-people-decide": Bug(("ada-revoked",), (("decision.disowned", _never), ("gate.unfounded", _never))),
+    "nobody-counts-again": Bug((), (("gate.unfounded", _never),), seeds=60),
+    "policy-never-rechecked": Bug(("recheck-sent",), (("gate.Authority", NeverRechecks),)),
     "edit-not-judged": Bug(
-        ("edit-beyond",), ((approval_lane, "as_judged", _as_said), (asking, "_edited", _edited_as_said))
+        ("edit-beyond",), (("approval.lane.as_judged", _as_said), ("asking._edited", _edited_as_said))
     ),
-    "decides-again": Bug(("granted",), ((ApprovalLane, "_decided", _never),), ("outage",)),
-    "sent-before-decided": Bug(("approve-keyed",), ((Agents, "_propose", _sends_at_once(Agents._propose)),), ("lost",)),
-    "expiry-ignored": Bug(("brief-once",), ((asking, "permitted", _permits_for_ever),)),
+    "decides-again": Bug(("granted",), (("ApprovalLane._decided", _never),), ("outage",)),
+    "sent-before-decided": Bug(("approve-keyed",), (("Agents._propose", _sends_at_once(Agents._propose)),), ("lost",)),
+    "expiry-ignored": Bug(("brief-once",), (("asking.permitted", _permits_for_ever),)),
 }
 """By name: what an executor, an approval service or a planner could get wrong."""

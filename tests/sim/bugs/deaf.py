@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refold.core.events import SignalReceived, WaitEnded
-from refold.core.planning import decide, waiting
-from refold.core.run import mailbox
+from refold.core.planning import waiting
 from refold.core.run.mailbox import Mailbox
 from tests.sim.bugs.planting import Bug
 
@@ -29,13 +28,14 @@ def _for_all(*given: Any, **more: Any) -> Any:
 
 
 DEAF: dict[str, Bug] = {
-    "signal-taken-twice": Bug(("signal-before-the-run",), ((Mailbox, "take", _taken_and_kept),)),
+    "signal-taken-twice": Bug(("signal-before-the-run",), (("Mailbox.take", _taken_and_kept),)),
     "equal-waits-share-an-answer": Bug(
-        ("signal-twice",), ((decide, "take_signal", _for_all), (Mailbox, "take", _taken_and_kept))
+        ("signal-twice",), (("decide.take_signal", _for_all), ("Mailbox.take", _taken_and_kept))
     ),
     "signals-without-end": Bug(
-        ("signals-overflow",), tuple((place, "signal_bytes", lambda _: 0) for place in (waiting, mailbox))
+        ("signals-overflow",),
+        (("waiting.signal_bytes", lambda _: 0), ("mailbox.signal_bytes", lambda _: 0)),
     ),
-    "kept-signal-passed-over": Bug(("signals-kept",), ((waiting, "find_kept", lambda *_: (None, [])),)),
+    "kept-signal-passed-over": Bug(("signals-kept",), (("waiting.find_kept", lambda *_: (None, [])),)),
 }
 """By name."""

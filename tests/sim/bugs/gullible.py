@@ -6,17 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from refold.core.approval import ballot, catalog, decision
+from refold.core.approval import ballot, decision
 from refold.core.approval.ballot import Objection, Vote
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, Refusal
 from refold.core.messages import ApprovalRequest, DeadLetter, ToolRequest
 from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
-from refold.planner import answering
 from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug
-from tests.simulator.attacks import letters
 
 Objecting = Callable[[ApprovalRequest, Vote, int], Objection | None]
 
@@ -87,21 +85,19 @@ def _nothing(*_: object) -> str:
 
 
 GULLIBLE: dict[str, Bug] = {
-    "anybody-fills-the-ledger": Bug((), ((Seal, "_code", _no_code),), seeds=60),
-    "any-pool-answers": Bug((), ((answering, "stranger", _nothing),), seeds=240, start=60),
-    "any-pool-acts": Bug((), ((Gate, "refusal", _of_any_pool(Gate.refusal)),), seeds=60),
-    "catalog-unsigned": Bug((), ((catalog, "check", _never),), seeds=120),
-    "catalog-goes-back": Bug((), ((Catalog, "_take", _forgetting(Catalog._take)),), seeds=400, start=340),
-    "letters-believed": Bug((), ((letters, "original", _as_the_letter_says),), seeds=60),
-    "votes-of-other-questions": Bug((), ((ballot, "objection", _for_this_question(ballot.objection)),), seeds=120),
-    "votes-of-the-future": Bug((), ((ballot, "dated_ahead", _never),), seeds=120),
-    "votes-without-end": Bug((), ((ballot, "objection", _good_for_ever(ballot.objection)),), seeds=120),
-    "nothing-came-of-it": Bug((), ((Gate, "unsettled", _never_any),), seeds=120),
-    "any-word-settles": Bug((), ((decision, "unsettled", _never_any),), seeds=200),
-    "doubt-settled-is-permission": Bug(
-        (), ((decision, "_elsewhere", _about_anything(decision._elsewhere)),), seeds=200
-    ),
-    "grants-without-caps": Bug((), ((ballot, "_too_long", _never),), seeds=120),
-    "key-speaks-for-anybody": Bug((), ((Vote, "parse", _for_anybody(Vote.parse)),), seeds=120),
+    "anybody-fills-the-ledger": Bug((), (("Seal._code", _no_code),), seeds=60),
+    "any-pool-answers": Bug((), (("answering.stranger", _nothing),), seeds=240, start=60),
+    "any-pool-acts": Bug((), (("Gate.refusal", _of_any_pool(Gate.refusal)),), seeds=60),
+    "catalog-unsigned": Bug((), (("catalog.check", _never),), seeds=120),
+    "catalog-goes-back": Bug((), (("Catalog._take", _forgetting(Catalog._take)),), seeds=400, start=340),
+    "letters-believed": Bug((), (("letters.original", _as_the_letter_says),), seeds=60),
+    "votes-of-other-questions": Bug((), (("ballot.objection", _for_this_question(ballot.objection)),), seeds=120),
+    "votes-of-the-future": Bug((), (("ballot.dated_ahead", _never),), seeds=120),
+    "votes-without-end": Bug((), (("ballot.objection", _good_for_ever(ballot.objection)),), seeds=120),
+    "nothing-came-of-it": Bug((), (("Gate.unsettled", _never_any),), seeds=120),
+    "any-word-settles": Bug((), (("decision.unsettled", _never_any),), seeds=200),
+    "doubt-settled-is-permission": Bug((), (("decision._elsewhere", _about_anything(decision._elsewhere)),), seeds=200),
+    "grants-without-caps": Bug((), (("ballot._too_long", _never),), seeds=120),
+    "key-speaks-for-anybody": Bug((), (("Vote.parse", _for_anybody(Vote.parse)),), seeds=120),
 }
 """By name: whose word an executor, a planner or an approval service could take."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from refold.core.events import Failure
-from refold.executor import service as executor_service
 from refold.executor.attempt import Attempt
 from refold.executor.chained import ChainedAttempt
 from tests.sim.bugs.planting import Bug
@@ -43,12 +42,10 @@ class ForgetsWhatItClaimed(Attempt):
 
 
 HASTY: dict[str, Bug] = {
-    "drain-charges-an-attempt": Bug(("keyed-slow",), ((executor_service, "Attempt", ChargesAnAttempt),), ("drain",)),
+    "drain-charges-an-attempt": Bug(("keyed-slow",), (("executor.service.Attempt", ChargesAnAttempt),), ("drain",)),
     "drain-takes-back-what-has-begun": Bug(
-        ("once-shared",), ((executor_service, "ChainedAttempt", TakesBackWhatHasBegun),), ("drain",)
+        ("once-shared",), (("executor.service.ChainedAttempt", TakesBackWhatHasBegun),), ("drain",)
     ),
-    "drain-leaves-its-claims": Bug(("once",), ((executor_service, "ChainedAttempt", LeavesItsClaims),), ("drain",)),
-    "drain-forgets-what-it-claimed": Bug(
-        ("keyed",), ((executor_service, "Attempt", ForgetsWhatItClaimed),), ("drain",)
-    ),
+    "drain-leaves-its-claims": Bug(("once",), (("executor.service.ChainedAttempt", LeavesItsClaims),), ("drain",)),
+    "drain-forgets-what-it-claimed": Bug(("keyed",), (("executor.service.Attempt", ForgetsWhatItClaimed),), ("drain",)),
 }

@@ -65,14 +65,18 @@ _TRANSITIONS = {**fold._TRANSITIONS, events.ChildCompleted: _settles_what_is_giv
 
 HEARTLESS: dict[str, Bug] = {
     "late-child-heard": Bug(
-        ("child-given-up",), ((family, "respond", _believes_any_child), (fold, "_TRANSITIONS", _TRANSITIONS))
+        ("child-given-up",), (("planning.family.respond", _believes_any_child), ("fold._TRANSITIONS", _TRANSITIONS))
     ),
-    "child-unheard": Bug(("child",), ((family, "respond", _deaf),)),
-    "family-debt-forgotten": Bug(("child-eager",), ((Outbox, "low_water", _at_once),), ("lost", "die-after")),
+    "child-unheard": Bug(("child",), (("planning.family.respond", _deaf),)),
+    "family-debt-forgotten": Bug(("child-eager",), (("Outbox.low_water", _at_once),), ("lost", "die-after")),
     "given-up-child-goes-on": Bug(
-        ("child-given-up",), ((family, "tidings", _told_only(events.StepGivenUp, family.tidings)),)
+        ("child-given-up",), (("planning.family.tidings", _told_only(events.StepGivenUp, family.tidings)),)
     ),
-    "orphans-go-on": Bug(("parent-cancelled",), ((family, "tidings", _without(family.ParentOver, family.tidings)),)),
-    "abandoned-with-its-parent": Bug(("child-left",), ((family, "waits_for", _never_outlives(family.waits_for)),)),
+    "orphans-go-on": Bug(
+        ("parent-cancelled",), (("planning.family.tidings", _without(family.ParentOver, family.tidings)),)
+    ),
+    "abandoned-with-its-parent": Bug(
+        ("child-left",), (("planning.family.waits_for", _never_outlives(family.waits_for)),)
+    ),
 }
 """By name."""

@@ -7,30 +7,24 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from refold.adapters.memory import ledger as memory_ledger
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.messages import Marks, ToolClaim, ToolRequest
-from refold.core.run import log as log_module
 from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import ClaimChain
 from refold.executor.gate import Gate
-from refold.executor.lane import ExecutorLane
-from refold.executor.service import Executor
 from refold.planner.acceptance import Acceptance
 from refold.planner.lane import Lane
 from refold.planner.outbox import Ordered, Outbox
 from refold.planner.service import Planner
 from refold.planner.takeover import TakeOver
-from refold.planner.unanswered import Unanswered
 from refold.ports.effects import Effect, Flow
 from refold.ports.log import Assigned, Delivery, Reached, Record
 from refold.relay.service import Relay
-from refold.runtime.lanes import Lanes
-from tests.sim.bugs.planting import Bug, Patch
+from tests.sim.bugs.planting import Bug, wrapped
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -117,10 +111,6 @@ def _none(*_: object, **__: object) -> list[Any]:
     return []
 
 
-def _wrapped(place: object, name: str, wrap: Callable[[Any], object]) -> Patch:
-    return place, name, wrap(getattr(place, name))
-
-
 def _by_offset(original: Callable[..., None]) -> Callable[..., None]:
     """A claim that does not name the one that lies before it is void for good."""
 
@@ -163,43 +153,41 @@ def _told_anyway(original: Callable[[Relay, Delivery], None]) -> Callable[[Relay
 
 
 NEGLECTFUL: dict[str, Bug] = {
-    "keeps-what-it-lost": Bug(("once",), ((Executor, "_leave", _nothing),), ("move",)),
-    "second-answer-left-open": Bug(("keyed",), ((Outbox, "close_again", _nothing),), ("delayed",)),
-    "unknown-sent-as-it-was": Bug(("keyed",), ((Outbox, "_again", _as_it_was),), ("overdue", "wipe")),
-    "key-window-unseen": Bug(("keyed-window",), ((Gate, "key_forgotten", _no),), ("away",)),
-    "key-window-at-start": Bug(("keyed-forgets",), (_wrapped(Gate, "key_forgotten", _by_its_beginning),), ("away",)),
-    "executors-pause-for-good": Bug(("crowd",), (_wrapped(Lanes, "throttle", _for_good),), ("pause",)),
-    "planners-pause-for-good": Bug(("crowd",), (_wrapped(Planner, "_flow", _for_good),), ("pause",)),
-    "nobody-driven": Bug(("keyed",), (_wrapped(TakeOver, "resume", _undriven),), ("deploy-none", "die")),
-    "shorter-log-unnoticed": Bug(("keyed", "fan"), ((Lanes, "begin_anew", _none),), ("truncate-log",)),
+    "keeps-what-it-lost": Bug(("once",), (("Executor._leave", _nothing),), ("move",)),
+    "second-answer-left-open": Bug(("keyed",), (("Outbox.close_again", _nothing),), ("delayed",)),
+    "unknown-sent-as-it-was": Bug(("keyed",), (("Outbox._again", _as_it_was),), ("overdue", "wipe")),
+    "key-window-unseen": Bug(("keyed-window",), (("Gate.key_forgotten", _no),), ("away",)),
+    "key-window-at-start": Bug(("keyed-forgets",), (wrapped("Gate.key_forgotten", _by_its_beginning),), ("away",)),
+    "executors-pause-for-good": Bug(("crowd",), (wrapped("Lanes.throttle", _for_good),), ("pause",)),
+    "planners-pause-for-good": Bug(("crowd",), (wrapped("Planner._flow", _for_good),), ("pause",)),
+    "nobody-driven": Bug(("keyed",), (wrapped("TakeOver.resume", _undriven),), ("deploy-none", "die")),
+    "shorter-log-unnoticed": Bug(("keyed", "fan"), (("Lanes.begin_anew", _none),), ("truncate-log",)),
     "own-loss-unnoticed": Bug(
-        ("two-runs",), (_wrapped(Acceptance, "follow", _unread),), ("freeze-after", "truncate-log")
+        ("two-runs",), (wrapped("Acceptance.follow", _unread),), ("freeze-after", "truncate-log")
     ),
     "unseen-end-unnoticed": Bug(
-        ("keyed-exhausted",), ((Acceptance, "wants_end", property(attrgetter("lost"))),), ("truncate-log",)
+        ("keyed-exhausted",), (("Acceptance.wants_end", property(attrgetter("lost"))),), ("truncate-log",)
     ),
-    "own-mistake-kept": Bug(("keyed-eager", "once", "pure"), (_wrapped(Planner, "_open", _proud),), ("truncate-log",)),
+    "own-mistake-kept": Bug(("keyed-eager", "once", "pure"), (wrapped("Planner._open", _proud),), ("truncate-log",)),
     "committed-is-answered": Bug(
-        ("two-runs-apart",), (_wrapped(TakeOver, "_read_inputs", _hasty),), ("die", "truncate-log")
+        ("two-runs-apart",), (wrapped("TakeOver._read_inputs", _hasty),), ("die", "truncate-log")
     ),
-    "lost-request-waited-for": Bug(("once",), ((Unanswered, "_lost", _none),), ("truncate-orders",)),
-    "claims-in-offset-order": Bug(("once-undone",), (_wrapped(ClaimChain, "add", _by_offset),), ("mirror",)),
-    "lost-order-guessed": Bug(
-        ("three",), ((log_module, "LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"
-    ),
-    "marks-of-another-log": Bug(("keyed", "three", "two-runs"), ((TakeOver, "admits", _of_any_log),), ("mirror",)),
-    "ends-not-compared": Bug(("keyed",), ((TakeOver, "_has_all", _yes),), ("truncate-log", "die")),
+    "lost-request-waited-for": Bug(("once",), (("Unanswered._lost", _none),), ("truncate-orders",)),
+    "claims-in-offset-order": Bug(("once-undone",), (wrapped("ClaimChain.add", _by_offset),), ("mirror",)),
+    "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),
+    "marks-of-another-log": Bug(("keyed", "three", "two-runs"), (("TakeOver.admits", _of_any_log),), ("mirror",)),
+    "ends-not-compared": Bug(("keyed",), (("TakeOver._has_all", _yes),), ("truncate-log", "die")),
     "inputs-on-what-is-lost": Bug(
         ("two-runs-apart", "keyed-eager"),
-        (_wrapped(TakeOver, "_has_all", _on_what_is_ordered),),
+        (wrapped("TakeOver._has_all", _on_what_is_ordered),),
         ("truncate-log", "die"),
     ),
-    "unknown-is-published": Bug(("once", "keyed"), (_wrapped(Relay, "_delivered", _told_anyway),), ("lost",)),
-    "old-request-believed": Bug(("keyed",), ((ExecutorLane, "late", _no),), ("outage",)),
+    "unknown-is-published": Bug(("once", "keyed"), (wrapped("Relay._delivered", _told_anyway),), ("lost",)),
+    "old-request-believed": Bug(("keyed",), (("ExecutorLane.late", _no),), ("outage",)),
     "refused-comes-alive": Bug(
-        ("refused-before",), ((Outbox, "close", lambda _, item: item.finish()),), ("mirror-plain",)
+        ("refused-before",), (("Outbox.close", lambda _, item: item.finish()),), ("mirror-plain",)
     ),
-    "future-lease-believed": Bug(("keyed-slow",), ((memory_ledger, "_LONGEST_MS", 1 << 60),), ("ledger-ahead", "die")),
-    "margin-ignored": Bug(("once-creeps",), (_wrapped(Attempt, "_run", _in_no_hurry),), ("freeze-read",)),
+    "future-lease-believed": Bug(("keyed-slow",), (("ledger._LONGEST_MS", 1 << 60),), ("ledger-ahead", "die")),
+    "margin-ignored": Bug(("once-creeps",), (wrapped("Attempt._run", _in_no_hurry),), ("freeze-read",)),
 }
 """By name."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-Patch = tuple[object, str, object]
+from tests.sim.bugs.places import PLACES
+
+Patch = tuple[str, object]
+"""What is patched, by its name in `PLACES`, and what is put there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +31,19 @@ class Bug:
     programs: int = 0
     minds: int = 0
     after: str = ""
+
+
+def located(name: str) -> tuple[Any, str]:
+    """The module or class that has a name of `PLACES`, and what it calls it. **Raises** where it is no more."""
+    module, _, path = PLACES[name].partition(":")
+    *above, attribute = path.split(".")
+    holder: Any = import_module(module)
+    for each in above:
+        holder = getattr(holder, each)
+    getattr(holder, attribute)
+    return holder, attribute
+
+
+def wrapped(name: str, wrap: Callable[[Any], object]) -> Patch:
+    """A patch that has the original in it."""
+    return name, wrap(getattr(*located(name)))

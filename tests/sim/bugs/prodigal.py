@@ -11,14 +11,13 @@ from refold.core.events import BudgetReached, CallBilled, Event
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import budgets, decide, family
 from refold.core.planning.verdict import ChildOver, Scope
-from refold.core.run import fold, metering
+from refold.core.run import metering
 from refold.core.run.metering import NANO
 from refold.core.run.purse import NOTHING
 from refold.core.run.state import RunState
 from refold.executor import outcome
 from refold.executor.attempt import Attempt
 from refold.planner import hosting
-from refold.planner import metering as planner_metering
 from refold.planner.purses import Purses
 from refold.ports.effects import ToolEnded
 from tests.sim.bugs.planting import Bug
@@ -98,19 +97,21 @@ def _once(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
 
 
 PRODIGAL: dict[str, Bug] = {
-    "tokens-unbounded": Bug((), ((budgets._Measure, "beyond", _tokens_apart),), minds=100),
-    "calls-uncounted": Bug((), ((fold, "called", lambda state: None),), minds=100),
-    "goes-on-unasked": Bug((), ((Purses, "above", _only_warns("ask")),), minds=100),
-    "never-cheaper": Bug((), ((Purses, "above", _only_warns("degrade")),), minds=100),
-    "threshold-untold": Bug((), ((budgets, "judged", _untold),), minds=100),
-    "repeats-as-wanted": Bug((), ((planner_metering, "_repeated", lambda *_: []),), minds=100),
-    "starts-as-many-as-wanted": Bug((), ((hosting, "delegated", _unbounded),), minds=200),
-    "cost-of-bills-alone": Bug((), ((authority, "variables", _without_what_is_open),), minds=200, start=150),
-    "spent-child-succeeds": Bug((), ((family, "respond", _all_well),), minds=100),
-    "asks-once-more": Bug((), ((Attempt, "ended", _once_more),), minds=100),
-    "usage-of-nothing-is-free": Bug((), tuple((m, "tokens_of", _free) for m in (metering, budgets)), minds=100),
-    "other-try-forgotten": Bug((), ((outcome, "outcome_of", _alone),), minds=200, start=1_100_150),
-    "ended-child-uncounted": Bug((), ((Purses, "_unheard", lambda *_: NOTHING),), minds=300, start=1_300_460),
-    "two-lost-booked-once": Bug(("budget-two-lost",), ((decide, "bills", _once),), ("die",)),
+    "tokens-unbounded": Bug((), (("_Measure.beyond", _tokens_apart),), minds=100),
+    "calls-uncounted": Bug((), (("fold.called", lambda state: None),), minds=100),
+    "goes-on-unasked": Bug((), (("Purses.above", _only_warns("ask")),), minds=100),
+    "never-cheaper": Bug((), (("Purses.above", _only_warns("degrade")),), minds=100),
+    "threshold-untold": Bug((), (("budgets.judged", _untold),), minds=100),
+    "repeats-as-wanted": Bug((), (("planner.metering._repeated", lambda *_: []),), minds=100),
+    "starts-as-many-as-wanted": Bug((), (("hosting.delegated", _unbounded),), minds=200),
+    "cost-of-bills-alone": Bug((), (("authority.variables", _without_what_is_open),), minds=200, start=150),
+    "spent-child-succeeds": Bug((), (("planning.family.respond", _all_well),), minds=100),
+    "asks-once-more": Bug((), (("Attempt.ended", _once_more),), minds=100),
+    "usage-of-nothing-is-free": Bug(
+        (), tuple((f"{place}.tokens_of", _free) for place in ("run.metering", "budgets")), minds=100
+    ),
+    "other-try-forgotten": Bug((), (("outcome.outcome_of", _alone),), minds=200, start=1_100_150),
+    "ended-child-uncounted": Bug((), (("Purses._unheard", lambda *_: NOTHING),), minds=300, start=1_300_460),
+    "two-lost-booked-once": Bug(("budget-two-lost",), (("decide.bills", _once),), ("die",)),
 }
 """By name."""

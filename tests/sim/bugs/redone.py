@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refold.core import events
-from refold.core.planning import decide, redrive
+from refold.core.planning import redrive
 from refold.core.planning.attempts import unsuccessful
 from refold.core.run.state import RunState
 from tests.sim.bugs.planting import Bug
@@ -39,8 +39,8 @@ def _goes_on(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 REDONE: dict[str, Bug] = {
-    "held-goes-out-by-itself": Bug(("held", "held-shared"), ((decide, "unsuccessful", _goes_on(unsuccessful)),)),
-    "done-again": Bug(("retried",), ((redrive, "_failed", _all_again),)),
-    "retried-under-a-closed-id": Bug(("retried",), ((redrive, "_anew", _as_before(redrive._anew)),)),
+    "held-goes-out-by-itself": Bug(("held", "held-shared"), (("decide.unsuccessful", _goes_on(unsuccessful)),)),
+    "done-again": Bug(("retried",), (("redrive._failed", _all_again),)),
+    "retried-under-a-closed-id": Bug(("retried",), (("redrive._anew", _as_before(redrive._anew)),)),
 }
 """By name."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.core.planning import decide, family, pausing
+from refold.core.planning import decide
 from refold.core.run.state import RunState
 from refold.planner import timers
 from refold.planner.answering import Answering
-from refold.planner.family import Family
 from tests.sim.bugs.planting import Bug, Patch
 
 _due, _moment, _react = decide._due, timers._moment, Answering._react
@@ -30,20 +29,20 @@ def _runs_its_code(self: Answering, after: RunState, *given: Any) -> Any:
 
 
 _TIME: tuple[Patch, ...] = (
-    (decide, "_due", lambda state, *given: _due(_unpaused(state), *given)),
-    (timers, "_moment", lambda state, step: _moment(_unpaused(state), step)),
+    ("decide._due", lambda state, *given: _due(_unpaused(state), *given)),
+    ("timers._moment", lambda state, step: _moment(_unpaused(state), step)),
 )
-_OUT: Patch = (pausing, "keep_back", lambda fresh: fresh)
+_OUT: Patch = ("pausing.keep_back", lambda fresh: fresh)
 
 RESTLESS: dict[str, Bug] = {
     "timer-while-paused": Bug(("paused-asleep",), _TIME),
     "retry-while-paused": Bug(("paused-retrying",), (*_TIME, _OUT)),
     "decision-lets-out-while-paused": Bug(("paused-while-people-decide",), (_OUT,)),
-    "code-while-paused": Bug(("paused",), ((Answering, "_react", _runs_its_code),)),
+    "code-while-paused": Bug(("paused",), (("Answering._react", _runs_its_code),)),
     "child-not-reached": Bug(
         ("paused-parent-retrying",),
-        ((family, "_paused", lambda *_: iter(())), (Family, "_otherwise", lambda *_: [])),
+        (("planning.family._paused", lambda *_: iter(())), ("Family._otherwise", lambda *_: [])),
     ),
-    "kept-back-for-ever": Bug(("paused-while-people-decide",), ((pausing, "send", lambda *_, **__: []),)),
+    "kept-back-for-ever": Bug(("paused-while-people-decide",), (("pausing.send", lambda *_, **__: []),)),
 }
 """By name."""

@@ -7,11 +7,10 @@ from typing import Any
 
 from refold.core.events import CallBilled, CallReserved, Event
 from refold.core.messages import ToolResult
-from refold.core.planning import asking, decide, family, windows
+from refold.core.planning import asking, decide, family
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import ChildOver, Rules
 from refold.core.run.state import RunState
-from refold.planner import windows as planner_windows
 from refold.planner.purses import Purses
 from refold.planner.windows import Windows
 from refold.ports.log import Record
@@ -72,23 +71,24 @@ def _self_alone(self: Windows) -> None:
 
 
 SPENDTHRIFT: dict[str, Bug] = {
-    "bill-lost": Bug(("budget-within",), ((decide, "bills", lambda *_: []),)),
-    "lost-answer-released": Bug(("budget-lost",), ((decide, "bills", _released),)),
-    "retry-unreserved": Bug(("budget-lost",), ((asking, "let_out", _unreserved),)),
-    "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), ((decide, "bills", _once),)),
+    "bill-lost": Bug(("budget-within",), (("decide.bills", lambda *_: []),)),
+    "lost-answer-released": Bug(("budget-lost",), (("decide.bills", _released),)),
+    "retry-unreserved": Bug(("budget-lost",), (("asking.let_out", _unreserved),)),
+    "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), (("decide.bills", _once),)),
     "family-not-counted": Bug(
-        ("budget-family",), ((Purses, "above", lambda self, state, now: _above(self, state, now)[:1]),)
+        ("budget-family",), (("Purses.above", lambda self, state, now: _above(self, state, now)[:1]),)
     ),
     "tenants-share-a-limit": Bug(
-        ("limit-many",), tuple((place, "value_of", lambda *_: "any") for place in (windows, planner_windows))
+        ("limit-many",),
+        (("windows.value_of", lambda *_: "any"), ("planner.windows.value_of", lambda *_: "any")),
     ),
-    "limit-forgotten": Bug(("limit-alone", "limit"), ((Windows, "load", _forgetful),)),
-    "limit-counted-twice": Bug(("limit-alone", "limit"), ((Windows, "load", _twice),)),
+    "limit-forgotten": Bug(("limit-alone", "limit"), (("Windows.load", _forgetful),)),
+    "limit-counted-twice": Bug(("limit-alone", "limit"), (("Windows.load", _twice),)),
     "limit-of-others-forgotten": Bug(
-        ("limit", "limit-shared"), ((Windows, "load", _self_alone),), ("die", "power", "truncate-log")
+        ("limit", "limit-shared"), (("Windows.load", _self_alone),), ("die", "power", "truncate-log")
     ),
-    "limit-unheard": Bug(("limit",), ((Windows, "follow", _alone),)),
-    "limit-kept-before-told": Bug(("limit-alone", "limit"), ((Windows, "low_water", lambda self, position: position),)),
-    "child-unbilled": Bug(("budget-family",), ((family, "respond", _unbilled),)),
+    "limit-unheard": Bug(("limit",), (("Windows.follow", _alone),)),
+    "limit-kept-before-told": Bug(("limit-alone", "limit"), (("Windows.low_water", lambda self, position: position),)),
+    "child-unbilled": Bug(("budget-family",), (("planning.family.respond", _unbilled),)),
 }
 """By name."""

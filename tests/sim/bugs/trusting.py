@@ -7,9 +7,6 @@ from typing import Any
 
 from refold.core.approval.authority import Authority
 from refold.core.approval.policy import Judgement
-from refold.core.planning import decide, pausing
-from refold.executor.gate import Gate
-from refold.planner import service as planner_service
 from tests.sim.bugs.planting import Bug
 
 
@@ -33,7 +30,7 @@ def _times_three(budget: Any, **more: Any) -> Any:
 
 
 TRUSTING: dict[str, Bug] = {
-    "harm-as-wanted": Bug((), ((Authority, "judge", _as_wanted), (Gate, "needs_decision", _without)), minds=60),
-    "limits-unread": Bug((), ((planner_service, "replace", _times_three),), minds=60),
-    "deadline-unseen": Bug((), ((decide, "missed", _never), (pausing, "missed", _never)), minds=200),
+    "harm-as-wanted": Bug((), (("Authority.judge", _as_wanted), ("Gate.needs_decision", _without)), minds=60),
+    "limits-unread": Bug((), (("planner.service.replace", _times_three),), minds=60),
+    "deadline-unseen": Bug((), (("decide.missed", _never), ("pausing.missed", _never)), minds=200),
 }

@@ -26,7 +26,7 @@ def _own_runs_alone(values: LargeValues, item: Pending, *, loads: bool) -> bool:
 
 
 UNTIDY: dict[str, Bug] = {
-    "record-before-value": Bug(("large",), ((LargeValues, "send", _record_first),)),
-    "values-of-the-past-unread": Bug(("large",), ((LargeValues, "drive", _nobody_asks),), ("die",)),
-    "overtakes-what-is-kept": Bug(("large",), ((LargeValues, "awaits", _own_runs_alone),)),
+    "record-before-value": Bug(("large",), (("LargeValues.send", _record_first),)),
+    "values-of-the-past-unread": Bug(("large",), (("LargeValues.drive", _nobody_asks),), ("die",)),
+    "overtakes-what-is-kept": Bug(("large",), (("LargeValues.awaits", _own_runs_alone),)),
 }

@@ -10,11 +10,12 @@ nothing that attackers made up may be taken for a result; and no honest service 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from refold.core.run import chain
 from refold.core.topics import RUN_LOG
+from refold.executor.service import Executor
 from refold.ports.log import Record
 from tests.simulator.app import DANGEROUS
 from tests.simulator.attacks.foothold import SPECIAL
@@ -104,7 +105,8 @@ class Siege(Case):
         self._liar.begin()
         self._drive()
         danger = [text for text in self.world.witness.approvals.wrong if text.startswith("danger")]
-        return (*danger, *self._bystander.taken, *decisions(self.world), *_doubled(self.world))
+        found = [*danger, *self._bystander.taken, *decisions(self.world)]
+        return (*found, *_doubled(self.world), *_unsigned(self.world))
 
     def _drive(self) -> bool:
         world = self.world
@@ -129,6 +131,19 @@ def _doubled(world: World) -> list[str]:
     """What the class alone forbids: two effects of one key where the receiver knows keys or can be asked."""
     keys = Counter(effect.key for effect in _dangerous(world) if effect.tool != "wipe_pay")
     return [f"twice: the key {key[:8]} had its effect {count} times" for key, count in keys.items() if count > 1]
+
+
+def _unsigned(world: World) -> Iterator[str]:
+    """Keys and policies that an executor believes, and the root key has never signed."""
+    for partition, process in world.groups.owners["executor"].items():
+        executor = process.services[0]
+        assert isinstance(executor, Executor), "an executor's process hosts an executor"
+        if (lane := executor.lanes.get(partition)) is None:
+            continue
+        laws = world.witness.approvals.laws.all(partition)
+        signed = {name for law in laws for name in (*law.keys, *law.policies)}
+        for name in sorted({*lane.catalog.keys, *lane.catalog.policies} - signed):
+            yield f"unsigned: the executor of partition {partition} believes {name}"
 
 
 def _scenario(rng: Random, seed: int) -> tuple[Scenario, Chance]:

@@ -6,7 +6,6 @@ The id of a run-log entry is taken over the body alone, so a record re-registere
 from __future__ import annotations
 
 import dataclasses
-import json
 import struct
 import typing
 from collections.abc import Callable
@@ -84,17 +83,6 @@ def decode(cls: type[_T], value: bytes) -> _T:
         raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
     found: _T = _reader(cls, value[1:5])(value, FRAME_BYTES)
     return found
-
-
-def knows(value: bytes, part: type) -> bool:
-    """Whether who wrote the value could have written this event or part in it."""
-    return _in_schema(int.from_bytes(value[1:FRAME_BYTES]), part.__name__)
-
-
-@cache
-def _in_schema(number: int, name: str) -> bool:
-    _, schema = schemas.registered()[0].get(number, ("", {}))
-    return f'"name": "{name}"' in json.dumps(schema)
 
 
 def decode_message(cls: type[_T], value: bytes) -> _T:
