@@ -335,7 +335,8 @@ class LogFold:
             state = tangle.settles({head.id for head in state.heads})
             if state is None:
                 return judged
-            tangle.rivals, tangle.buried = set(), set()
+            tangle.rivals.clear()
+            tangle.buried.clear()
             self._aside -= sum(map(tangle.discard, tangle.rebuilt_ids))  # they count by their copies: never swept
         elif not stalled:
             return judged
