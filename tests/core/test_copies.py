@@ -178,6 +178,20 @@ class TestSweeping:
         fold.feed(scene.records["2"].key, scene.records["2"].value, offset=8)
         assert (fold.sweep, fold.oldest_aside) == ([], None)
 
+    @pytest.mark.parametrize("order", ["1 3 f 2 4", "1 3 4 f 2", "1 4 f 3 2"])
+    def test_what_a_repair_chose_is_not_swept_where_it_stood_before_its_beginning(
+        self, scene: Scene, order: str
+    ) -> None:
+        live = scene.fold(order, late="2")
+        assert live.frozen == {RUN: FORKED}
+
+        for name in ("1", "2", "3", "4", "-f"):
+            record = scene.records[name.lstrip("-")]
+            live.feed(record.key, None if name[0] == "-" else record.value)
+
+        assert (scene.name(live), live.frozen, live.oldest_aside) == ("4", {}, None)
+        assert not live.sweep, "the next cleaning takes away what counts"
+
     def test_nothing_is_swept_that_was_read_before_the_end(self, scene: Scene) -> None:
         assert scene.fold("1 2 f g 3").sweep == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,7 +20,7 @@ from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from tests.planner.mirror import again, mirrored
-from tests.planner.rig import TOPICS, Rig
+from tests.planner.rig import POOL, TOPICS, Rig
 
 
 def marks_of(rig: Rig) -> Marks:
@@ -97,19 +98,35 @@ def test_a_log_that_was_cut_off_below_the_marks_is_read_from_its_start() -> None
     assert set(after.world.done.values()) == {1}
 
 
-def test_marks_whose_inputs_rest_on_what_the_log_has_lost_are_not_believed() -> None:
+def test_marks_whose_inputs_rest_on_what_the_log_has_lost_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = busy(Rig())
-    said, end = marks_of(rig), rig.broker.log(RUN_LOG, 0).end
-    rig.broker.truncate(RUN_LOG, 0, end - 1)
-    # What was ordered below is acknowledged, and no run was kept since: the inputs alone rest on what is lost.
-    earlier = dataclasses.replace(said, log=said.anchor_offset + 1, round=said.round + 1)
-    assert int(said.inputs[RUN_LOG]) == end
-    rig.broker.write(Outgoing(RUN_SNAPSHOT, 0, MARKS_KEY, codec.encode(earlier), (), 0))
+    append, publish = rig.log.append, rig.log.publish
+    lost_acks: list[Outgoing] = []
+
+    def unheard(records: Sequence[Outgoing]) -> None:
+        lost_acks.extend(record for record in records if record.topic == POOL)
+        append([record for record in records if record.topic == POOL])
+        publish([record for record in records if record.topic != POOL])
+
+    # No order is acknowledged any more, so the marks stand still, and nothing is kept of a run that begins after them.
+    monkeypatch.setattr(rig.log, "publish", unheard)
+    rig.start("ordered")
+    rig.pump()
+    began = rig.broker.log(RUN_LOG, 0).end
+    rig.start("answered")
+    rig.pump()
+    marks = marks_of(rig)
+    assert lost_acks
+    assert marks.log < began
+    assert int(marks.inputs[RUN_REQUESTED]) == rig.broker.log(RUN_REQUESTED, 0).end
+    rig.broker.truncate(RUN_LOG, 0, began)
+    rig.broker.expire("refold-planner", "p")
 
     after = Rig(rig.world, rig.broker, member="next")
 
     assert after.planner.counts["log.shrunk"]
-    assert after.log.reads[RUN_REQUESTED, 0] == [0]
+    assert after.state("answered").status == "completed"  # type: ignore[union-attr]
+    assert not after.stalled
 
 
 def test_a_run_that_was_kept_beyond_what_the_log_has_left_is_not_believed() -> None:

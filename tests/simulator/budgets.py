@@ -9,10 +9,11 @@ from typing import Any
 from refold.core.topics import RUN_COMPLETED
 from tests.simulator.app import PRICED
 from tests.simulator.minds.models import LARGE, SMALL
-from tests.simulator.reading.budgets import NOTHING, Sum, total
+from tests.simulator.reading.budgets import NOTHING, Place, Sum, total
 from tests.simulator.reading.logged import LoggedCall, LoggedRun
 from tests.simulator.reading.spending import family_of
 from tests.simulator.reading.values import read_value
+from tests.simulator.settings import ANSWERS
 from tests.simulator.workload.inputs import Scenario
 from tests.simulator.world.receiver import Deed
 from tests.simulator.world.world import World
@@ -40,7 +41,10 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
     for deed in world.receiver.done:
         if deed.tool in METERED:
             paid.setdefault(deed.call, []).append(deed)
-    forgot, back = world.forgot or world.hit("outage"), world.hit("truncate-log")
+    # Who has lost the tombstone of a request, and that it is done, makes it once more for nobody.
+    reopened = world.hit("expire") and world.hit("truncate-orders")
+    forgot, back = world.forgot or world.hit("outage") or reopened, world.hit("truncate-log")
+    sent_back = set(_sent_back(world))
     for run in runs.values() if not back else ():  # what the log has lost was paid all the same
         for call in [call for call in run.calls.values() if call.tool in METERED]:
             yield from _booked(run, call, paid.get(call.id, []), forgot=forgot)
@@ -59,7 +63,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
         family = family_of(runs, first)
         taken = total(run.purse.taken for run in family)
         calls = [(run, call) for run in family for call in run.calls.values()]
-        known = total(_least(run, call, paid.get(call.id, []), forgot=forgot) for run, call in calls)
+        known = total(_least(run, call, paid.get(call.id, []), sent_back, forgot=forgot) for run, call in calls)
         if any(one > other for one, other in zip(known, taken, strict=True)):
             yield f"unbooked: the family of run {first.id} has paid {known}, and {taken} is booked"
         certain = all(script in CERTAIN for script in scenario.scripts.get(PRICED, ())) and not scenario.policy
@@ -115,15 +119,25 @@ def _above(runs: Mapping[str, LoggedRun], run: LoggedRun) -> Iterator[LoggedRun]
         run = parent
 
 
-def _least(run: LoggedRun, call: LoggedCall, deeds: list[Deed], *, forgot: bool) -> Sum:
+def _sent_back(world: World) -> Iterator[Place]:
+    """The attempts of which an executor has said that it sent nothing."""
+    for record in world.witness.written.get(ANSWERS, ()):
+        if record.value and record.read_headers():  # poison has none
+            answer = read_value(record.value)
+            if answer["status"] == "unauthorised":
+                yield answer["call_id"], answer["attempt"]
+
+
+def _least(run: LoggedRun, call: LoggedCall, deeds: list[Deed], sent_back: set[Place], *, forgot: bool) -> Sum:
     """What was paid for a call, as far as anybody can know: of a lost answer, what it was thought to be at most.
 
-    That an attempt was made before, who takes it over knows from a ledger that forgets nothing, and no more than that;
-    of a call that its run has not waited for nobody is told.
+    That an attempt was made before, who takes it over knows from a ledger that forgets nothing, and no more than that:
+    who then sends it back has made none itself. Of a call that its run has not waited for nobody is told.
     """
-    found, known = NOTHING, 1 if forgot or call.phase in ("dispatched", "given_up") else 2
+    found = NOTHING
     for attempt in {deed.attempt for deed in deeds}:
         place = call.id, attempt
+        known = 1 if forgot or call.phase in ("dispatched", "given_up") or place in sent_back else 2
         most = run.purse.reserved.get(place, NOTHING)
         paid = sorted(Sum(*map(min, took(deed, most), most)) for deed in deeds if deed.attempt == attempt)
         # Whoever found nothing in the ledger has said that nothing came of it.

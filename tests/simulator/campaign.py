@@ -54,9 +54,11 @@ NEEDED: Mapping[str, int] = {
 
 NEEDED_SINGLES: Mapping[str, int] = {
     **{name: cases for name, cases in NEEDED.items() if name not in ("mirrored.forked", "repairs")},
+    **dict.fromkeys(("signals.dropped", "ledger.ahead", "mirrored.plain", "limits.of_several"), _SELDOM),
     **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}", f"repeated: {BUDGET_SPENT}"), _SELDOM),
 }
-"""The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits."""
+"""The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits.
+Of what chance never makes up there is a scenario, or a fault."""
 
 NEEDED_PROGRAMS: Mapping[str, int] = dict.fromkeys(
     (

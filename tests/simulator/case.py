@@ -125,6 +125,7 @@ class Case:
         world = self.world
         world.counts["void_records"] += world.witness.history.void
         world.counts["limits.told"] += world.witness.history.limits.judged if world.struck else 0
+        world.counts["limits.of_several"] += world.witness.history.limits.tenants > 1
         world.counts["claims_refused"] += world.witness.void_claims
         world.counts["dead_letters"] += len(world.witness.laid(*DEAD_LETTERS))
 
@@ -172,6 +173,7 @@ class Case:
         self.world.counts["in_doubt"] += "CallDoubted" in kinds
         self.world.counts["held"] += "CallHeld" in kinds
         self.world.counts["signals.taken"] += "WaitEnded" in kinds
+        self.world.counts["signals.dropped"] += "SignalDropped" in kinds
         self.world.counts["callbacks.answered"] += "CallbackCompleted" in kinds or "CallbackFailed" in kinds
         if "RunPaused" in kinds and self.world.witness.history.runs[entry["run_id"]].pauses.own:
             self.world.counts["pauses"] += 1

@@ -24,7 +24,7 @@ from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses
 from tests.simulator.minds import verdict as minds
 from tests.simulator.reading.drains import charges
-from tests.simulator.reading.logged import LoggedCall
+from tests.simulator.reading.logged import LoggedCall, LoggedRun
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS
 from tests.simulator.workload.inputs import OPERATOR, USER, Scenario
@@ -111,9 +111,10 @@ def _told(world: World) -> Iterator[str]:
 
 
 def _heard(world: World, scenario: Scenario) -> Iterator[str]:
-    """What a user says of a run that goes on, it hears."""
+    """What a user says of a run that goes on, it hears; of one that is asked for later it is refused."""
+    early = _refused_early(world, scenario)
     for given in scenario.inputs:
-        if given.kind != "signal" or world.struck:
+        if given.kind != "signal" or world.struck or given.key in early:
             continue
         run = world.witness.history.runs.get((given.key or b"").decode().partition("/")[0])
         said_ms = world.settings.epoch_ms + given.at_ms
@@ -158,6 +159,12 @@ def _failures(world: World) -> Iterator[str]:
             yield f"failed: run {run.id} is over for {code}, which is not its own fault"
 
 
+def _sent_twice(world: World, call: LoggedCall) -> bool:
+    """True if the request of a call went out more than once: who has forgotten what is done acts on the second."""
+    sent = (record for record in world.witness.written.get(ORDERS, ()) if record.key == call.id.encode())
+    return sum(record.value is not None for record in sent) > 1
+
+
 def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     """The classes keep their word, and no result is without its effect."""
     done = [effect for effect in world.receiver.done if effect.call == call.id]
@@ -180,7 +187,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
         yield f"invented: call {call.id} has the result {call.result} and no such effect"
     # Without its ledger a call whose request was sent twice may still run after its failure was accepted: the key or
     # the probe keeps that single, and a `once` call is in doubt.
-    forgot = call.effect != "once" and world.forgot
+    forgot = call.effect != "once" and (world.forgot or (world.hit("expire", "outage") and _sent_twice(world, call)))
     misled = bool(call.said) and verdict != "truth"
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
@@ -270,12 +277,15 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         unknown = letter["topic"] == ANSWERS and letter["code"] in ("unknown_call", "unknown_run")
         resolving |= unknown and world.hit("truncate-log")
         run = world.witness.history.runs.get(_run_named(letter["key"].decode(errors="replace")))
+        early = letter["code"] == "unknown_run" and _said_early(letter, scenario)
+        yield from _alive(world, letter, run) if early else ()
         foreign = letter["code"] == "operators_only" and (run is None or run.requester != USER)
         # While the history of a run that goes on is read, so much is kept for it: of more its sender is told.
         resolving |= letter["code"] == "stalled" and bool(run and run.ends) and "backlog" in scenario.changes
         if (
             not known
             and not foreign
+            and not early
             and letter["key"] not in conflicts
             and not resolving
             and not _said_in_vain(letter, scenario)
@@ -291,6 +301,28 @@ def _run_named(key: str) -> str:
         return parse_callback_token(key)
     except MalformedError:
         return key.partition("/")[0]
+
+
+def _refused_early(world: World, scenario: Scenario) -> set[bytes]:
+    """The keys of what was refused because its run was asked for later."""
+    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
+    return {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(each, scenario)}
+
+
+def _alive(world: World, letter: Datum, run: LoggedRun | None) -> Iterator[str]:
+    """What was refused before its run was asked for is not said anew."""
+    # Its position may not have been kept so far, or a mirror has put a copy behind its tombstone (docs/limits.md).
+    read_again = world.hit("outage") or any(fault.endswith(":mirror") for fault in world.struck)
+    if run is not None and run.status == "cancelled" and not read_again:
+        yield f"alive: {letter['key']!r} was refused before run {run.id} was asked for, and has cancelled it"
+
+
+def _said_early(letter: Datum, scenario: Scenario) -> bool:
+    """True if what a dead letter has was said once, and before its run was asked for."""
+    run = _run_named(letter["key"].decode(errors="replace")).encode()
+    said = [given.at_ms for given in scenario.inputs if (given.topic, given.key) == (letter["topic"], letter["key"])]
+    asked = [given.at_ms for given in scenario.inputs if given.kind == "run" and given.key == run]
+    return len(said) == len(asked) == 1 and said < asked
 
 
 def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:

@@ -19,6 +19,8 @@ _TAKING = ("waiter", "pair", "late")
 def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[str]:
     """Everything that is wrong with what runs were told."""
     for run in world.witness.history.runs.values():
+        if run.mail.most > (room := world.settings.rules.signal_bytes):
+            yield f"crowded: run {run.id} has kept signals of {run.mail.most} characters, and has room for {room} bytes"
         if run.status == "completed" and run.end:
             yield from _seen(run, run.end["result"])
     # What lost its end has lost words, too, and of two records of one key cleaning leaves the last.
@@ -62,6 +64,8 @@ def said_in_vain(world: World, letter: Datum) -> bool:
     said = _json(letter["value"])
     if said.get("kind") == "signal":
         run = world.witness.history.runs.get(said["run_id"])
+        if letter["code"] == "no_room":
+            return bool(run is not None and run.mail.dropped)
         return bool(run is not None and run.ends and letter["code"] == "closed")
     if said.get("kind") != "callback":
         return False

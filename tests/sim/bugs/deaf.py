@@ -32,6 +32,10 @@ DEAF: dict[str, Bug] = {
     "equal-waits-share-an-answer": Bug(
         ("signal-twice",), (("decide.take_signal", _for_all), ("Mailbox.take", _taken_and_kept))
     ),
+    "signals-without-end": Bug(
+        ("signals-overflow",),
+        (("waiting.signal_bytes", lambda _: 0), ("mailbox.signal_bytes", lambda _: 0)),
+    ),
     "kept-signal-passed-over": Bug(("signals-kept",), (("waiting.find_kept", lambda *_: (None, [])),)),
 }
 """By name."""

@@ -99,15 +99,18 @@ def _order(name: str) -> list[Named]:
 def _strikes(bug: Bug) -> Iterator[Named]:
     for scenario in bug.where:
         if len(bug.faults) == 2:
-            yield from _pairs(scenario, *bug.faults)
+            yield from _pairs(scenario, *bug.faults, after=bug.after)
         else:
             yield from (case for case in singles((scenario,)) if not bug.faults or case.faults[0].mode in bug.faults)
 
 
-def _pairs(scenario: str, one: str, other: str) -> Iterator[Named]:
+def _pairs(scenario: str, one: str, other: str, *, after: str) -> Iterator[Named]:
     for at, kind in enumerate(run_case(SCENARIOS[scenario], traced=False).kinds, 1):
         if one in modes_at(kind):
             first = Fault(at, one)
-            for later, changed in enumerate(run_case(SCENARIOS[scenario], (first,), traced=False).kinds, 1):
+            outcome = run_case(SCENARIOS[scenario], (first,), traced=False)
+            if after and not outcome.counts[after]:
+                continue
+            for later, changed in enumerate(outcome.kinds, 1):
                 if later > at and other in modes_at(changed):
                     yield Named(scenario, (first, Fault(later, other)))

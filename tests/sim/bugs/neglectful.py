@@ -9,9 +9,10 @@ from typing import Any
 
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
-from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.messages import Marks, ToolClaim, ToolRequest
 from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG
 from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import ClaimChain
 from refold.executor.gate import Gate
@@ -128,6 +129,16 @@ def _of_any_log(self: TakeOver, item: Record | Reached) -> bool:
     return True
 
 
+def _on_what_is_ordered(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Of the run log only that is looked for on which orders and kept runs rest, and not what answers inputs."""
+
+    def has_all(self: TakeOver, marks: Marks, asleep: Any) -> bool:
+        inputs = {topic: at for topic, at in marks.inputs.items() if topic != RUN_LOG}
+        return original(self, replace(marks, inputs=inputs), asleep)
+
+    return has_all
+
+
 def _yes(*_: object) -> bool:
     return True
 
@@ -163,11 +174,20 @@ NEGLECTFUL: dict[str, Bug] = {
     ),
     "lost-request-waited-for": Bug(("once",), (("Unanswered._lost", _none),), ("truncate-orders",)),
     "claims-in-offset-order": Bug(("once-undone",), (wrapped("ClaimChain.add", _by_offset),), ("mirror",)),
-    "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror")),
+    "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),
     "marks-of-another-log": Bug(("keyed", "three", "two-runs"), (("TakeOver.admits", _of_any_log),), ("mirror",)),
     "ends-not-compared": Bug(("keyed",), (("TakeOver._has_all", _yes),), ("truncate-log", "die")),
+    "inputs-on-what-is-lost": Bug(
+        ("two-runs-apart", "keyed-eager"),
+        (wrapped("TakeOver._has_all", _on_what_is_ordered),),
+        ("truncate-log", "die"),
+    ),
     "unknown-is-published": Bug(("once", "keyed"), (wrapped("Relay._delivered", _told_anyway),), ("lost",)),
     "old-request-believed": Bug(("keyed",), (("ExecutorLane.late", _no),), ("outage",)),
+    "refused-comes-alive": Bug(
+        ("refused-before",), (("Outbox.close", lambda _, item: item.finish()),), ("mirror-plain",)
+    ),
+    "future-lease-believed": Bug(("keyed-slow",), (("ledger._LONGEST_MS", 1 << 60),), ("ledger-ahead", "die")),
     "margin-ignored": Bug(("once-creeps",), (wrapped("Attempt._run", _in_no_hurry),), ("freeze-read",)),
 }
 """By name."""

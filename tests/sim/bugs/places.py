@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 PLACES: dict[str, str] = {
+    "ledger._LONGEST_MS": "refold.adapters.memory.ledger:_LONGEST_MS",
     "MemoryLedger._claim": "refold.adapters.memory.ledger:MemoryLedger._claim",
     "granting.unfounded": "refold.approval.granting:unfounded",
     "ApprovalLane._decided": "refold.approval.lane:ApprovalLane._decided",
@@ -49,6 +50,7 @@ PLACES: dict[str, str] = {
     "redrive._anew": "refold.core.planning.redrive:_anew",
     "redrive._failed": "refold.core.planning.redrive:_failed",
     "saying.is_same": "refold.core.planning.saying:is_same",
+    "waiting.signal_bytes": "refold.core.planning.waiting:signal_bytes",
     "waiting.find_kept": "refold.core.planning.waiting:find_kept",
     "chain.extends": "refold.core.run.chain:extends",
     "chain.read": "refold.core.run.chain:read",
@@ -56,6 +58,7 @@ PLACES: dict[str, str] = {
     "fold.called": "refold.core.run.fold:called",
     "log.LATE_MS": "refold.core.run.log:LATE_MS",
     "LogFold._knows": "refold.core.run.log:LogFold._knows",
+    "mailbox.signal_bytes": "refold.core.run.mailbox:signal_bytes",
     "Mailbox.take": "refold.core.run.mailbox:Mailbox.take",
     "run.metering.tokens_of": "refold.core.run.metering:tokens_of",
     "suspension.status_change": "refold.core.run.suspension:status_change",
@@ -99,6 +102,7 @@ PLACES: dict[str, str] = {
     "planner.lane.Outbox": "refold.planner.lane:Outbox",
     "planner.metering._repeated": "refold.planner.metering:_repeated",
     "Outbox._again": "refold.planner.outbox:Outbox._again",
+    "Outbox.close": "refold.planner.outbox:Outbox.close",
     "Outbox.close_again": "refold.planner.outbox:Outbox.close_again",
     "Outbox.low_water": "refold.planner.outbox:Outbox.low_water",
     "planner.outbox.commands": "refold.planner.outbox:commands",
@@ -116,6 +120,8 @@ PLACES: dict[str, str] = {
     "Timers.due": "refold.planner.timers:Timers.due",
     "timers._moment": "refold.planner.timers:_moment",
     "Unanswered._lost": "refold.planner.unanswered:Unanswered._lost",
+    "windows.value_of": "refold.core.planning.windows:value_of",
+    "planner.windows.value_of": "refold.planner.windows:value_of",
     "Windows.follow": "refold.planner.windows:Windows.follow",
     "Windows.load": "refold.planner.windows:Windows.load",
     "Windows.low_water": "refold.planner.windows:Windows.low_water",

@@ -33,7 +33,10 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
-    "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
+    "What the marks rely on is there: every topic goes on to where they say.": (
+        "ends-not-compared",
+        "inputs-on-what-is-lost",
+    ),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "Take over: rebuild timers.": ("timers-forgotten",),
@@ -54,6 +57,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "Whoever waits for a run hears of its end.": ("outcome-untold",),
     "A request topic is also the table of what is open: what is settled is closed.": ("calls-never-closed",),
     # The ledger and the outbox
+    "A lease that ends later than any lease lasts is none: the clock has been set right.": ("future-lease-believed",),
+    "What is refused leaves its topic: it is not said anew when positions are lost.": ("refused-comes-alive",),
     "Claim before the effect.": ("skip-the-claim", "effect-before-claim"),
     "Offsets are committed after the claim.": ("commit-before-claim",),
     "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
@@ -131,6 +136,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A key that is bound to people speaks for them alone.": ("key-speaks-for-anybody",),
     # What runs wait for
     "A signal is taken once.": ("signal-taken-twice",),
+    "A run keeps so much of what it is told, and says when that is full.": ("signals-without-end",),
     "Two equal waits never share an answer.": ("equal-waits-share-an-answer",),
     "A signal that came before the wait is kept for it.": ("kept-signal-passed-over",),
     # Who else may write
@@ -181,6 +187,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "limit-counted-twice",
         "limit-unheard",
     ),
+    "A limit by label is one for each value of it.": ("tenants-share-a-limit",),
     "What other lanes have told a successor reads.": ("limit-of-others-forgotten",),
     "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
     # Models

@@ -78,6 +78,10 @@ SPENDTHRIFT: dict[str, Bug] = {
     "family-not-counted": Bug(
         ("budget-family",), (("Purses.above", lambda self, state, now: _above(self, state, now)[:1]),)
     ),
+    "tenants-share-a-limit": Bug(
+        ("limit-many",),
+        (("windows.value_of", lambda *_: "any"), ("planner.windows.value_of", lambda *_: "any")),
+    ),
     "limit-forgotten": Bug(("limit-alone", "limit"), (("Windows.load", _forgetful),)),
     "limit-counted-twice": Bug(("limit-alone", "limit"), (("Windows.load", _twice),)),
     "limit-of-others-forgotten": Bug(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.core.ids import home
+from refold.core.planning.windows import value_digest
 from refold.ports.log import Record
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.spending import follow_spending, in_flight
@@ -33,7 +34,7 @@ class LoggedLimits:
     """
 
     sums: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
-    told: dict[tuple[int, int], dict[bytes, list[tuple[int, int, int]]]] = field(default_factory=dict)
+    told: dict[tuple[int, int, str], dict[bytes, list[tuple[int, int, int]]]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     deaf: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -41,20 +42,22 @@ class LoggedLimits:
     judged: int = 0
 
     def hears(self, record: Record) -> None:
-        """A record of what lanes tell, in the copy of one of them. As one tenant has a limit, a lane has one sum."""
+        """A record of what lanes tell, in the copy of one of them: a sum for each tenant, whose name has a digest."""
         if record.value is None:
-            for (copy, _), tellers in self.told.items():
+            for (copy, *_), tellers in self.told.items():
                 if copy == record.partition:
                     tellers.pop(record.key or b"", None)
             return
         said = read_value(record.value)
-        tellers = self.told.setdefault((record.partition, said["lane"]), {})
+        tellers = self.told.setdefault((record.partition, said["lane"], said["value"]), {})
         tellers.setdefault(record.key or b"", []).append((said["log"], record.at_ms, said["nano_usd"]))
 
-    def _heard(self, lane: int, at_ms: int) -> int:
-        """The least that a lane has to have known of the others at a time, by its own copy."""
-        found = 0
-        for (copy, other), tellers in self.told.items():
+    def _heard(self, lane: int, at_ms: int, tenant: str) -> int:
+        """The least that a lane has to have known of what others let out for a tenant at a time, by its own copy."""
+        found, named = 0, value_digest(tenant)
+        for (copy, other, value), tellers in self.told.items():
+            if value != named:
+                continue
             known = [(log, when, much) for lines in tellers.values() for log, when, much in lines]
             before = max((each for each in known if each[1] <= at_ms - READ_MS), default=None)
             if copy == lane != other and before:
@@ -80,7 +83,7 @@ class LoggedLimits:
             # What a lane has let out itself it knows to the last call, but for another planner that does the same.
             if spent > LIMIT + in_flight(mine):
                 self.wrong.append(f"overspent: lane {lane} lets {spent} out for {tenant}, of {LIMIT}")
-            told, several = self._heard(lane, at_ms), in_flight(mine)
+            told, several = self._heard(lane, at_ms, tenant), in_flight(mine)
             self.judged += bool(told) and not self.dazed
             # Two planners at once do not know of the other's last calls.
             if told and not self.dazed and spent + told > LIMIT + several:
@@ -88,6 +91,11 @@ class LoggedLimits:
             heard = sum(_at(sums, at_ms - HEARD_MS) for sums in others)
             if spent + heard > LIMIT:
                 self.deaf.append(f"overspent: lane {lane} has {spent}, others had {heard}, of {LIMIT} for {tenant}")
+
+    @property
+    def tenants(self) -> int:
+        """How many tenants have spent anything."""
+        return len({tenant for tenant, _ in self.sums})
 
     def stingy(self, runs: Iterable[LoggedRun]) -> Iterator[str]:
         """Runs that have met a limit of which enough was left, whoever had taken the most of it by then."""

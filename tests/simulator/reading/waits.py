@@ -35,7 +35,8 @@ class LoggedMail:
 
     `taken`: which step took which. `waits` and `callbacks` are open, by step; `said` the answers to callbacks, `closed`
     those without one. `gone` were given up, and after a retry may be open `again`. `asked_before` steps were there
-    before the last entry, and waits from step `behind` on were not asked so far.
+    before the last entry, and waits from step `behind` on were not asked so far. `most` is how many characters were
+    kept at once.
     """
 
     came: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class LoggedMail:
     again: dict[int, LoggedWait | int] = field(default_factory=dict)
     asked_before: int = 0
     behind: int = 0
+    most: int = 0
 
     def follow(self, name: str, event: Datum, at_ms: int) -> Iterator[str]:
         """Takes an event; gives what no history may hold."""
@@ -103,6 +105,7 @@ class LoggedMail:
 
     def left(self, at_ms: int) -> Iterator[str]:
         """After an entry: the signals that lie beside an open wait that they are for."""
+        self.most = max(self.most, sum(len(self.came[name][1]) for name in self.kept))
         for step, wait in self.waits.items():
             over = 0 < wait.until_ms <= at_ms or 0 < self.behind <= step
             for name in () if over else self.kept:

@@ -60,6 +60,7 @@ CALLS: dict[str, Scenario] = {
         _one("probed-retried", "book", "raises-before", "raises-after"),
         _one("pure-exhausted", "look", "raises-before", "not-done", "raises-before"),
         _one("keyed-terminal", "push", "terminal", agent="handling"),
+        _one("keyed-terminal-deaf", "push", "terminal", "slower", agent="handling"),
         _one("keyed-exhausted", "push", "raises-after", "raises-after", "hangs-before"),
         _one("keyed-slow", "push", "slow"),
         _one("keyed-crawls", "push", "crawls"),
@@ -122,6 +123,10 @@ CALLS: dict[str, Scenario] = {
                 poison(ORDERS, b"{}"),
                 erasure(RUN_REQUESTED, at_ms=20),
             ),
+        ),
+        Scenario(
+            "refused-before",
+            (signal("r-1", "c", "cancel", {"reason": "too early"}), start_run("r-1", "sleeper", at_ms=4_000)),
         ),
         Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),

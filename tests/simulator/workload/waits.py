@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from tests.simulator.settings import SimSettings
 from tests.simulator.workload.inputs import ClientInput, Scenario, start_run, word
 from tests.simulator.world.outside import Reply
+
+NARROW_BYTES = 1_200
+"""Room for two signals that nobody waits for."""
 
 
 def _told(name: str, agent: str, *said: ClientInput, given: Any = None, **changes: Any) -> Scenario:
@@ -25,6 +30,12 @@ WAITS: dict[str, Scenario] = {
             "signal-twice", "pair", *(word("r-1", "s-1", at_ms=at) for at in (30, 60, 90)), word("r-1", "s-2", at_ms=99)
         ),
         _told("signals-kept", "late", *(word("r-1", f"s-{n}", {"n": n}, at_ms=20 * n) for n in range(1, 6))),
+        _told(
+            "signals-overflow",
+            "late",
+            *(word("r-1", f"s-{n}", {"n": n, "text": "x" * 300}, at_ms=20 * n) for n in range(1, 15)),
+            rules=replace(SimSettings().rules, signal_bytes=NARROW_BYTES),
+        ),
         _told(
             "signals-shared", "pair", *(word("r-1", f"s-{n}", at_ms=15 * n) for n in range(4)), planners=2, sharing=True
         ),

@@ -64,6 +64,9 @@ TRUNCATES = {
 }
 """What loses its last records, though they were acknowledged: an election was unclean."""
 
+_UNDRAWN = ("ledger-ahead", "mirror-plain")
+"""What chance never draws, so that its seeds stay what they were."""
+
 _DRAWN_AS = ("truncate-log", "truncate-snapshot", "truncate-orders", "truncate-results")
 """By which of them chance draws any: so that a seed whose schedule loses no records stays what it was."""
 
@@ -82,6 +85,8 @@ AROUND = (
         "deploy-other",
         "deploy-hungry",
         "hang",
+        "ledger-ahead",
+        "mirror-plain",
     ),
 )
 """Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts; the
@@ -91,7 +96,8 @@ partition, for a while or for good.
 The ledger forgets what is done; offsets and ledger go together, at once or in an outage that is longer than requests
 are good for, after which executors are there first; records are there twice, and cleaned; even unsettled inputs are
 compacted; planners have
-other code for a while: without agents, with agents that disagree, on a host without memory; the code of a run hangs."""
+other code for a while: without agents, with agents that disagree, on a host without memory; the code of a run hangs;
+the ledger's own clock goes a day ahead and is set right; a copy of all topics has other offsets, and nothing twice."""
 
 LOSES_LEDGER = ("wipe", "rollback", "amnesia")
 """What of a ledger may be gone after these is whatever it knew."""
@@ -149,7 +155,8 @@ class Chance:
         """The fault at a boundary of this kind; mostly none. What is spared is drawn all the same."""
         if not self.left or (drawn := self.rng.random()) >= self.rate:
             return ""
-        mode = self.rng.choice([each for each in modes_at(kind) if each not in TRUNCATES or each in _DRAWN_AS])
+        drawable = [each for each in modes_at(kind) if each not in _UNDRAWN]
+        mode = self.rng.choice([each for each in drawable if each not in TRUNCATES or each in _DRAWN_AS])
         if mode in _DRAWN_AS:
             mode = list(TRUNCATES)[int(drawn / self.rate * len(TRUNCATES))]
         self.left -= 1

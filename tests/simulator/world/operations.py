@@ -49,9 +49,14 @@ HELD_MS = 1_500
 """How long it takes until somebody lets a run go that hung."""
 
 
+AHEAD_MS, DAY_MS = 400, 86_400_000
+"""How long and how far the ledger's own clock is ahead: longer than its leases, and more than any lease lasts."""
+
+
 class Platform(Protocol):
     """What operations have in their hands: a world."""
 
+    ledger_ahead_ms: int
     ledger: MemoryLedger
     groups: Groups
     broker: Broker
@@ -123,13 +128,33 @@ def _copy(world: Platform) -> None:
                     world.counts[f"repeated: {topic}"] += 1
                     world.witness.toil.stale(record.value)
                     world.broker.repeat(record)
+    _renumber(world)
+    if world.chance.rng.random() < ELSEWHERE:
+        world.counts["mirrored.elsewhere"] += 1
+        world.ledger.wipe()
+
+
+def _renumber(world: Platform) -> None:
+    assert isinstance(world, Surroundings), "a world has surroundings"
     _clean(world)
     for record in world.broker.renumber():
         world.witness.moved(record)
     world.broker.committed.clear()
-    if world.chance.rng.random() < ELSEWHERE:
-        world.counts["mirrored.elsewhere"] += 1
-        world.ledger.wipe()
+
+
+def _mirror_plain(world: Platform) -> None:
+    """The platform begins anew on a copy that has other offsets, and nothing twice: no position holds.
+
+    What people have sent was cleaned, too, as far as it is settled: it lay there for longer than it is kept at least.
+    """
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    settled = world.broker.committed.get("refold-planner", {})
+    for topic in FROM_PEOPLE:
+        for partition in range(world.settings.partitions):
+            world.broker.compact(topic, partition, below=settled.get((topic, partition), 0))
+    world.counts["mirrored.plain"] += 1
+    _renumber(world)
+    world.groups.die_all()
 
 
 def _repair(world: Platform, looks: int = LOOKS) -> None:
@@ -160,7 +185,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
     """
 
     def truncate(world: Platform) -> None:
-        lost_ledger = world.hit(*LOSES_LEDGER, "expire", "outage", "mirror")
+        lost_ledger = world.hit(*LOSES_LEDGER, "expire", "outage", "mirror", "ledger-ahead")
         assert isinstance(world, Surroundings), "a world has surroundings"
         rng, settings = world.chance.rng, world.settings
         drawn = rng.randrange(settings.partitions)
@@ -234,6 +259,14 @@ def _hang(world: Platform) -> None:
     world.at(HELD_MS, lambda: world.broker.write(again))
 
 
+def _ahead(world: Platform) -> None:
+    """The ledger's own clock goes a day ahead, and is set right a little later."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    world.counts["ledger.ahead"] += 1
+    world.ledger_ahead_ms = DAY_MS
+    world.at(AHEAD_MS, partial(setattr, world, "ledger_ahead_ms", 0))
+
+
 OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "expire": _expire,
     "amnesia": _amnesia,
@@ -241,6 +274,8 @@ OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "mirror": _mirror,
     "clean": _clean,
     "hang": _hang,
+    "ledger-ahead": _ahead,
+    "mirror-plain": _mirror_plain,
     **{mode: _truncate(topic) for mode, topic in TRUNCATES.items()},
     **{f"deploy-{name}": _deploy(app) for name, app in OTHERS.items()},
 }

@@ -49,7 +49,8 @@ class World(Surroundings):
         self.uncertain: list[str] = []
         self.refused: set[tuple[str, str]] = set()
         kept = timedelta(milliseconds=settings.retention_ms)
-        self.ledger = MemoryLedger(lambda: self.now_ms, retention=kept, marker=kept / 2)
+        self.ledger_ahead_ms = 0
+        self.ledger = MemoryLedger(lambda: self.now_ms + self.ledger_ahead_ms, retention=kept, marker=kept / 2)
         self.groups = Groups(self)
         self._snapshots: list[Snapshot] = []
         self._snapping = chance.wild or any("rollback" in mode for mode in faults.values())
@@ -62,8 +63,8 @@ class World(Surroundings):
 
     @property
     def forgot(self) -> bool:
-        """True if the ledger may have lost whatever it knew: a mirror may have another one."""
-        return self.hit(*LOSES_LEDGER) or bool(self.counts["mirrored.elsewhere"])
+        """True if the ledger may have lost whatever it knew: a mirror may have another one, a day ahead all is old."""
+        return self.hit(*LOSES_LEDGER, "ledger-ahead") or bool(self.counts["mirrored.elsewhere"])
 
     def advance(self) -> None:
         """Goes to the next moment at which something is due."""

@@ -337,6 +337,7 @@ class LogFold:
                 return judged
             tangle.rivals.clear()
             tangle.buried.clear()
+            self._aside -= sum(map(tangle.discard, tangle.rebuilt_ids))  # they count by their copies: never swept
         elif not stalled:
             return judged
         self.states[run] = state
