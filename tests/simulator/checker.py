@@ -221,8 +221,11 @@ def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
 
 
 def _approvals(world: World) -> Iterator[str]:
-    """What nobody waits for any more is closed, but for what a zombie, the network or a mirror brought."""
-    belated = world.hit("delayed", "mirror") or (len(world.struck) > 1 and world.hit("freeze"))
+    """What nobody waits for any more is closed, but for what a zombie, the network or a mirror brought.
+
+    Of a question whose entry the log has lost no planner knows: it is closed when people have decided it.
+    """
+    belated = world.hit("delayed", "mirror", "truncate-log") or (len(world.struck) > 1 and world.hit("freeze"))
     waiting = {
         call.asked.name
         for run in world.witness.history.runs.values()
