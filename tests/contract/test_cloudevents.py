@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.messages import ApprovalVote, RunOperation, RunRequest, RunSignal
-from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import (
+    APPROVAL_VOTED,
+    CATALOG,
+    DEAD_LETTERS,
+    RUN_OPERATED,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+)
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import Headers, Outgoing
 from refold.runtime.settings import KafkaSettings
@@ -30,7 +38,7 @@ from tests.simulator.world.broker import SIM_TOPICS
 from tests.simulator.world.world import Chance
 
 BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, APPROVAL_VOTED, CATALOG)
-WRITING = ("approve-keyed", "conflict", "limit", "once-shared")
+WRITING = ("approve-keyed", "conflict", "limit", "once-shared", "outsiders")
 """Scenarios in which the services write into all their topics."""
 KEPT = f"refold.{RUN_SNAPSHOT}"
 """What a lane keeps may have no time: its first marks are what the log is to tell it by."""
@@ -130,6 +138,9 @@ def test_every_topic_is_read_by_the_cloudevents_sdk() -> None:
     for name in WRITING:
         records = [record for record in written_by_services(name) if record.topic not in BY_CLIENTS]
         seen |= checked(records)
+
+    # What comes to executors from outsiders has no headers; the letters about it have.
+    seen |= checked([record for record in written_by_services("poison") if record.topic in DEAD_LETTERS])
 
     # A second pool is there beside a liar alone.
     assert seen == {topic for topic in SIM_TOPICS if not topic.endswith(f".{OTHER}")}
