@@ -77,7 +77,7 @@ def test_a_sleep_is_never_early_also_after_a_take_over(dev: Dev) -> None:
 
 
 def test_a_run_begins_when_it_is_to_begin(dev: Dev) -> None:
-    dev.read("run", "start", "clocked", "--id", "clocked-2", "--input", '{"seconds": 0}', "--not-before", "2s")
+    dev.read("run", "start", "clocked", "--id", "clocked-2", "--input", '{"seconds": 0}', "--not-before", "5s")
     pending = eventually(lambda: shown(dev, "clocked-2").get("status"))
 
     eventually(lambda: shown(dev, "clocked-2").get("status") == "completed")
