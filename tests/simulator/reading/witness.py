@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 
 from refold.core import topics
@@ -108,8 +109,12 @@ class Witness:
         return place in self._dead() or self.history.caused(_owner(name), *place)
 
     def _dead(self) -> set[tuple[str, int, int]]:
-        letters = (read_value(record.value or b"") for record in self.written.get(topics.DEAD_LETTER, ()))
-        return {(letter["topic"], letter["partition"], letter["offset"]) for letter in letters}
+        dead = set[tuple[str, int, int]]()
+        for record in self.written.get(topics.DEAD_LETTER, ()):
+            with suppress(ValueError, KeyError, IndexError, EOFError):  # a liar may have written it
+                letter = read_value(record.value or b"")
+                dead.add((letter["topic"], letter["partition"], letter["offset"]))
+        return dead
 
     def loses(self, logs: Sequence[Sequence[Record]]) -> None:
         """The run log has lost records; this is what is left of its partitions. What they ordered is under way."""
