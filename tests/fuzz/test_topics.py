@@ -38,6 +38,15 @@ def read(record: Outgoing, offset: int, at_ms: int = 7) -> Record:
     return Record(record.topic, record.partition, offset, record.key, record.value, list, at_ms)
 
 
+def poisoned(topic: str, seed: int, folder: Path) -> Archived:
+    """Topics with one run that is over, and what no service writes behind it."""
+    world = Archived(folder / "archive")
+    world.run("first")
+    for record in poison(topic, seed, 4):
+        world.broker.write(record)
+    return world
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("topic", [ORDERS, CLAIMS, "catalog"])
 def test_no_executor_ends_by_it(topic: str, seed: int) -> None:
@@ -84,10 +93,7 @@ def test_no_approval_service_ends_by_it(topic: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("topic", ALL)
 def test_no_pass_of_the_archivist_ends_by_it(topic: str, seed: int, tmp_path: Path) -> None:
-    world = Archived(tmp_path / "archive")
-    world.run("first")
-    for record in poison(topic, seed, 4):
-        world.broker.write(record)
+    world = poisoned(topic, seed, tmp_path)
     world.broker.now += 31 * DAY
 
     swept = world.archivist().sweep()
@@ -99,10 +105,7 @@ def test_no_pass_of_the_archivist_ends_by_it(topic: str, seed: int, tmp_path: Pa
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("topic", ALL)
 def test_no_command_of_the_client_ends_by_it(topic: str, seed: int, tmp_path: Path) -> None:
-    world = Archived(tmp_path / "archive")
-    world.run("first")
-    for record in poison(topic, seed, 4):
-        world.broker.write(record)
+    world = poisoned(topic, seed, tmp_path)
     reader = world.chronicle.reader
 
     register = Register(4, TRUST, clock_ms)

@@ -34,9 +34,7 @@ def run(cases: list[Named]) -> Summary:
     summary = Summary()
     for case in cases:
         outcome = case.run()
-        summary.cases += 1
-        summary.struck += len(outcome.struck)
-        summary.counts.update(outcome.counts)
+        summary.count(outcome)
         assert not outcome.wrong, f"run it again: {case.command}\n{outcome.report}"
     return summary
 

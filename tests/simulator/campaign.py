@@ -161,6 +161,12 @@ class Summary:
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[Named, tuple[str, ...]]] = field(default_factory=list)
 
+    def count(self, outcome: CaseOutcome) -> None:
+        """Adds what happened in a case, but for what was wrong."""
+        self.cases += 1
+        self.struck += len(outcome.struck)
+        self.counts.update(outcome.counts)
+
     @property
     def lies(self) -> dict[str, Told]:
         """How often each kind of lie was told and refused; nothing where nobody lied."""
@@ -261,9 +267,7 @@ def _run_chunk(cases: list[Named]) -> Summary:
     summary = Summary()
     for case in cases:
         outcome = case.run()
-        summary.cases += 1
-        summary.struck += len(outcome.struck)
-        summary.counts.update(outcome.counts)
+        summary.count(outcome)
         if outcome.wrong:
             summary.wrong.append((case, outcome.wrong))
     return summary
