@@ -127,7 +127,7 @@ class ChainedAttempt(Attempt):
         elif self.claim.doubt:
             self._over_with()
             self._finish(self._result("doubt", outcome.IN_DOUBT))
-        elif self.effect == "probed" and (self.known.seen_ms or self._unclaimed):
+        elif self.effect == "probed" and self._maybe_sent:
             self.phase = "probing"
             self._start(probe=True)
         else:
@@ -202,7 +202,15 @@ class ChainedAttempt(Attempt):
         assert self.claim is not None, "reading follows an append"
         if self.claim.doubt or self._unsettled():
             return False
-        return self.effect == "once" or not (self.known.seen_ms or self._unclaimed)
+        return self.effect == "once" or not self._maybe_sent
+
+    @property
+    def _maybe_sent(self) -> bool:
+        """Whether a `probed` call may have been sent before: by its chain, by its class, or by the ledger alone.
+
+        The ledger knows of a claim that the chain has lost, or of one whose owner died before the chain heard of it.
+        """
+        return bool(self.known.seen_ms) or self._unclaimed or self.takeover
 
     def _take_back(self, *, handed_over: bool = False) -> None:
         assert self.claim is not None, "what is taken back was claimed"
