@@ -98,6 +98,7 @@ class Acceptance:
         self.speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._placed: dict[int, EntryId] = {}
+        self._linked: dict[int, int] = {}
 
     @property
     def blocked(self) -> bool:
@@ -205,9 +206,19 @@ class Acceptance:
         """
         self._missed, self._awaited = self._awaited, self.position
         aside = self.fold.oldest_aside
+        emitted = self.linked_from(emitted)
         # That an input is answered rests on all that was read: of a log that ends below it nothing of that holds.
         inputs = inputs | {RUN_LOG: self.position}
         self.keeper.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
+
+    def linked_from(self, emitted: int) -> int:
+        """From where a successor has to read the log, so as to tell all that was not told below `emitted`.
+
+        What a record has linked lies before it, and is told again only if it is read again.
+        """
+        for offset in [offset for offset in self._linked if offset < emitted]:
+            del self._linked[offset]
+        return min(emitted, *self._linked.values()) if self._linked else emitted
 
     def swept(self) -> list[bytes]:
         """The keys of records that can never count, once: a tombstone each, before copies and cleaning move them."""
@@ -328,6 +339,7 @@ class Acceptance:
         if judged.mended:
             self._told.mended(self.fold.states[run], offset)
         if judged.linked:
+            self._linked[offset] = min(each.offset for each in judged.linked)
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:
             row = self.finished.add(state)

@@ -161,7 +161,7 @@ class Lane:
         if RUN_REQUESTED in settled:  # others wait for it, and for no run that stands still
             positions[RUN_REQUESTED, self.partition] = self.decided()
         if self.log.live:
-            positions[RUN_LOG, self.partition] = self.outbox.low_water(self.log.position)
+            positions[RUN_LOG, self.partition] = self.log.linked_from(self.outbox.low_water(self.log.position))
         return positions
 
     # What the log says

@@ -14,6 +14,7 @@ from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.executor.attempt import Attempt
+from refold.executor.chained import ChainedAttempt
 from refold.executor.claim_chain import ClaimChain
 from refold.executor.gate import Gate
 from refold.planner.acceptance import Acceptance
@@ -152,6 +153,15 @@ def _told_anyway(original: Callable[[Relay, Delivery], None]) -> Callable[[Relay
     return delivered
 
 
+def _by_the_chain(self: ChainedAttempt) -> bool:
+    """Takes the chain for all that is known."""
+    return bool(self.known.seen_ms) or self._unclaimed
+
+
+def _as_told(_: Acceptance, emitted: int) -> int:
+    return emitted
+
+
 NEGLECTFUL: dict[str, Bug] = {
     "keeps-what-it-lost": Bug(("once",), (("Executor._leave", _nothing),), ("move",)),
     "second-answer-left-open": Bug(("keyed",), (("Outbox.close_again", _nothing),), ("delayed",)),
@@ -174,6 +184,10 @@ NEGLECTFUL: dict[str, Bug] = {
     ),
     "lost-request-waited-for": Bug(("once",), (("Unanswered._lost", _none),), ("truncate-orders",)),
     "claims-in-offset-order": Bug(("once-undone",), (wrapped("ClaimChain.add", _by_offset),), ("mirror",)),
+    "ledger-alone-unheard": Bug(
+        ("three",), (("ChainedAttempt._maybe_sent", property(_by_the_chain)),), ("forget", "truncate-claims")
+    ),
+    "linked-not-read-again": Bug(("large",), (("Acceptance.linked_from", _as_told),), ("deploy-hungry", "mirror")),
     "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),
     "marks-of-another-log": Bug(("keyed", "three", "two-runs"), (("TakeOver.admits", _of_any_log),), ("mirror",)),
     "ends-not-compared": Bug(("keyed",), (("TakeOver._has_all", _yes),), ("truncate-log", "die")),

@@ -31,6 +31,9 @@ RULES: dict[str, tuple[str, ...]] = {
         "unseen-end-unnoticed",
         "own-mistake-kept",
     ),
+    "Who goes on later reads again what a record has linked until all that it ordered is told.": (
+        "linked-not-read-again",
+    ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
     "What the marks rely on is there: every topic goes on to where they say.": (
@@ -98,7 +101,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A chain is linked by `prev`, wherever its records lie.": ("claims-in-offset-order",),
     "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
-    "`probed` with any claim before it: ask the hook first.": ("probe-not-asked",),
+    "`probed` with any claim before it: ask the hook first.": ("probe-not-asked", "ledger-alone-unheard"),
     # Who is told to end
     "A drain charges no attempt: what may be repeated goes on elsewhere as the same one.": (
         "drain-charges-an-attempt",

@@ -60,8 +60,8 @@ class Judged:
     it extends was not read so far), `copy` (of a record that was read before), `over` (the run had ended), `stalled`
     (order would have to decide), `unreadable` (of a newer version, or after such a one), `buried` (the tombstone of a
     record that counted), or what `chain.read` says of bytes that are no entry at all. `state` is the run after a record
-    that counts. `linked` were held aside for it, and count from here on, in this order. `mended`: the run was stalled,
-    and goes on.
+    that counts. `linked` were held aside for it, and count from here on, in this order; `offset` is where each of them
+    lies. `mended`: the run was stalled, and goes on.
     """
 
     run_id: RunId
@@ -71,6 +71,7 @@ class Judged:
     state: RunState | None = None
     linked: tuple[Judged, ...] = ()
     mended: bool = False
+    offset: int = 0
 
 
 class LogFold:
@@ -236,7 +237,7 @@ class LogFold:
                 if not self.extends(child.record.entry):
                     self._compete(child, late=False)
                 elif not (judged := self._apply(child.record, None, shared=True)).void:
-                    linked.append(judged)
+                    linked.append(replace(judged, offset=child.offset))
             last = linked[-1].id if linked else last
         return tuple(linked)
 
