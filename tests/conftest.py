@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
+from tests.lent import end_unused, lend, note_users
 from tests.order import Together, longest_first
 
 # While one works on a rule, a few examples of each property say enough; `make test` asks for more of them.
@@ -19,9 +20,16 @@ settings.register_profile("whole", max_examples=60, deadline=None)
 settings.load_profile("quick")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """See `longest_first`."""
-    longest_first(items)
+    longest_first(items, note_users(config, items))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """See `end_unused`."""
+    yield
+    end_unused(item.config, nextitem)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -38,11 +46,10 @@ def import_path() -> Iterator[None]:
     sys.path[:] = before
 
 
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+@pytest.fixture(scope="module")
+def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedKafka:
     """Give a running broker that all tests share: use topics of your own, and do not stop it."""
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
+    return lend(pytestconfig, "kafka", lambda: EmbeddedKafka(tmp_path_factory.mktemp("kafka")))
 
 
 @pytest.fixture(scope="session")

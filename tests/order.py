@@ -6,6 +6,7 @@ is slow to start go to few workers, one file after the other: each worker starts
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -70,10 +71,20 @@ LONGEST = (
 """Files of more than 15 s, the longest first. What `pytest --durations` says matters more than the exact order."""
 
 
-def longest_first(items: list[pytest.Item]) -> None:
-    """Sorts tests by the weight of their file; xdist keeps to that with `--no-loadscope-reorder`."""
+SERVERS = ("secured_cluster", "dev", "kafka")
+"""Fixtures whose users begin first, one after the other: so each of these servers is started once a worker and ends
+early, and what waits for servers runs beside what computes."""
+
+
+def longest_first(items: list[pytest.Item], users: Mapping[str, set[Path]]) -> None:
+    """Sorts tests by the servers and by the weight of their file; xdist keeps to that with `--no-loadscope-reorder`."""
     ranks = {TESTS / name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+    def rank(item: pytest.Item) -> tuple[int, int]:
+        served = (number for number, name in enumerate(SERVERS) if item.path in users.get(name, ()))
+        return next(served, len(SERVERS)), ranks.get(item.path, len(ranks))
+
+    items.sort(key=rank)
 
 
 class Together(LoadFileScheduling):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,27 @@ from tests.approval.driving import Process, World
 from tests.cli.desk import Desk
 from tests.cli.policing import cluster, digest, files
 from tests.cli.terminal import Dev, served
+from tests.lent import lend
 
 __all__ = ["cluster", "digest", "files"]
 
 APP = Path(__file__).with_name("app.py")
 
 
-@pytest.fixture(scope="session")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """Give a running platform that serves `app.py`; its processes may be killed."""
-    data = tmp_path_factory.mktemp("dev")
+@contextmanager
+def _served(data: Path) -> Iterator[Dev]:
     (data / "effects").touch()
     shorter = {"REFOLD_EXECUTOR__CHAINED_LEASE_MS": "4000", "REFOLD_EXECUTOR__GRACE_MS": "4000"}
     with served(APP, data, EFFECTS=str(data), **shorter) as running:
         yield running
         pids = [pid for pids in running.state["processes"].values() for pid in pids]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.fixture(scope="module")
+def dev(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Dev:
+    """Give a running platform that serves `app.py`; its processes may be killed."""
+    return lend(pytestconfig, "dev", lambda: _served(tmp_path_factory.mktemp("dev")))
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from refold.planner.settings import PlannerSettings
 from refold.ports.log import Membership
 from refold.runtime.settings import KafkaSettings
 from tests.embedded.secured import ADMIN, SecuredKafka
+from tests.lent import lend
 from tests.waiting import eventually
 
 OUTSIDER = "outsider"
@@ -77,14 +80,19 @@ class SecuredCluster:
             return False
 
 
-@pytest.fixture(scope="session")
-def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
-    with SecuredKafka(tmp_path_factory.mktemp("secured"), USERS) as kafka:
+@contextmanager
+def _served(folder: Path) -> Iterator[SecuredCluster]:
+    with SecuredKafka(folder, USERS) as kafka:
         cluster = SecuredCluster(kafka)
         cluster.furnish("refold.")
         yield cluster
         kafka.kill()  # nobody needs it again, and a clean stop takes 5 s
+
+
+@pytest.fixture(scope="module")
+def secured_cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> SecuredCluster:
+    """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
+    return lend(pytestconfig, "secured_cluster", lambda: _served(tmp_path_factory.mktemp("secured")))
 
 
 def membership(role: str) -> Membership:
