@@ -28,15 +28,19 @@ def eventually(
 ) -> T:
     """Return the first truthy answer of the condition.
 
-    **Units**: `within` and `every` in seconds; the latter is how long it waits between two looks. **Raises**:
-    AssertionError, naming the last answer, when the time is over.
+    **Units**: `within` and `every` in seconds; the latter is how long it waits between two looks, and twice as long as
+    a look has taken at least, up to a second: what is waited for may need this very core. **Raises**: AssertionError,
+    naming the last answer, when the time is over.
     """
-    deadline = time.monotonic() + within
+    begun = time.monotonic()
     pause = threading.Event()
+    looked = begun
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > begun + within:
             raise AssertionError(f"{what or condition} still {answer!r} after {within} s")
-        pause.wait(every)
+        pause.wait(max(every, min(2 * (now - looked), 1.0)))
+        looked = time.monotonic()
     return answer
 
 

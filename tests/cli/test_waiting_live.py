@@ -67,11 +67,11 @@ def test_an_outside_system_answers_with_a_kafka_client_and_a_token_alone(dev: De
 
 
 def test_a_sleep_is_never_early_also_after_a_take_over(dev: Dev) -> None:
-    dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 2}')
+    dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 6}')
     eventually(lambda: shown(dev, "clocked-1").get("status") == "suspended")
     dev.kill("planner")
 
-    ended = dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 2}', "--wait")
+    ended = dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 6}', "--wait")
 
     assert ended["result"] >= 0
 
