@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """How long anything may take that comes at all: only a test that fails waits so long, however busy the machine is."""
 
 BESIDE_OTHERS = 3.0
