@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from refold.core.run.state import RunState
 from refold.testing import assert_called, attempts, crash_matrix, run, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TRAVEL = App.load(str(EXAMPLES / "openai_agents.py"))
-REVIEWS = App.load(str(EXAMPLES / "langgraph_review.py"))
+TRAVEL, REVIEWS = "openai_agents.py", "langgraph_review.py"
 BOTH: list[Any] = [
     pytest.param(TRAVEL, "travel", {"wish": "somewhere warm"}, id="openai-agents"),
     pytest.param(REVIEWS, "review", {"topic": "otters"}, id="langgraph"),
@@ -25,6 +25,18 @@ BOTH: list[Any] = [
 AGAIN = (
     "import sys; from refold import App; from refold.testing import replay; replay(App.load(sys.argv[1]), sys.argv[2])"
 )
+
+
+@cache
+def loaded(file: str) -> App:
+    """An example, loaded by the first test that needs it: its framework takes two seconds to import."""
+    return App.load(str(EXAMPLES / file))
+
+
+@pytest.fixture
+def app(file: str) -> App:
+    """Give the example of a test that is made for both."""
+    return loaded(file)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +50,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_agent_of_the_openai_sdk_asks_its_tools_at_once_and_books() -> None:
-    done = run(TRAVEL, "travel", wish="somewhere warm")
+    done = run(loaded(TRAVEL), "travel", wish="somewhere warm")
 
     assert done.value.startswith("You are booked: Porto")
     assert done.ran == {"ask_model": 3, "weather": 2, "book": 1}
@@ -46,13 +58,13 @@ def test_an_agent_of_the_openai_sdk_asks_its_tools_at_once_and_books() -> None:
 
 
 def test_a_graph_goes_round_until_no_reader_objects() -> None:
-    done = run(REVIEWS, "review", topic="otters")
+    done = run(loaded(REVIEWS), "review", topic="otters")
 
     assert (done.value["version"], len(done.value["remarks"])) == (2, 3)
     assert done.ran == {"ask_model": 8, "publish": 1}
 
 
-@pytest.mark.parametrize(("app", "agent", "inputs"), BOTH)
+@pytest.mark.parametrize(("file", "agent", "inputs"), BOTH)
 def test_calls_at_once_may_end_in_any_order(app: App, agent: str, inputs: Mapping[str, Any]) -> None:
     usual, otherwise = run(app, agent, **inputs), start(app, agent, **inputs)
 
@@ -68,7 +80,7 @@ def ended(state: RunState) -> list[int]:
     return list(state.outcomes)
 
 
-@pytest.mark.parametrize(("app", "agent", "inputs"), BOTH)
+@pytest.mark.parametrize(("file", "agent", "inputs"), BOTH)
 def test_each_effect_happens_once_whatever_is_killed(
     app: App, agent: str, inputs: Mapping[str, Any], world: Path
 ) -> None:
@@ -78,7 +90,7 @@ def test_each_effect_happens_once_whatever_is_killed(
     assert not report.doubts
 
 
-@pytest.mark.parametrize(("app", "agent", "inputs"), BOTH)
+@pytest.mark.parametrize(("file", "agent", "inputs"), BOTH)
 def test_a_model_that_is_busy_is_asked_again_and_one_that_is_gone_ends_the_run(
     app: App, agent: str, inputs: Mapping[str, Any]
 ) -> None:
@@ -90,11 +102,11 @@ def test_a_model_that_is_busy_is_asked_again_and_one_that_is_gone_ends_the_run(
     assert "gone" in busy.failure.message
 
 
-@pytest.mark.parametrize(("app", "agent", "inputs"), BOTH)
+@pytest.mark.parametrize(("file", "agent", "inputs"), BOTH)
 def test_another_process_with_another_hash_seed_decides_the_same(
-    app: App, agent: str, inputs: Mapping[str, Any], tmp_path: Path
+    app: App, file: str, agent: str, inputs: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    kept, file = tmp_path / "history.json", "openai_agents.py" if app is TRAVEL else "langgraph_review.py"
+    kept = tmp_path / "history.json"
     run(app, agent, **inputs).save(kept)
 
     command = [sys.executable, "-c", AGAIN, str(EXAMPLES / file), str(kept)]
@@ -106,5 +118,5 @@ def test_another_process_with_another_hash_seed_decides_the_same(
 
 
 def test_the_version_of_the_framework_belongs_to_that_of_the_agent() -> None:
-    assert "+agents0." in TRAVEL.agents["travel"].version
-    assert "+langgraph1." in REVIEWS.agents["review"].version
+    assert "+agents0." in loaded(TRAVEL).agents["travel"].version
+    assert "+langgraph1." in loaded(REVIEWS).agents["review"].version

@@ -1,10 +1,7 @@
-"""The direction of imports, style, and that events, schemas and samples belong together."""
+"""That events, schemas and samples belong together."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -14,29 +11,7 @@ from refold.core.run.fold import kinds
 from refold.core.wire import codec, schemas
 from refold.schemas.export import check_schemas
 from tests.golden.samples import recorded
-from tests.tidy.repository import ROOT, python
-
-BIN = Path(sys.executable).parent
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["lint-imports", "--no-cache"],
-        ["ruff", "check", "--no-cache", "--quiet"],
-        ["ruff", "format", "--check", "--no-cache", "--quiet"],
-        ["mypy", "--no-error-summary"],
-    ],
-    ids=" ".join,
-)
-def test_the_linters_find_nothing(command: list[str]) -> None:
-    files = [str(path) for path in python()] if command[0] == "ruff" else []
-
-    done = subprocess.run(
-        [BIN / command[0], *command[1:], *files], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
+from tests.tidy.repository import ROOT
 
 
 @pytest.mark.parametrize("event", get_args(Event), ids=lambda cls: cls.__name__)
