@@ -103,20 +103,16 @@ def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int], *,
 
     `loose`: and so it may here, beyond what history has. Where a retry has left steps behind, others stay beside them.
     """
+    free = state.over or loose
     for place, (step, intent) in enumerate(asked):
         if isinstance(intent, GiveUp):
             gone.add(step)
             # What settles in the same moment is over before it can be given up.
-            if step not in state.given_up and step not in state.outcomes and not (state.over or loose):
+            if not (free or step in state.given_up or step in state.outcomes):
                 _disagree(execution, step, "waited for", "given up")
-        elif not intent.numbered:
-            continue
-        elif step > len(state.steps):
-            if not (state.over or loose):
-                _differ(execution, state, step, asked[place:])
-        elif not intent.agrees(state.steps[step - 1]):
+        elif intent.numbered and not (free if step > len(state.steps) else intent.agrees(state.steps[step - 1])):
             _differ(execution, state, step, asked[place:])
-    if not loose and isinstance(execution.end, Raised) and not state.over:
+    if not free and isinstance(execution.end, Raised):
         _caught_up(execution, state, gone)
     return [(step, intent) for step, intent in asked if _is_new(state, step, intent, loose=loose)]
 
