@@ -10,7 +10,7 @@ import signal
 import traceback
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from refold.core import events
 from refold.core.errors import BlobError, CallFailed, NonDeterminismError, RefoldError, UsageError, text_of
@@ -62,7 +62,7 @@ class _Frontier:
 
     `asked` are the steps that are new and wait for an outcome, `closed` those that have one by now or were given up;
     `says` is what it says last that it does, `started` how many runs are started, `offers` who is asked about signals.
-    `tally` is what its calls count.
+    `tally` is what its calls count, `added` the events that come of all this.
     """
 
     execution: Execution
@@ -76,6 +76,12 @@ class _Frontier:
     denied: int = 0
     started: int = 0
     tally: Tally | None = None
+    added: list[events.Event] = field(default_factory=list)
+
+    @property
+    def next_seq(self) -> int:
+        """The seq of the next event that is added."""
+        return self.seq + len(self.added) + 1
 
     def settle(self, step: int, outcome: Settled) -> None:
         """Gives the code the outcome of a step that waits."""
@@ -293,14 +299,13 @@ class Agents:
         if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
             raise spent("budget_bytes", f"its history has more than {most:,} bytes")
         most = state.retried.most_steps or self._budget.steps
-        execution, added = frontier.execution, list[events.Event]()
+        execution, added = frontier.execution, frontier.added
         while frontier.turns:
             denied: list[events.CallFailed] = []
             for step, intent in frontier.turns.popleft():
                 if step > most:
                     raise spent("budget_steps", f"it has more than {most:,} steps")
-                seq = frontier.seq + len(added) + 1
-                fresh = self._record(state, intent, frontier, step=step, seq=seq, now=now)
+                fresh = self._record(state, intent, frontier, step=step, now=now)
                 added += fresh
                 denied += [event for event in fresh if isinstance(event, events.CallFailed)]
             # What a policy denies is settled at once, when all that was asked for with it has been proposed.
@@ -326,9 +331,9 @@ class Agents:
         return added
 
     def _record(
-        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
+        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int
     ) -> list[events.Event]:
-        """What the code asks for is in the log, at `seq`: the events of it."""
+        """What the code asks for is in the log: the events of it."""
         if isinstance(intent, GiveUp):
             return self._given_up(state, frontier, step)
         if not intent.fits():
@@ -337,7 +342,7 @@ class Agents:
             )
         intent, asked = edited_by_operator(state, intent, step)
         if isinstance(intent, Call):
-            fresh = self._propose(state, intent, frontier, step=step, seq=seq, now=now, asked=asked)
+            fresh = self._propose(state, intent, frontier, step=step, now=now, asked=asked)
             frontier.ahead += 1
             if isinstance(fresh[-1], events.CallFailed):
                 return fresh
@@ -366,7 +371,7 @@ class Agents:
         return [events.StepGivenUp(step)]
 
     def _propose(
-        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, seq: int, now: int, asked: str
+        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, asked: str
     ) -> list[events.Event]:
         """A call as it goes out, or waits for people, or is denied. `asked`: its arguments, if they were others."""
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
@@ -391,7 +396,7 @@ class Agents:
         )
         authority, held = self._rules.authority, None
         if authority is not None:
-            call, held = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
+            call, held = asking.propose(state, Proposal(call, frontier.next_seq, frontier.ahead), authority, now)
         if state.purse is not None or intent.reserve is not None:
             frontier.tally = frontier.tally or Tally()
             return propose_metered(state, Metered(call, intent.reserve, held), frontier.tally, now, self._rules)

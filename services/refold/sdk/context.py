@@ -119,7 +119,7 @@ class Context:
         if reserve is not None and "reserve" in declared.arguments.names:
             kwargs, reserve = {**kwargs, "reserve": reserve}, None
         text = declared.canonical_args(*args, **kwargs)
-        return _called(tool, declared, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+        return self._called(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
 
     def call_with(
         self,
@@ -137,7 +137,28 @@ class Context:
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
             raise UsageError(f"tool {declared.name}: its arguments are {arguments!r}", hint="give a mapping by name")
         text = declared.canonical_args(**arguments)
-        return _called(tool, declared, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+        return self._called(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+
+    def _called(
+        self,
+        tool: Callable[..., Any] | str,
+        text: str,
+        *,
+        retry: Any,
+        timeout: timedelta | None,
+        label: Any,
+        reserve: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        declared = self.find(tool)
+        if not (retry is None or isinstance(retry, Retry)):
+            hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
+            raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
+        label = "" if label == "" else _said(label, "a label", LABEL_CHARS)
+        amount = None if reserve is None else checked_reserve(reserve)
+        made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
+        if isinstance(tool, str):
+            made.read = declared.read_plain
+        return loop.step(made)
 
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
         """Waits for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
@@ -284,27 +305,6 @@ def current() -> Context | None:
     running = asyncio._get_running_loop()
     found = running.context if isinstance(running, loop.Loop) else None
     return found if isinstance(found, Context) else None
-
-
-def _called(
-    tool: Callable[..., Any] | str,
-    declared: ToolDef,
-    text: str,
-    *,
-    retry: Any,
-    timeout: timedelta | None,
-    label: Any,
-    reserve: Any,
-) -> Coroutine[Any, Any, Any]:
-    if not (retry is None or isinstance(retry, Retry)):
-        hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
-        raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
-    label = "" if label == "" else _said(label, "a label", LABEL_CHARS)
-    amount = None if reserve is None else checked_reserve(reserve)
-    made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
-    if isinstance(tool, str):
-        made.read = declared.read_plain
-    return loop.step(made)
 
 
 _GONE = {

@@ -54,15 +54,14 @@ def decide(
     now: int,
     rules: Rules,
     *,
-    sent_ms: int | None = None,
-    offset: int = 0,
+    sent: Uttered | None = None,
     values: Values = NO_VALUES,
 ) -> Ruling:
     """The events that an input causes, or why there are none; `values` has the large ones that it points to.
 
-    **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended, at this `offset`.
+    **Units**: milliseconds since 1970: `now`, and when the input's record was appended, if it is `sent` by one.
     """
-    ruling = _decide(state, what, now, rules, sent_ms=sent_ms, offset=offset)
+    ruling = _decide(state, what, now, rules, sent)
     if state is None or not isinstance(ruling, list):
         return ruling
     if state.purse is not None and isinstance(what, ToolResult):
@@ -75,7 +74,8 @@ def decide(
     return ruling
 
 
-def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None, offset: int) -> Ruling:
+def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: Uttered | None) -> Ruling:
+    sent_ms = sent.ms if sent else None
     if isinstance(what, Start):
         return _start(state, what, now, rules, sent_ms)
     if isinstance(what, (ChildOver, ParentOver)):
@@ -99,7 +99,7 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
     if isinstance(what, Spoilt):
         return _spoilt(state, what)
     if what.kind in (PAUSE, RESUME):
-        return pausing.take_word(state, what, now, rules, sent=Uttered(sent_ms or 0, offset))
+        return pausing.take_word(state, what, now, rules, sent=sent or Uttered(0))
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent_ms)
     # Late is what was sent late: that nobody has read it for a while is not its sender's fault.
