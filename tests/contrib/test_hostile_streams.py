@@ -13,7 +13,7 @@ from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryLogReader
 from refold.client.streams import MOST_WAITING_BYTES, Vouched, live_parts
 from refold.core.ids import CallId, RunId
-from refold.core.live import StreamPart
+from refold.core.messages import StreamPart
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_STREAM, pool_of, run_stream
 from refold.core.wire import codec
 from refold.operations.runs import Runs
