@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from refold.core.errors import FoldError, MalformedError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
-from refold.core.ids import CallId, RunId, home, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.messages import RunOperation, ToolResult
 from refold.core.planning.decide import decide
+from refold.core.planning.outgoing import answer_ms
 from refold.core.planning.pausing import Uttered
 from refold.core.planning.verdict import (
     Again,
@@ -28,6 +29,7 @@ from refold.core.planning.verdict import (
     Park,
     PauseAbove,
     Refuse,
+    Rules,
     Ruling,
     Spoilt,
     Start,
@@ -49,10 +51,12 @@ from refold.planner.holds import JUDGED, Stall, retries
 from refold.planner.inbox import Pending
 from refold.planner.inputs import stranger
 from refold.planner.migrating import MIGRATE
-from refold.planner.parts import Means, Parts
+from refold.planner.outbox import Outbox
+from refold.planner.parts import LaneParts, Means
 from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
-from refold.planner.urging import Urging
+from refold.planner.timers import Timers
+from refold.planner.unanswered import SentRequest
 from refold.runtime.lanes import Journal
 
 
@@ -71,7 +75,7 @@ class Shared:
 class Answering:
     """The answers of one lane. **Units**: `now` in milliseconds since 1970."""
 
-    def __init__(self, parts: Parts, shared: Shared, means: Means, admission: Admission, family: Family) -> None:
+    def __init__(self, parts: LaneParts, shared: Shared, means: Means, admission: Admission, family: Family) -> None:
         self._admission, self._family, self._shared, self._journal = admission, family, shared, shared.journal
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
         self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, means.agents, means.rules
@@ -367,3 +371,37 @@ def _begins(event: Event, most: int) -> bool:
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= most
     )
+
+
+class Urging:
+    """The calls of one lane. **Units**: `now` in milliseconds since 1970."""
+
+    def __init__(self, outbox: Outbox, timers: Timers, rules: Rules, journal: Journal) -> None:
+        self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
+
+    def ask_again(self, state: RunState, step: int, item: Pending, now: int) -> None:
+        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it."""
+        unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
+        call = call_id(state.run_id, opened.seq)
+        passed = item.passed
+        item.finish()
+        sent = unanswered.last(call)
+        if sent is None or sent.attempt != opened.attempt:
+            # A predecessor has sent it, and nobody here knows where to.
+            sent = SentRequest(opened.attempt, "", 0, now, 0)
+        elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
+            unanswered.watch(call, due)
+            return
+        elif not passed:
+            unanswered.wait(call)
+            return
+        self._journal.counts["request.again"] += 1
+        self._outbox.ask_again(state, step, issued=sent.issued, now=now)
+        unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
+
+    def go_on(self, state: RunState, step: int, now: int) -> None:
+        """A call goes out that was kept back. What its time was before says nothing about its answer."""
+        self._outbox.go_on(state, step, now)
+        self._timers.set(state.run_id, step, 0)
+        call = call_id(state.run_id, state.open[step].seq)
+        self._outbox.unanswered.watch(call, now + answer_ms(state.call(step), 0, self._rules))

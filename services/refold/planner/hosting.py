@@ -10,7 +10,7 @@ import signal
 import traceback
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from refold.core import events
 from refold.core.errors import BlobError, CallFailed, NonDeterminismError, RefoldError, UsageError, text_of
@@ -24,13 +24,12 @@ from refold.core.planning.verdict import Rules, Ruling
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
-from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say
+from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say, words_of
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.planner.delegating import delegated, spent, started_by, telling
-from refold.planner.editing import edited_by_operator
 from refold.planner.holds import Stall
 from refold.planner.live import LiveCode
 from refold.planner.metering import Metered, propose_metered
@@ -426,3 +425,19 @@ def failure_of(error: BaseException) -> events.Failure:
         line = user_line(error, inner=inner if isinstance(inner, str) else "")
         return events.Failure(code if isinstance(code, str) else error.code, text, line)
     return events.Failure(type(error).__name__, text, user_line(error))
+
+
+def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
+    """What the code asks for, with the arguments that an operator has given it, if any, and those that it had.
+
+    **Raises** RefoldError where it is another call, or none: the edited one would go out as the code has it.
+    """
+    edited, args = state.retried.edit
+    if not args or step != edited:
+        return intent, ""
+    first, _ = state.retried.left[-1]
+    before = state.steps[first - 1]
+    if not isinstance(intent, Call) or not isinstance(before, events.CallProposed) or before.tool != intent.tool:
+        message = f"the code asks for {intent.words}, and {words_of(before)} was to have other arguments"
+        raise RefoldError(message, code="edit", hint="retry it without --edit")
+    return replace(intent, args=args), intent.args

@@ -19,7 +19,7 @@ from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Asker, Beat, Outbox
 from refold.planner.pacing import Pacing
-from refold.planner.parts import Means, Parts
+from refold.planner.parts import LaneParts, Means
 from refold.planner.reading import Reading
 from refold.planner.receipts import Receipts
 from refold.planner.redrives import Redrives
@@ -61,7 +61,7 @@ class Lane:
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
         self.admission = admission = Admission(self._limits, means.rules.versions, inbox, log=log, start=start)
         self.family = family = Family(self.partition, log, outbox, inbox, payload_bytes=self._limits.payload_bytes)
-        parts = Parts(self.partition, self.clock, inbox, log, outbox, timers, holds, start)
+        parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, start)
         self._answering = Answering(parts, shared, means, admission, family)
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.redrives = Redrives(log, inbox, admission, refuse=self._refuse, goes_on=self._goes_on)

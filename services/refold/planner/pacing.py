@@ -5,7 +5,7 @@ Both go by the local clock, which decides nothing else.
 
 from __future__ import annotations
 
-from refold.planner.parts import Parts
+from refold.planner.parts import LaneParts
 
 BEAT_MS = 1_000
 """How long a lane waits for the time that it asked the log for."""
@@ -17,7 +17,7 @@ QUIET_MS = 60_000
 class Pacing:
     """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
 
-    def __init__(self, parts: Parts, snapshot_ms: int) -> None:
+    def __init__(self, parts: LaneParts, snapshot_ms: int) -> None:
         self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
         self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, parts.start
         self._beat_due = self._round_due = self._anchor_due = 0

@@ -28,7 +28,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class LaneParts:
     """The parts of one lane that several others need."""
 
     partition: int

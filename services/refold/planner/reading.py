@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.core.approval.catalog import Catalog
 from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_SNAPSHOT
-from refold.planner.parts import Parts
+from refold.planner.parts import LaneParts
 from refold.planner.redrives import Redrives
 from refold.planner.repairs import Repairs
 from refold.ports.log import End, Reached, Record
@@ -14,7 +14,7 @@ from refold.runtime.ruling import catalog_reached, follow
 class Reading:
     """The readers of one lane, by topic."""
 
-    def __init__(self, parts: Parts, catalog: Catalog, again: tuple[Repairs, Redrives]) -> None:
+    def __init__(self, parts: LaneParts, catalog: Catalog, again: tuple[Repairs, Redrives]) -> None:
         self._inbox, self._log, self._catalog = parts.inbox, parts.log, catalog
         self._start, self._holds, self._again, self._clock = parts.start, parts.holds, again, parts.clock
 
