@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refold.adapters.memory.broker import MemoryBroker
 from refold.core import events
 from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
@@ -47,6 +46,7 @@ from refold.core.wire.blobs import pointer_of
 from refold.core.wire.canonical import idempotency_key
 from tests.cli.chronicle import NOW, TOPICS, Chronicle
 from tests.core.decisions import VOTING
+from tests.eventlog.broker import MemoryBroker
 from tests.roots import TRUST, entry
 
 PARTITIONS = 4

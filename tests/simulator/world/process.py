@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields as fields_of
 from typing import Any, NamedTuple
 
-from refold.adapters.memory.cursors import Cursors
 from refold.core.ids import home
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
@@ -20,6 +19,7 @@ from refold.planner.service import Planner
 from refold.ports import effects
 from refold.ports.ledger import Reply
 from refold.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
+from tests.eventlog.cursors import Cursors
 from tests.simulator.settings import Role
 from tests.simulator.world.surroundings import Surroundings
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.cursors import Cursors
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.topics import kind_of
 from refold.ports.log import Delivery, Membership, Outgoing, Place, Record, Revoked, Taken
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.cursors import Cursors
 
 
 class MemoryEventLog:
