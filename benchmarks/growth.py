@@ -23,10 +23,10 @@ from typing import Any
 import orjson
 from benchmarks.prefill import finished
 from benchmarks.workload import app
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
 from refold.adapters.kafka.topics import wanted_topics
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.cli.commands.serve.process import COLLECT_AFTER
 from refold.core import topics
 from refold.core.ids import EntryId, RunId

@@ -22,10 +22,10 @@ from typing import Any
 
 import orjson
 from benchmarks.workload import app
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 
-from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.ledger import MemoryLedger
-from refold.adapters.memory.log import MemoryEventLog
 from refold.core import topics
 from refold.core.ids import home
 from refold.executor.gate import Gate

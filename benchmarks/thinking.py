@@ -23,9 +23,9 @@ from benchmarks.growth import Outside, cluster, put
 from benchmarks.reader import reader
 from benchmarks.thinkers import ONE_POOL, PAGES
 from pydantic_ai.usage import UsageLimits
+from tests.eventlog.log import MemoryEventLog
 
 from refold import App
-from refold.adapters.memory.log import MemoryEventLog
 from refold.contrib.pydantic_ai import durable
 from refold.core import topics
 from refold.core.events import CallCompleted

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog
 from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.core.approval import signature
@@ -26,6 +24,8 @@ from refold.ports.log import Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.questions import NOW, RUN
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 from tests.roots import TRUST, entry
 
 TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog", *DEAD_LETTERS)

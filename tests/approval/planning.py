@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import count
 
-from refold.adapters.memory.log import MemoryEventLog
 from refold.core.events import Event
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, RunRequest
@@ -18,6 +17,7 @@ from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish, Read
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
+from tests.eventlog.log import MemoryEventLog
 from tests.roots import TRUST
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default")

@@ -35,7 +35,7 @@ from refold.core.events import NoteRecorded
 from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.wire import canonical, codec
-from refold.embedded.stack import DevStack
+from refold.embedded.stack import DevStack, Servers
 from refold.operations.runs import Runs
 from refold.ports.log import Outgoing, Record
 from refold.runtime import keys
@@ -201,7 +201,7 @@ def mine(tmp_path: Path) -> Iterator[Mine]:
         "log.segment.delete.delay.ms": "0",
         "log.index.size.max.bytes": str(64 << 10),
     }
-    with DevStack(tmp_path, services=services, prepare=prepare, kafka_properties=quick) as stack:
+    with DevStack(tmp_path, services=services, prepare=prepare, servers=Servers(properties=quick)) as stack:
         yield Mine(stack, needs, KafkaSettings(bootstrap=stack.kafka), tmp_path)
 
 

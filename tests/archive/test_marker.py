@@ -14,6 +14,7 @@ from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox
 from refold.planner.settings import Limits
+from refold.planner.snapshots import SentKept
 from refold.planner.windows import Windows
 from refold.ports.log import Record
 from refold.runtime.lanes import Journal
@@ -146,6 +147,9 @@ class Deaf:
     def refused(self, sent: SentEntry) -> None:
         """Nothing follows."""
 
+    def keep(self, sent: SentKept) -> None:
+        """Nothing follows."""
+
     def woken(self, state: RunState) -> None:
         """Nothing follows."""
 
@@ -156,4 +160,4 @@ class Deaf:
 def acceptance() -> Acceptance:
     served = Inbox((), Limits()), Agents(app, Rules(), "test"), Journal()
     windows = Windows(0, 1, (), teller="p", journal=served[-1])
-    return Acceptance(*served, told=Deaf(), keep=lambda _: None, windows=windows, member="p")
+    return Acceptance(*served, told=Deaf(), windows=windows, member="p")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from refold.adapters.blobs.store import ObjectBlobs
-from refold.adapters.memory.broker import MemoryBroker
 from refold.archive.erasure import run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
@@ -22,6 +21,7 @@ from refold.core.run.erased import erased_run
 from refold.core.wire import codec
 from refold.ports.log import Delivery, Outgoing, Record
 from tests.cli.chronicle import Chronicle, completed, ended, proposed, requested
+from tests.eventlog.broker import MemoryBroker
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000

@@ -13,7 +13,7 @@ from typing import Any, Self
 from refold.embedded.children import Exit
 from refold.embedded.ports import free_port
 from refold.embedded.properties import QUICK_SESSION
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
 from tests.chaos.brokers import NAMES as BROKERS
 from tests.chaos.brokers import Brokers
 from tests.chaos.rules import Keys
@@ -61,10 +61,12 @@ class Stack:
         self.dev = DevStack(
             folder,
             services=services,
-            kafka=self._brokers.bootstrap if self._brokers else None,
+            servers=Servers(
+                kafka=self._brokers.bootstrap if self._brokers else None,
+                properties={**QUICK_SESSION, **(kafka_properties or {})},
+            ),
             prepare=prepare,
-            on_exit=self.exits.append,
-            kafka_properties={**QUICK_SESSION, **(kafka_properties or {})},
+            told=Listeners(on_exit=self.exits.append),
         )
 
     grace = timedelta(seconds=10)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryLogReader
 from refold.core.events import (
     CallCompleted,
     CallDispatched,
@@ -31,6 +29,8 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import status_change
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryLogReader
 
 TOPICS = (
     "run-requested",

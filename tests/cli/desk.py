@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from refold.adapters.memory.log import MemoryLogReader
 from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
@@ -13,6 +12,7 @@ from refold.core.wire import codec
 from refold.operations.approvals import Answered, Approvals
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
 from tests.approval.questions import NOW
+from tests.eventlog.log import MemoryLogReader
 from tests.roots import TRUST
 
 

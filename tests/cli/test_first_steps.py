@@ -23,7 +23,7 @@ from refold.client.platform import listens
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.wire import canonical
 from refold.embedded.files import write_atomic
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
 from refold.operations.runs import Runs
 from refold.views.approval import question_row
 from refold.views.run import events_of
@@ -112,7 +112,7 @@ def test_a_port_that_somebody_has_is_named(tmp_path: Path) -> None:
         (tmp_path / "valkey" / "ports.json").write_text(json.dumps({"port": port}))
 
         with pytest.raises(ConflictError, match=f"port {port} of 127.0.0.1") as refused:
-            DevStack(tmp_path, [], kafka="127.0.0.1:9").start()
+            DevStack(tmp_path, [], servers=Servers(kafka="127.0.0.1:9")).start()
 
     assert "ports.json" in str(refused.value.hint)
 
@@ -139,8 +139,8 @@ def fill(path: Path) -> bool:
 def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
     services = [ServiceProcess("planner", SLEEPING)]
     told: list[str] = []
-    addresses = {"kafka": "127.0.0.1:9", "redis": "redis://127.0.0.1:9"}
-    with DevStack(tmp_path, services, **addresses, on_trouble=told.append) as stack:
+    addresses = Servers(kafka="127.0.0.1:9", redis="redis://127.0.0.1:9")
+    with DevStack(tmp_path, services, servers=addresses, told=Listeners(on_trouble=told.append)) as stack:
         eventually(lambda: fill(tmp_path / f".dev.json.{os.getpid()}"))
         before = stack.supervisor.pids()["planner"][0]
 

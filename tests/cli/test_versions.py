@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from refold import App
-from refold.adapters.memory.log import MemoryLogReader
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
@@ -16,6 +15,7 @@ from refold.operations.runs import Runs
 from refold.sdk.source import spoken
 from refold.views.agent import versions_in_use
 from tests.cli.terminal import refold
+from tests.eventlog.log import MemoryLogReader
 from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two
 

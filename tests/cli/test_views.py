@@ -10,8 +10,6 @@ import pytest
 import structlog
 from rich.console import Console
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
 from refold.cli.views import records, runs
 from refold.core.events import (
@@ -39,6 +37,8 @@ from refold.ports.log import Membership
 from refold.runtime.host import Host
 from refold.views.run import events_of, info_of, row_of
 from tests.cli.chronicle import NOW, Chronicle, ended, proposed, requested
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 
 EVIL = "a\x1b[2Jb\u202ec\nd\u2028e\x00f"
 SPELT = "a<U+001B>[2Jb<U+202E>c<U+000A>d<U+2028>e<U+0000>f"

@@ -14,8 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.ports.log import (
     Assigned,
     Delivery,
@@ -30,6 +28,8 @@ from refold.ports.log import (
 )
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 from tests.waiting import PATIENCE_S, eventually
 
 INPUTS, MORE, CHAIN = "inputs", "more", "chain"

@@ -21,8 +21,7 @@ from refold.client import AsyncClient, Client, LivePart
 from refold.client.streams import Tries
 from refold.contrib.pydantic_ai import RefoldDurability, durable
 from refold.core.ids import CallId, RunId
-from refold.core.live import StreamPart
-from refold.core.messages import ToolRequest
+from refold.core.messages import StreamPart, ToolRequest
 from refold.runtime.settings import KafkaSettings
 from refold.sdk.trying import MOST_A_SECOND, MOST_PART, Try
 from refold.testing import run, start

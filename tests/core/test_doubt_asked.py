@@ -25,8 +25,7 @@ from refold.core.events import (
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.commands import commands
-from refold.core.planning.decide import decide
-from refold.core.planning.resolving import NOBODY_SETTLES
+from refold.core.planning.decide import NOBODY_SETTLES, decide
 from refold.core.planning.verdict import Decided, Due, Ignore, Park, Refuse, Rules, Unsent
 from refold.core.run.fold import fold
 from refold.core.wire import codec

@@ -19,7 +19,7 @@ from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError
 from refold.embedded.properties import QUICK_SESSION
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.embedded.wiping import wipe_valkey
 from tests.waiting import eventually
@@ -33,9 +33,9 @@ KAFKA, REDIS = "127.0.0.1:9", "redis://127.0.0.1:9/0"  # nobody listens there
 FOREGROUND = """
 import sys
 from pathlib import Path
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Servers, ServiceProcess
 sleeper = ServiceProcess("planner", tuple(sys.argv[2:]))
-stack = DevStack(Path(sys.argv[1]), [sleeper], kafka="127.0.0.1:9")
+stack = DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9"))
 stack.start()
 stack.run_until_stopped(lambda: print("ready", flush=True))
 """
@@ -76,7 +76,7 @@ def answers(redis: str) -> bool:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
     """Give a whole stack with stand-in services, whose processes may be killed."""
     folder = tmp_path_factory.mktemp("dev")
-    with DevStack(folder, SERVICES, prepare=create_topic, kafka_properties=QUICK_SESSION) as running:
+    with DevStack(folder, SERVICES, prepare=create_topic, servers=Servers(properties=QUICK_SESSION)) as running:
         yield running
 
 
@@ -94,7 +94,7 @@ def test_dev_json_has_no_password_and_nobody_else_may_look_into_the_folder(tmp_p
     (tmp_path / "data").mkdir(mode=0o755)
     redis = "redis://app:hunter2@127.0.0.1:9/0"
 
-    with DevStack(tmp_path / "data", SERVICES, kafka=KAFKA, redis=redis) as running:
+    with DevStack(tmp_path / "data", SERVICES, servers=Servers(KAFKA, redis)) as running:
         told = running.dev_json.read_text()
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (running.data_dir, running.dev_json)]
 
@@ -162,17 +162,17 @@ def test_a_second_start_finds_everything_again(stack: DevStack) -> None:
 
 def test_fresh_forgets_the_servers_data_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with DevStack(tmp_path, (), kafka=KAFKA) as first:
+    with DevStack(tmp_path, (), servers=Servers(kafka=KAFKA)) as first:
         Redis.from_url(first.redis).set("effect", "done")
 
-    with DevStack(tmp_path, (), kafka=KAFKA, fresh=True) as second:
+    with DevStack(tmp_path, (), servers=Servers(kafka=KAFKA), fresh=True) as second:
         assert Redis.from_url(second.redis).dbsize() == 0
 
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_outside_addresses_replace_the_embedded_servers(tmp_path: Path) -> None:
-    with DevStack(tmp_path, (ServiceProcess("planner", SLEEPER),), kafka=KAFKA, redis=REDIS):
+    with DevStack(tmp_path, (ServiceProcess("planner", SLEEPER),), servers=Servers(KAFKA, REDIS)):
         content = dev(tmp_path)
 
         assert (content["kafka"], content["redis"]) == (KAFKA, REDIS)
@@ -184,10 +184,10 @@ def test_a_failed_prepare_leaves_nothing_running_and_the_folder_free(tmp_path: P
         raise RefoldError(f"cannot create topics on {bootstrap}")
 
     with pytest.raises(RefoldError, match="cannot create topics on 127.0.0.1:9"):
-        DevStack(tmp_path, SERVICES, kafka=KAFKA, prepare=refuse).start()
+        DevStack(tmp_path, SERVICES, servers=Servers(kafka=KAFKA), prepare=refuse).start()
 
     assert dev(tmp_path) == {}
-    with DevStack(tmp_path, (), kafka=KAFKA, redis=REDIS):
+    with DevStack(tmp_path, (), servers=Servers(KAFKA, REDIS)):
         assert dev(tmp_path) != {}
 
 
@@ -202,8 +202,9 @@ def test_a_busy_broker_of_ours_is_waited_for_and_its_address_is_not_to_blame(
         if len(tries) <= busy:
             raise UnreachableError("cannot read: Not leader", hint="is REFOLD_KAFKA__BOOTSTRAP right?")
 
-    def start(**given: Any) -> None:
-        with DevStack(tmp_path, (), redis=REDIS, prepare=prepare, progress=lambda *each: told.append(each[0]), **given):
+    def start(kafka: str | None = None) -> None:
+        listeners = Listeners(progress=lambda *each: told.append(each[0]))
+        with DevStack(tmp_path, (), servers=Servers(kafka, REDIS), prepare=prepare, told=listeners):
             pass
 
     start()

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryLogReader
 from refold.client.streams import live_parts
 from refold.client.verify import verify_log
 from refold.core.approval import signature
@@ -26,6 +24,8 @@ from tests.approval.driving import TOPICS as APPROVAL
 from tests.approval.driving import World as Voting
 from tests.archive.world import ALL, DAY
 from tests.archive.world import World as Archived
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryLogReader
 from tests.fuzz.poison import poison
 from tests.recovery.executor_rig import CLAIMS, ORDERS
 from tests.recovery.executor_rig import Rig as Executing

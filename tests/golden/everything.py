@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refold.adapters.memory.broker import MemoryBroker
 from refold.core import events
 from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
@@ -22,7 +21,6 @@ from refold.core.approval.question import named
 from refold.core.approval.signature import SigningKey
 from refold.core.events import Event, Failure, RetryPolicy, Spendable, Used
 from refold.core.ids import RunId, callback_digest, callback_token, home, log_key
-from refold.core.live import StreamPart
 from refold.core.messages import (
     ApprovalDecision,
     ApprovalRequest,
@@ -33,6 +31,8 @@ from refold.core.messages import (
     RunErased,
     RunRequest,
     RunSignal,
+    StreamPart,
+    WindowSpent,
 )
 from refold.core.planning import asking
 from refold.core.planning.asking import Proposal
@@ -41,12 +41,12 @@ from refold.core.planning.verdict import Rules
 from refold.core.planning.windows import value_digest
 from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
-from refold.core.spending import WindowSpent
 from refold.core.wire import canonical, codec
 from refold.core.wire.blobs import pointer_of
 from refold.core.wire.canonical import idempotency_key
 from tests.cli.chronicle import NOW, TOPICS, Chronicle
 from tests.core.decisions import VOTING
+from tests.eventlog.broker import MemoryBroker
 from tests.roots import TRUST, entry
 
 PARTITIONS = 4

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from refold.core.events import (
     Cause,
+    Earlier,
     Entry,
     Event,
     Failure,
@@ -26,7 +27,7 @@ from refold.core.events import (
     Spendable,
     Used,
 )
-from refold.core.parts import Earlier, EarlierCall
+from refold.core.messages import EarlierCall
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from tests.core.histories import Log, calling, doubting, operation, random_log, read_fold, signal, started

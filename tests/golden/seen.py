@@ -25,7 +25,6 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from refold.adapters.memory.log import MemoryLogReader
 from refold.cli import platform as cli_platform
 from refold.cli.main import app
 from refold.client.platform import Platform
@@ -39,6 +38,7 @@ from refold.operations.runs import Runs
 from refold.runtime import keys
 from tests.cli.chronicle import NOW
 from tests.core.decisions import VOTING
+from tests.eventlog.log import MemoryLogReader
 from tests.golden import everything
 from tests.golden.everything import PARTITIONS, TOKEN
 from tests.roots import PINNED, TRUST

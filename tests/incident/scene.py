@@ -21,7 +21,7 @@ from refold.cli.commands.provision import Provision
 from refold.cli.commands.topics import app_pools
 from refold.core.approval.signature import trusted
 from refold.embedded.properties import QUICK_SESSION
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Servers, ServiceProcess
 from refold.operations.approvals import Answered, Approvals
 from refold.operations.runs import Runs
 from refold.runtime import keys
@@ -54,7 +54,9 @@ class Scene:
         services = [
             ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in dev_services(APP, needs)
         ]
-        self.stack = DevStack(folder, services=services, prepare=needs.prepare, kafka_properties=QUICK_SESSION)
+        self.stack = DevStack(
+            folder, services=services, prepare=needs.prepare, servers=Servers(properties=QUICK_SESSION)
+        )
         self._vote_key, self._public_root = needs.vote_key, needs.public_root
 
     def open(self) -> None:

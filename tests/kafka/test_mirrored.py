@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.memory.broker import MemoryBroker
 from refold.core.topics import RUN_LOG
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
+from tests.eventlog.broker import MemoryBroker
 from tests.kafka.cleaning import EAGER, JUNK
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import TOPICS, Rig

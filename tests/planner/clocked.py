@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog
 from refold.core import topics
 from refold.core.approval.signature import NOBODY, Trust
 from refold.core.events import Event
@@ -26,6 +24,8 @@ from refold.ports import effects
 from refold.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from refold.sdk.context import Context
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry
 from refold.core.ids import log_key
 from refold.core.run.chain import anchor_name
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing, Record
+from tests.eventlog.broker import MemoryBroker
 from tests.planner.rig import TOPICS, Rig
 
 

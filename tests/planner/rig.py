@@ -8,8 +8,6 @@ from collections.abc import Callable
 from itertools import count
 
 from refold import App, Context
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.core import topics
 from refold.core.events import Entry
 from refold.core.ids import RunId, home
@@ -22,6 +20,8 @@ from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.ports.log import Outgoing
 from refold.runtime.defaults import ACTIVE_RUNS
 from refold.runtime.host import Host
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
 POOL = topics.tool_requested("default")
 TOPICS = [

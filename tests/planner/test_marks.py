@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from refold.adapters.memory.broker import MemoryBroker
 from refold.core.events import Entry, NoteRecorded
 from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.messages import Marks, RunErased
@@ -19,6 +18,7 @@ from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
+from tests.eventlog.broker import MemoryBroker
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import POOL, TOPICS, Rig
 

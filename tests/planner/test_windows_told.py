@@ -9,18 +9,17 @@ from itertools import cycle, product
 import pytest
 
 from refold import App, Limit
-from refold.adapters.memory.log import MemoryLogReader
 from refold.cli.platform import Shell
 from refold.core.events import CallBilled, CallDispatched, CallReserved
-from refold.core.messages import ToolRequest, ToolResult
+from refold.core.messages import ToolRequest, ToolResult, WindowSpent
 from refold.core.planning.windows import WindowKey, value_digest
 from refold.core.run.purse import Amount
-from refold.core.spending import WindowSpent
 from refold.core.wire import codec
 from refold.operations.runs import Runs
 from refold.planner.windows import KEEP_MS, TELL_MS
 from refold.ports.log import Delivery, Outgoing
 from tests.cli.terminal import refold
+from tests.eventlog.log import MemoryLogReader
 from tests.planner.paid import Answer, Paid, ended, made, pays
 from tests.planner.test_windows import HOUR, TODAY, A, living_in, sent, status, total
 from tests.recovery.rig import SPENT

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
-from refold.adapters.memory.log import MemoryBroker, MemoryEventLog
 from refold.core.events import Event, Failure
 from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal, ToolRequest, ToolResult
@@ -20,6 +19,7 @@ from refold.planner.watchdog import Mark
 from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
 from refold.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
+from tests.eventlog.log import MemoryBroker, MemoryEventLog
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default", "approval-decided")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")

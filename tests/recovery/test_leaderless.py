@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from structlog.testing import capture_logs
 
 from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog
 from refold.core.errors import UnreachableError
 from refold.ports.effects import AskEnd, Effect, Item, News, Now
 from refold.ports.log import Assigned, End, Membership, Outgoing, Record, Shrunk, Taken
 from refold.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
 from refold.runtime.settings import KafkaSettings
 from tests.embedded.cluster import KafkaCluster
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 from tests.waiting import eventually
 
 LED, ORPHAN = 0, 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from refold import App, Limit
-from refold.core.spending import Spendable, WindowSpent
+from refold.core.events import Spendable
+from refold.core.messages import WindowSpent
 from refold.core.wire import codec
 from refold.ports.log import Outgoing
 from tests.fuzz.poison import poison

@@ -6,12 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog
 from refold.core.messages import ToolRequest
 from refold.ports.effects import Append, Effect, Item, News, Now, Read, StartTool, StopTool
 from refold.ports.log import Delivery, Membership, Outgoing
 from refold.runtime.host import Host
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 
 _REQUEST = ToolRequest("r-1/3", "r-1", 1, 1, 0, "pay", "{}", "k", "once", 1_000)
 

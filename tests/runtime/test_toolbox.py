@@ -11,8 +11,6 @@ from queue import SimpleQueue
 import pytest
 
 from refold import App, NotDone
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.log import MemoryEventLog
 from refold.adapters.tools.toolbox import Toolbox
 from refold.core.errors import RefoldError
 from refold.core.ids import CallId, run_id
@@ -20,6 +18,8 @@ from refold.core.messages import ToolRequest
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.ports.log import Membership
 from refold.runtime.host import Host
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 
 MOST = 100
 app = App("hostile")

@@ -15,8 +15,7 @@ from typing import Any
 
 from refold.core.approval import decision, signature
 from refold.core.approval.decision import Cast
-from refold.core.messages import ToolRequest, ToolResult
-from refold.core.parts import EarlierCall
+from refold.core.messages import EarlierCall, ToolRequest, ToolResult
 from refold.core.wire import canonical
 from refold.testing import run
 from tests.security.app import app

@@ -151,17 +151,19 @@ class Case:
         return world.now_ms - self._rest_since >= REST_MS
 
     def _all_over(self) -> bool:
-        world = self.world
-        services = [service for process in world.groups.processes for service in process.services]
-        kept = any(world.ledger.outbox().values()) or any(world.ledger.leases().values())
-        if kept or not all(service.idle for service in services if isinstance(service, Relay)):
-            return False
-        # One that has lost its question for the time decides nothing, and asks again later than anybody rests.
-        if not all(lane.clock.fresh for service in services if isinstance(service, Planner) for lane in service.lanes):
+        ledger = self.world.ledger
+        if any(ledger.outbox().values()) or any(ledger.leases().values()) or not self._idle():
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
-        runs = world.witness.history.runs
+        runs = self.world.witness.history.runs
         return wanted <= runs.keys() and all(run.over for run in runs.values())
+
+    def _idle(self) -> bool:
+        services = [service for process in self.world.groups.processes for service in process.services]
+        if not all(service.idle for service in services if isinstance(service, Relay)):
+            return False
+        # One that has lost its question for the time decides nothing, and asks again later than anybody rests.
+        return all(lane.clock.fresh for service in services if isinstance(service, Planner) for lane in service.lanes)
 
     def _publish(self, given: ClientInput) -> None:
         self.world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))

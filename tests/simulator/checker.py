@@ -18,6 +18,7 @@ from refold.core.topics import (
     RUN_OPERATED,
     RUN_SIGNALLED,
 )
+from refold.planner.lane import Lane
 from refold.planner.service import Planner
 from tests.simulator import budgets, families, pauses, waits
 from tests.simulator.app import FACTS, TIMEOUT_MS
@@ -212,12 +213,16 @@ def decisions(world: World, verdict: str = "truth") -> Iterator[str]:
     A human who is wrong about a call in doubt may double what no receiver knows.
     """
     harmful = [e for e in world.receiver.done if e.applied and e.decision and FACTS[e.tool].effect != "pure"]
-    runs = world.witness.history.runs.values()
-    wrongly = Counter(call.id for run in runs for call in run.calls.values() if "did_not_happen" in call.said.values())
+    wrongly = _called_undone(world) if verdict != "truth" else Counter[str]()
     for token, count in Counter(effect.decision for effect in harmful).items():
         calls = sorted({effect.call for effect in harmful if effect.decision == token})
-        if count > 1 + (sum(wrongly[call] for call in calls) if verdict != "truth" else 0) or len(calls) > 1:
+        if count > 1 + sum(wrongly[call] for call in calls) or len(calls) > 1:
             yield f"single: one decision was good for {count} effects of {', '.join(calls)}"
+
+
+def _called_undone(world: World) -> Counter[str]:
+    runs = world.witness.history.runs.values()
+    return Counter(call.id for run in runs for call in run.calls.values() if "did_not_happen" in call.said.values())
 
 
 def _approvals(world: World) -> Iterator[str]:
@@ -360,11 +365,7 @@ def _orders(world: World) -> Iterator[str]:
             sent.add((ask["call_id"], ask["attempt"]))
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
-            # An order that was lost may be given up before it could be sent again.
-            unsure = not call.settled or (call.phase == "given_up" and world.hit("lost"))
-            for attempt in call.attempts - {call.attempt} if unsure else call.attempts:
-                if (call.id, attempt) not in {*sent, (call.id, call.unsent)} and (ORDERS, call.id) not in world.refused:
-                    yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
+            yield from _unsent(world, call, sent)
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
             left = last.get(call.id.encode())
@@ -372,6 +373,14 @@ def _orders(world: World) -> Iterator[str]:
                 continue  # a mirror brings it after its closing, and a retry has put another call in its place
             if left is not None and read_value(left)["attempt"] == call.attempt and not belated:
                 yield f"orders: call {call.id} is settled and its request still open"
+
+
+def _unsent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:
+    # An order that was lost may be given up before it could be sent again.
+    unsure = not call.settled or (call.phase == "given_up" and world.hit("lost"))
+    for attempt in call.attempts - {call.attempt} if unsure else call.attempts:
+        if (call.id, attempt) not in {*sent, (call.id, call.unsent)} and (ORDERS, call.id) not in world.refused:
+            yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
 
 
 def _outcomes(world: World) -> Iterator[str]:
@@ -408,13 +417,17 @@ def _positions(world: World) -> Iterator[str]:
         assert isinstance(planner, Planner), "a planner's process hosts a planner"
         lane = planner.lanes.get(partition)
         assert lane is not None, "it owns the partition"
-        for name, run in world.witness.history.runs.items():
-            if home(name, world.settings.partitions) != partition:
-                continue
-            state = lane.log.latest(RunId(name))
-            if state is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
-                known = f"{state.head.seq} {state.status}" if state else "nothing"
-                yield f"fold: the planner has run {name} at {known}, the log says otherwise"
-        for name in lane.log.fold.states:
-            if name not in world.witness.history.runs:
-                yield f"fold: the planner has run {name}, the log has not"
+        yield from _folded(world, lane)
+
+
+def _folded(world: World, lane: Lane) -> Iterator[str]:
+    for name, run in world.witness.history.runs.items():
+        if home(name, world.settings.partitions) != lane.partition:
+            continue
+        state = lane.log.latest(RunId(name))
+        if state is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
+            known = f"{state.head.seq} {state.status}" if state else "nothing"
+            yield f"fold: the planner has run {name} at {known}, the log says otherwise"
+    for name in lane.log.fold.states:
+        if name not in world.witness.history.runs:
+            yield f"fold: the planner has run {name}, the log has not"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.values import read_value
@@ -22,6 +22,10 @@ def objections(world: World) -> Iterator[str]:
         order = read_value(record.value) if record.value and record.read_headers() else {}  # else it is poison
         if (run := runs.get(order.get("run_id", ""))) and _within(run, record.at_ms):
             yield f"paused: call {order['call_id']} of run {run.id} was ordered at {record.at_ms}"
+    yield from _children(runs)
+
+
+def _children(runs: Mapping[str, LoggedRun]) -> Iterator[str]:
     for run in runs.values():
         for rest, child in run.children.known.items():
             below = runs.get(f"{run.id}.{rest}")

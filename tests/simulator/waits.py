@@ -52,9 +52,12 @@ def _lost(world: World, scenario: Scenario) -> Iterator[str]:
             continue  # it may have been over when that was said
         if run.over and "RunStarted" not in run.order:
             continue  # said before its request, by another topic than the cancel that was taken with that
-        heard = signal in run.mail.came or signal in run.mail.dropped or (run.ends and world.struck)
-        if not heard and run.at_ms > world.settings.epoch_ms + given.at_ms:
+        if not _left_trace(world, run, signal) and run.at_ms > world.settings.epoch_ms + given.at_ms:
             yield f"lost: signal {signal} of run {run.id} has left no trace"
+
+
+def _left_trace(world: World, run: LoggedRun, signal: str) -> bool:
+    return signal in run.mail.came or signal in run.mail.dropped or bool(run.ends and world.struck)
 
 
 def said_in_vain(world: World, letter: Datum) -> bool:

@@ -1,1 +1,1 @@
-"""The worlds that the ports open to: Kafka, Redis, and memory as a full peer of both."""
+"""The worlds that the ports open to: Kafka, Redis, and a ledger in memory as a full peer of that."""

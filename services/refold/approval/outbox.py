@@ -81,9 +81,8 @@ class ApprovalOutbox:
         event = "vote.void" if record.topic == APPROVAL_VOTED else "request.void"
         self._journal.tell(event, **_place(record), **void._asdict())
         member, limit = self._settings.member, self._settings.limits.payload_bytes
-        why = {"code": void.code, "reason": void.reason}
         into = DEAD_LETTER_APPROVAL
-        self.send(letters.letter(record, **why, service=member, at_ms=now, into=into, limit=limit))
+        self.send(letters.letter(record, void, service=member, at_ms=now, into=into, limit=limit))
 
     def alarm(self, record: Record, reason: str) -> None:
         """Somebody has written what they may not, or with a key that does not hold."""

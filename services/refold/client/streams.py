@@ -15,7 +15,7 @@ from typing import Any
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
-from refold.core.live import StreamPart
+from refold.core.messages import StreamPart
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_STREAM, pool_of
 from refold.core.wire import canonical, codec

@@ -9,46 +9,115 @@ a new one has a default. `step` numbers what an agent asks of its context: 1, 2,
 
 from dataclasses import dataclass, field
 
-from refold.core.children import ChildCompleted as ChildCompleted
-from refold.core.children import ChildStarted as ChildStarted
-from refold.core.children import EventPublished as EventPublished
-from refold.core.children import SignalSent as SignalSent
 from refold.core.ids import RunId
-from refold.core.parts import Cause as Cause
-from refold.core.parts import Earlier as Earlier
-from refold.core.parts import Failure as Failure
-from refold.core.parts import Requirement as Requirement
-from refold.core.parts import RetryPolicy as RetryPolicy
-from refold.core.parts import Spendable as Spendable
-from refold.core.parts import Used as Used
-from refold.core.pauses import RunPaused as RunPaused
-from refold.core.pauses import RunUnpaused as RunUnpaused
-from refold.core.progress import CheckpointReached as CheckpointReached
-from refold.core.progress import RunResumed as RunResumed
-from refold.core.progress import RunSuspended as RunSuspended
-from refold.core.progress import StatusSet as StatusSet
-from refold.core.progress import TaskFailed as TaskFailed
-from refold.core.retries import CallHeld as CallHeld
-from refold.core.retries import CallRenewed as CallRenewed
-from refold.core.retries import RunRetried as RunRetried
-from refold.core.revisions import PatchTaken as PatchTaken
-from refold.core.revisions import RunMigrated as RunMigrated
-from refold.core.spending import BudgetReached as BudgetReached
-from refold.core.spending import CallBilled as CallBilled
-from refold.core.spending import CallRepeated as CallRepeated
-from refold.core.spending import CallReserved as CallReserved
-from refold.core.spending import ChildBilled as ChildBilled
-from refold.core.spending import OfBudget as OfBudget
-from refold.core.waits import CallbackCompleted as CallbackCompleted
-from refold.core.waits import CallbackCreated as CallbackCreated
-from refold.core.waits import CallbackFailed as CallbackFailed
-from refold.core.waits import MatchFailed as MatchFailed
-from refold.core.waits import SignalDropped as SignalDropped
-from refold.core.waits import SignalReceived as SignalReceived
-from refold.core.waits import WaitEnded as WaitEnded
-from refold.core.waits import WaitExpired as WaitExpired
-from refold.core.waits import WaitsPostponed as WaitsPostponed
-from refold.core.waits import WaitStarted as WaitStarted
+
+# What events and messages have in common.
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something did not work, as data. `code` is stable and for programs, `message` is for people."""
+
+    code: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The position of the input that an entry answers."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter.
+
+    Failures of other codes than `retry_if` are not tried again, if that has any. `then` is what follows on the last
+    try: `raise` in the agent, or `hold` for an operator.
+    """
+
+    attempts: int = 1
+    base_ms: int = 500
+    cap_ms: int = 60_000
+    retry_if: list[str] = field(default_factory=list)
+    then: str = "raise"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a policy asks of a decision.
+
+    **Shape**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
+    `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
+    how long a decision may be used. An approval may be remembered for `remember_ms` and so many uses at most.
+    """
+
+    approvers: list[str]
+    quorum: int = 1
+    not_requester: bool = True
+    expires_ms: int = 0
+    on_expiry: str = "reject"
+    escalate_ms: int = 0
+    escalate_to: list[str] = field(default_factory=list)
+    valid_ms: int = 3_600_000
+    message: str = ""
+    remember_ms: int = 0
+    remember_uses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was before people are asked about a call: an attempt that failed, a doubt, or what somebody said of it.
+
+    `what`: `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
+    `did_not_happen`, `give_up`). `words` are cut.
+    """
+
+    attempt: int
+    what: str
+    words: str = ""
+    by: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spendable:
+    """What a run and all that it starts may take; 0: any amount.
+
+    **Units**: billionths of a dollar, milliseconds. Beyond `soft_percent` of a limit follows what `then` says: `warn`,
+    `ask` or `degrade`. Of calls with equal arguments `same` may be made. `root` is the first run of the family that
+    this one counts for, where it is not the first itself.
+    """
+
+    tokens: int = 0
+    nano_usd: int = 0
+    calls: int = 0
+    ms: int = 0
+    soft_percent: int = 80
+    then: str = "warn"
+    same: int = 0
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run and all that it has started have taken. **Units**: billionths of a dollar.
+
+    Of that the `lost` ones may be paid: nobody has said what came of the calls.
+    """
+
+    tokens: int = 0
+    nano_usd: int = 0
+    calls: int = 0
+    lost_tokens: int = 0
+    lost_nano_usd: int = 0
+
+
+# The run, its calls, and what is decided about them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +390,379 @@ class RunCancelled:
 
     reason: str
     actor: str
+
+
+# How far a run is: what its agent says of that, and when it stops to wait for time or others and goes on.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReached:
+    """The agent says how far it has come: a step, as a note is."""
+
+    step: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSet:
+    """What the agent says that it does now; the last one holds. No step: no replay compares it or writes it again."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task of the agent's failed, and nobody awaited it. No step: it changes nothing."""
+
+    task: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuspended:
+    """All that the run waits for is time or others, from the end of this entry on.
+
+    `reason`: `paused`, `approval`, `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`; `blocked_by`
+    names what is waited for: who has paused it, the approval, the call, the callback, the signal, the run or the time.
+    Of several what others do comes before what time does, and then the first that was asked for.
+    """
+
+    reason: str
+    blocked_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    """The run goes on, at the end of this entry.
+
+    `by` names what woke it, as `blocked_by` does, or who has ended a pause; `code` is code that was held.
+    """
+
+    by: str
+
+
+# What happens to a run that waits for others: signals, the waits that take them, and callbacks.
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReceived:
+    """Somebody has told the run something. It is kept until a wait takes it, which may be in the same entry.
+
+    `sent_ms`: it came at this time while the code of the run was held, and no wait was asked so far; else 0.
+    """
+
+    signal_id: str
+    name: str
+    data: str
+    actor: str = ""
+    sent_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SignalDropped:
+    """A signal of so many `bytes` came, no wait took it, and the run keeps too many already.
+
+    Until a wait takes one of those, others that find no room are dead letters, and no events.
+    """
+
+    signal_id: str
+    name: str
+    bytes: int
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStarted:
+    """The agent waits for a signal of this name of which `match` (CEL) is true, until a time (0: for ever)."""
+
+    step: int
+    name: str
+    match: str = ""
+    until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MatchFailed:
+    """The `match` of a wait has no value for a signal, so that it does not match. Told once of a wait."""
+
+    step: int
+    signal_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsPostponed:
+    """The open waits from step `first` on are asked later about the signals that are kept; 0: all were asked."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """The wait took a signal that was received before; no other wait gets it."""
+
+    step: int
+    signal_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitExpired:
+    """Nothing has come in time for a wait or a callback; the agent sees a TimeoutError."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackCreated:
+    """The agent has made a token with which somebody outside resolves this step, until a time (0: for ever).
+
+    `digest` is that of the token, which the log does not have, and `schema` the JSON Schema of the result, if any.
+    """
+
+    step: int
+    name: str
+    digest: str
+    schema: str = ""
+    until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackCompleted:
+    """Whoever has the token gave the result. `key` is their own name for what they said."""
+
+    step: int
+    result: str
+    key: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackFailed:
+    """Whoever has the token said that there will be no result; the agent sees the failure."""
+
+    step: int
+    failure: Failure
+    key: str = ""
+    actor: str = ""
+
+
+# What happens to a run that starts others: they are its children, or somebody's who waits for what it tells of.
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStarted:
+    """The agent starts another run, which is named after this step (`core.ids.child_id`).
+
+    `outlives`: nothing that becomes of this run reaches it.
+    """
+
+    step: int
+    agent: str
+    input: str
+    outlives: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCompleted:
+    """How a run ended that this one had started. `status`: completed (with a result), failed or cancelled.
+
+    `used` is what it has taken with all below it, if that counts for this one.
+    """
+
+    step: int
+    status: str
+    result: str = "null"
+    failure: Failure | None = None
+    used: Used | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSent:
+    """The agent tells another run something: a signal with this name, whose id is `core.ids.signal_id` of the step."""
+
+    step: int
+    run_id: str
+    name: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventPublished:
+    """The agent tells of something. The agents that were registered for it are started, a run each."""
+
+    step: int
+    name: str
+    data: str
+    agents: list[str]
+
+
+# What holds a run because somebody wants it to, and what lets it go on.
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaused:
+    """No code of the run is run and nothing new goes out, until all who have paused it let it go on.
+
+    `role` is that of the actor: `operator`, `requester`, or `parent`, where the run that has started this one is
+    paused. `said_ms` and `offset` tell when and where the word lay in its topic, `signed_ms` when it was signed. Of a
+    parent there is the `seq` up to which its history was known.
+    """
+
+    actor: str
+    reason: str = ""
+    role: str = "operator"
+    said_ms: int = 0
+    offset: int = 0
+    signed_ms: int = 0
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunUnpaused:
+    """A pause is over, that of a parent or (any other `role`) the run's own. For the rest see `RunPaused`."""
+
+    actor: str
+    role: str = "operator"
+    said_ms: int = 0
+    offset: int = 0
+    signed_ms: int = 0
+    seq: int = 0
+
+
+# What lets a failed run go on, or a call wait before it fails.
+
+
+@dataclass(frozen=True, slots=True)
+class RunRetried:
+    """A failed run goes on, see `core.run.redrive`. What is not 0 is a limit of the run from now on.
+
+    **Units**: billionths of a dollar.
+    """
+
+    actor: str
+    reason: str = ""
+    from_step: int = 0
+    again: list[int] = field(default_factory=list)
+    edit: str = ""
+    steps: int = 0
+    history_bytes: int = 0
+    deadline_ms: int = 0
+    children: int = 0
+    tokens: int = 0
+    nano_usd: int = 0
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallRenewed:
+    """A call is asked for anew under its key: its id has the seq of this event, its attempts begin at 1."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallHeld:
+    """A call has used up its attempts, and waits for an operator, as it was to: `DoubtResolved` is their word.
+
+    Here `did_not_happen` gives it as many attempts anew, `happened` a result in its place, `give_up` lets it fail.
+    """
+
+    step: int
+    attempt: int
+    failure: Failure
+
+
+# What happens to a run whose agent's code is changed while it lives.
+
+
+@dataclass(frozen=True, slots=True)
+class PatchTaken:
+    """The run has come to a change in its agent's code as a new one: it takes the new way, for ever.
+
+    It is no step: a history from before the change has none, and its steps keep their numbers.
+    """
+
+    patch: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunMigrated:
+    """Somebody has handed the run to another version of its agent, which agrees with its history so far."""
+
+    version: str
+    actor: str
+    manifest: dict[str, str] = field(default_factory=dict)
+
+
+# What happens to the budget of a run: it is reserved from, billed, reached.
+
+
+@dataclass(frozen=True, slots=True)
+class CallReserved:
+    """An attempt of a call may take so much, and counts as if it had until it is billed.
+
+    Of attempt 0, which goes out to nobody, it says what those that follow may take each. `cheap`: the call is the
+    cheaper way already. **Units**: billionths of a dollar.
+    """
+
+    step: int
+    attempt: int
+    tokens: int
+    nano_usd: int
+    cheap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallBilled:
+    """An attempt has taken so much. `call` is the seq in the call's id, as what was asked for anew is another call.
+
+    `twice`: somebody else may have made it as well, so what was reserved for it counts beside that. Where there are
+    limits of windows it says what it takes the place of: `for_tokens` and `for_nano_usd`, reserved at `since_ms`.
+    """
+
+    step: int
+    call: int
+    attempt: int
+    tokens: int
+    nano_usd: int
+    twice: bool = False
+    for_tokens: int = 0
+    for_nano_usd: int = 0
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChildBilled:
+    """A run below this one has taken so much, and is over; nobody waits for it any more."""
+
+    run_id: str
+    used: Used
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReached:
+    """The budget of this run, or of one above it, is used up so far that something follows: its soft threshold.
+
+    `what` is `tokens`, `usd` (billionths), `calls` or `seconds` (milliseconds): `taken` with what is asked for now, of
+    `limit`.
+    """
+
+    budget: str
+    what: str
+    taken: int
+    limit: int
+    then: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallRepeated:
+    """The code asks for a call that it has made so many times, with equal arguments. It is not made, and fails."""
+
+    step: int
+    times: int
+
+
+OfBudget = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepeated
 
 
 Event = (

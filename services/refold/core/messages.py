@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from refold.core.events import Cause, Earlier, Failure, Requirement, Spendable, Used
 from refold.core.ids import CallId, RunId
-from refold.core.parts import EarlierCall as EarlierCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,15 @@ class RunOperation:
     kind: str
     data: str = "null"
     actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCall:
+    """A call of the same run that has a result, both as the run log has them. A large result is what stands for it."""
+
+    step: int
+    args: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,3 +406,45 @@ Message = (
     | DeadLetter
     | RunErased
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """Topic `run-stream`, key call_id: what a call says while it runs, the tokens of a model. Nothing rests on it.
+
+    `attempt`, and `began_ms` for one that another executor has taken over, say which try it is; `n` numbers its parts.
+    """
+
+    run_id: RunId
+    call_id: CallId
+    attempt: int
+    began_ms: int
+    n: int
+    kind: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpent:
+    """Topic `budget-spent`, key window/subject/lane/teller: what the runs of one lane took in a window, so far.
+
+    `window` is a day (`2026-11-23`) or a month (`2026-11`) of UTC; it counts runs of the `agent`, if there is one, that
+    have the value of a `label` of which `value` is the digest, if there is one, or none of those that are told one by
+    one (`rest`). Counted is what the lane's partition of `run-log` has below the offset `log`, of which `held_tokens`
+    and `held_nano_usd` are reserved and not billed; -1: from a version that does not say it, and has `value` in clear.
+    `limits` are those by which it decides. **Units**: billionths of a dollar.
+    """
+
+    window: str
+    agent: str
+    label: str
+    value: str
+    lane: int
+    log: int
+    tokens: int
+    nano_usd: int
+    calls: int
+    limits: Spendable
+    member: str = ""
+    held_tokens: int = -1
+    held_nano_usd: int = -1

@@ -46,12 +46,29 @@ def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
     return lambda: supervisor.active and supervisor.restarts(name) == 0
 
 
+@dataclass(frozen=True)
+class Servers:
+    """The servers of a stack: an address that is given replaces the embedded one. `properties` are for our broker."""
+
+    kafka: str | None = None
+    redis: str | None = None
+    properties: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told what happens. `on_trouble` gets in words what is wrong, and stops nothing."""
+
+    progress: Progress | None = None
+    on_exit: Callable[[Exit], None] | None = None
+    on_trouble: Callable[[str], None] | None = None
+
+
 class DevStack:
     """Starts everything on a folder of its own, keeps it alive, and keeps `dev.json` there true from ready to stop.
 
-    An address given as `kafka` or `redis` replaces the embedded server. `prepare` gets the bootstrap address
-    when the broker is ready and before the first service starts: create topics there. `fresh` forgets all
-    earlier data. `on_trouble` gets in words what is wrong and stops nothing.
+    `prepare` gets the bootstrap address when the broker is ready and before the first service starts: create topics
+    there. `fresh` forgets all earlier data.
     """
 
     def __init__(
@@ -59,30 +76,22 @@ class DevStack:
         data_dir: Path,
         services: Sequence[ServiceProcess],
         *,
-        kafka: str | None = None,
-        redis: str | None = None,
+        servers: Servers = Servers(),
         fresh: bool = False,
         prepare: Callable[[str], None] | None = None,
-        progress: Progress | None = None,
-        on_exit: Callable[[Exit], None] | None = None,
-        on_trouble: Callable[[str], None] | None = None,
-        kafka_properties: Mapping[str, str] | None = None,
+        told: Listeners = Listeners(),
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.dev_json = self.data_dir / "dev.json"
-        self._given = kafka, redis
+        self._given, self._told = servers, told
         self._fresh = fresh
         self._services = list(services)
         self._prepare = prepare
-        self._progress = progress
-        self._on_exit = on_exit
-        self._on_trouble = on_trouble
-        self._kafka_properties = kafka_properties
         self._lock = FolderLock(self.data_dir / "lock")
         self._writing = threading.Lock()
         self._ready = False
         self._supervisor: Supervisor | None = None
-        self.kafka, self.redis = kafka or "", redis or ""
+        self.kafka, self.redis = servers.kafka or "", servers.redis or ""
         self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
@@ -99,7 +108,7 @@ class DevStack:
             if self._fresh:
                 for name in ("kafka", "valkey", "logs", "blobs"):  # by name: the folder may hold files of the user's
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
-            self._supervisor = Supervisor(on_change=self._note, on_exit=self._on_exit)
+            self._supervisor = Supervisor(on_change=self._note, on_exit=self._told.on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
                 self._prepared(self._prepare)
@@ -154,18 +163,17 @@ class DevStack:
 
     def _start_servers(self, supervisor: Supervisor) -> None:
         """Start Valkey first: it comes up while the broker's folder is being formatted."""
-        kafka, redis = self._given
         servers: list[tuple[str, EmbeddedServer]] = []
-        if redis is None:
+        if self._given.redis is None:
             valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
             self.redis = valkey.url
             self._supervise(supervisor, "valkey", valkey, rank=_VALKEY)
             servers.append(("valkey", valkey))
-        if kafka is None:
+        if self._given.kafka is None:
             broker = EmbeddedKafka(
                 self.data_dir / "kafka",
-                properties=self._kafka_properties,
-                progress=self._progress,
+                properties=self._given.properties,
+                progress=self._told.progress,
                 log=self._log("broker"),
             )
             self.kafka = broker.bootstrap
@@ -184,13 +192,13 @@ class DevStack:
             try:
                 return prepare(self.kafka)
             except UnreachableError as error:
-                if self._given[0] is not None:
+                if self._given.kafka is not None:
                     raise
                 if time.monotonic() > deadline:
                     hint = f"the machine is too busy for the broker: see {self._log('broker')}, then start again"
                     raise UnreachableError(error.message, hint=hint) from None
-                if self._progress is not None:
-                    self._progress(f"waiting for the broker ({error.message})", 0, 1)
+                if self._told.progress is not None:
+                    self._told.progress(f"waiting for the broker ({error.message})", 0, 1)
                 time.sleep(_AGAIN_S)
 
     def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
@@ -227,8 +235,8 @@ class DevStack:
             self.trouble = ""
         except OSError as error:
             self.trouble = f"{error.strerror}: {error.filename}"
-        if self.trouble not in ("", before) and self._on_trouble is not None:
-            self._on_trouble(f"dev.json is not up to date: {self.trouble}")
+        if self.trouble not in ("", before) and self._told.on_trouble is not None:
+            self._told.on_trouble(f"dev.json is not up to date: {self.trouble}")
 
     def _log(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"

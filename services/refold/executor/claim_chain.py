@@ -158,13 +158,12 @@ class Claims:
     def of(self, request: ToolRequest) -> Lineage:
         """What the chains say of a request."""
         call, own = request.call_id, self._chains.get(request.key)
-        names = [name for name in self._by_call.get(call, ()) if name != request.key]
-        if own is None and not names:
+        others = [self._chains[name] for name in self._by_call.get(call, ()) if name != request.key]
+        if own is None and not others:
             return Lineage()
-        others = [self._chains[name] for name in names]
         chains = [own, *others] if own else others
         highest = max(chain.reaches(call) for chain in chains)
-        acted = [each for chain in chains for each in chain.acted()]
+        opened, begun, begun_ms = _begun(chains, call)
         return Lineage(
             own.last if own else "",
             tuple(chain.last for chain in others),
@@ -172,11 +171,18 @@ class Claims:
             claimed=highest == request.attempt and any(chain.claimed(call, highest) for chain in chains),
             # Attempts are counted by the life of a run that made them: a claim of another one may be any of this.
             shared=own is not None and any(name != call for name in own.highest),
-            open=bool(acted),
-            begun=max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0),
-            begun_ms=max((at_ms for _, at_ms in acted), default=0),
+            open=opened,
+            begun=begun,
+            begun_ms=begun_ms,
             passed=highest > request.attempt,
         )
+
+
+def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
+    """Whether somebody may have acted, on which attempt of the call at most, and when the log took the last claim."""
+    acted = [each for chain in chains for each in chain.acted()]
+    highest = max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0)
+    return bool(acted), highest, max((at_ms for _, at_ms in acted), default=0)
 
 
 def record_key(claim: ToolClaim) -> bytes:

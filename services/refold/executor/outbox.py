@@ -175,8 +175,8 @@ class ExecutorOutbox(Generic[Claimant]):
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
         service, at_ms = self.settings.member, self.now.wall_ms
-        why, into = str(error), DEAD_LETTER_EXECUTOR
-        letter = letters.letter(record, code=error.code, reason=why, service=service, at_ms=at_ms, into=into)
+        why, into = (error.code, str(error)), DEAD_LETTER_EXECUTOR
+        letter = letters.letter(record, why, service=service, at_ms=at_ms, into=into)
         self._put(Burial(letter, owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:

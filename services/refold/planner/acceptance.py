@@ -6,7 +6,6 @@ and as speculated (what the entries of this turn will make of it if they are acc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,6 +56,10 @@ class Told(Protocol):
         """The log will never take an entry."""
         ...
 
+    def keep(self, sent: SentKept) -> None:
+        """A part of the snapshot is to be sent."""
+        ...
+
     def woken(self, state: RunState) -> None:
         """The entries of a run that was asleep were looked into."""
         ...
@@ -81,7 +84,6 @@ class Acceptance:
         journal: Journal,
         *,
         told: Told,
-        keep: Callable[[SentKept], None],
         windows: Windows,
         member: str,
     ) -> None:
@@ -89,7 +91,7 @@ class Acceptance:
         self.fold, self.finished, self.erased = LogFold(), Finished(), Markers()
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
-        self.keeper = Keeper(self.finished, member, send=keep, state=self.fold.states.get)
+        self.keeper = Keeper(self.finished, member, send=told.keep, state=self.fold.states.get)
         self.revivals = Revivals(self.fold, self.finished, self.keeper, freeze=self.freeze)
         self._known: dict[RunId, int] = {}
         self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from refold.core.errors import FoldError, MalformedError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
-from refold.core.ids import CallId, RunId, home, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.messages import RunOperation, ToolResult
 from refold.core.planning.decide import decide
+from refold.core.planning.outgoing import answer_ms
+from refold.core.planning.pausing import Uttered
 from refold.core.planning.verdict import (
     Again,
     ChildOver,
@@ -41,20 +43,20 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
 from refold.core.wire.blobs import is_pointer
 from refold.planner import inputs
-from refold.planner.acceptance import Acceptance, SentEntry
+from refold.planner.acceptance import SentEntry
 from refold.planner.admission import Admission
 from refold.planner.blobs import BlobOrders, LargeValues
 from refold.planner.family import Family
-from refold.planner.holds import JUDGED, Holds, Stall, retries
-from refold.planner.hosting import Agents
-from refold.planner.inbox import Inbox, Pending
+from refold.planner.holds import JUDGED, Stall, retries
+from refold.planner.inbox import Pending
 from refold.planner.inputs import stranger
 from refold.planner.migrating import MIGRATE
 from refold.planner.outbox import Outbox
+from refold.planner.parts import LaneParts, Means
 from refold.planner.patience import Patience
 from refold.planner.settings import PlannerSettings
 from refold.planner.timers import Timers
-from refold.planner.urging import Urging
+from refold.planner.unanswered import SentRequest
 from refold.runtime.lanes import Journal
 
 
@@ -73,27 +75,14 @@ class Shared:
 class Answering:
     """The answers of one lane. **Units**: `now` in milliseconds since 1970."""
 
-    def __init__(
-        self,
-        partition: int,
-        shared: Shared,
-        inbox: Inbox,
-        log: Acceptance,
-        outbox: Outbox,
-        timers: Timers,
-        *,
-        agents: Agents,
-        holds: Holds,
-        rules: Rules,
-        admission: Admission,
-        family: Family,
-    ) -> None:
-        self._partition, self._admission, self._shared, self._journal = partition, admission, shared, shared.journal
-        self._inbox, self._log, self._outbox, self._agents, self._rules = inbox, log, outbox, agents, rules
-        self._holds, self._timers, self._family = holds, timers, family
-        self._limits = shared.settings.limits
-        self.urging = Urging(outbox, timers, rules, shared.journal)
-        self._large = LargeValues(shared.blobs, inbox, log, outbox, agents=agents, most=self._limits.blob_bytes)
+    def __init__(self, parts: LaneParts, shared: Shared, means: Means, admission: Admission, family: Family) -> None:
+        self._admission, self._family, self._shared, self._journal = admission, family, shared, shared.journal
+        self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
+        self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, means.agents, means.rules
+        self._limits = limits = shared.settings.limits
+        self.urging = Urging(parts.outbox, parts.timers, means.rules, shared.journal)
+        served = shared.blobs, parts.inbox, parts.log, parts.outbox
+        self._large = LargeValues(*served, agents=means.agents, most=limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
         """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
@@ -161,18 +150,17 @@ class Answering:
             self._leave(state, item, verdict, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
-        said, sent_ms = item.input, item.record.at_ms if item.record else None
+        said = item.input
         if isinstance(said, RunOperation) and said.kind in JUDGED and state is not None and not retries(said, state):
-            ruling = self._holds.judge(said, state, sent_ms=now if sent_ms is None else sent_ms)
+            ruling = self._holds.judge(said, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
                 # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
         if isinstance(item.input, RunOperation) and item.input.kind == MIGRATE and state is not None:
             return self._agents.migrate(state, item.input, item.values)
-        offset = item.record.offset if item.record else 0
-        given, values = self._given(item), item.values
-        ruling = decide(state, given, now, self._rules, sent_ms=sent_ms, offset=offset, values=values)
+        sent = Uttered(item.record.at_ms, item.record.offset) if item.record else None
+        ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
         return self._admission.takes(ruling, state, item.input)
 
     def _given(self, item: Pending) -> Input:
@@ -383,3 +371,37 @@ def _begins(event: Event, most: int) -> bool:
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= most
     )
+
+
+class Urging:
+    """The calls of one lane. **Units**: `now` in milliseconds since 1970."""
+
+    def __init__(self, outbox: Outbox, timers: Timers, rules: Rules, journal: Journal) -> None:
+        self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
+
+    def ask_again(self, state: RunState, step: int, item: Pending, now: int) -> None:
+        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it."""
+        unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
+        call = call_id(state.run_id, opened.seq)
+        passed = item.passed
+        item.finish()
+        sent = unanswered.last(call)
+        if sent is None or sent.attempt != opened.attempt:
+            # A predecessor has sent it, and nobody here knows where to.
+            sent = SentRequest(opened.attempt, "", 0, now, 0)
+        elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
+            unanswered.watch(call, due)
+            return
+        elif not passed:
+            unanswered.wait(call)
+            return
+        self._journal.counts["request.again"] += 1
+        self._outbox.ask_again(state, step, issued=sent.issued, now=now)
+        unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
+
+    def go_on(self, state: RunState, step: int, now: int) -> None:
+        """A call goes out that was kept back. What its time was before says nothing about its answer."""
+        self._outbox.go_on(state, step, now)
+        self._timers.set(state.run_id, step, 0)
+        call = call_id(state.run_id, state.open[step].seq)
+        self._outbox.unanswered.watch(call, now + answer_ms(state.call(step), 0, self._rules))

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.core import events
-from refold.core.events import Cause
+from refold.core.events import Cause, Used
 from refold.core.ids import RunId, child_id, parent_of
-from refold.core.parts import Used
 from refold.core.planning import family
 from refold.core.planning.family import Tidings
 from refold.core.planning.verdict import ChildOver, Origin, ParentOver, PauseAbove, Start

@@ -10,7 +10,7 @@ import signal
 import traceback
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from refold.core import events
 from refold.core.errors import BlobError, CallFailed, NonDeterminismError, RefoldError, UsageError, text_of
@@ -24,13 +24,12 @@ from refold.core.planning.verdict import Rules, Ruling
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
-from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say
+from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say, words_of
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.planner.delegating import delegated, spent, started_by, telling
-from refold.planner.editing import edited_by_operator
 from refold.planner.holds import Stall
 from refold.planner.live import LiveCode
 from refold.planner.metering import Metered, propose_metered
@@ -62,7 +61,7 @@ class _Frontier:
 
     `asked` are the steps that are new and wait for an outcome, `closed` those that have one by now or were given up;
     `says` is what it says last that it does, `started` how many runs are started, `offers` who is asked about signals.
-    `tally` is what its calls count.
+    `tally` is what its calls count, `added` the events that come of all this.
     """
 
     execution: Execution
@@ -76,6 +75,12 @@ class _Frontier:
     denied: int = 0
     started: int = 0
     tally: Tally | None = None
+    added: list[events.Event] = field(default_factory=list)
+
+    @property
+    def next_seq(self) -> int:
+        """The seq of the next event that is added."""
+        return self.seq + len(self.added) + 1
 
     def settle(self, step: int, outcome: Settled) -> None:
         """Gives the code the outcome of a step that waits."""
@@ -293,14 +298,13 @@ class Agents:
         if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
             raise spent("budget_bytes", f"its history has more than {most:,} bytes")
         most = state.retried.most_steps or self._budget.steps
-        execution, added = frontier.execution, list[events.Event]()
+        execution, added = frontier.execution, frontier.added
         while frontier.turns:
             denied: list[events.CallFailed] = []
             for step, intent in frontier.turns.popleft():
                 if step > most:
                     raise spent("budget_steps", f"it has more than {most:,} steps")
-                seq = frontier.seq + len(added) + 1
-                fresh = self._record(state, intent, frontier, step=step, seq=seq, now=now)
+                fresh = self._record(state, intent, frontier, step=step, now=now)
                 added += fresh
                 denied += [event for event in fresh if isinstance(event, events.CallFailed)]
             # What a policy denies is settled at once, when all that was asked for with it has been proposed.
@@ -326,9 +330,9 @@ class Agents:
         return added
 
     def _record(
-        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, seq: int, now: int
+        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int
     ) -> list[events.Event]:
-        """What the code asks for is in the log, at `seq`: the events of it."""
+        """What the code asks for is in the log: the events of it."""
         if isinstance(intent, GiveUp):
             return self._given_up(state, frontier, step)
         if not intent.fits():
@@ -337,7 +341,7 @@ class Agents:
             )
         intent, asked = edited_by_operator(state, intent, step)
         if isinstance(intent, Call):
-            fresh = self._propose(state, intent, frontier, step=step, seq=seq, now=now, asked=asked)
+            fresh = self._propose(state, intent, frontier, step=step, now=now, asked=asked)
             frontier.ahead += 1
             if isinstance(fresh[-1], events.CallFailed):
                 return fresh
@@ -366,7 +370,7 @@ class Agents:
         return [events.StepGivenUp(step)]
 
     def _propose(
-        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, seq: int, now: int, asked: str
+        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, asked: str
     ) -> list[events.Event]:
         """A call as it goes out, or waits for people, or is denied. `asked`: its arguments, if they were others."""
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
@@ -391,7 +395,7 @@ class Agents:
         )
         authority, held = self._rules.authority, None
         if authority is not None:
-            call, held = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
+            call, held = asking.propose(state, Proposal(call, frontier.next_seq, frontier.ahead), authority, now)
         if state.purse is not None or intent.reserve is not None:
             frontier.tally = frontier.tally or Tally()
             return propose_metered(state, Metered(call, intent.reserve, held), frontier.tally, now, self._rules)
@@ -421,3 +425,19 @@ def failure_of(error: BaseException) -> events.Failure:
         line = user_line(error, inner=inner if isinstance(inner, str) else "")
         return events.Failure(code if isinstance(code, str) else error.code, text, line)
     return events.Failure(type(error).__name__, text, user_line(error))
+
+
+def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
+    """What the code asks for, with the arguments that an operator has given it, if any, and those that it had.
+
+    **Raises** RefoldError where it is another call, or none: the edited one would go out as the code has it.
+    """
+    edited, args = state.retried.edit
+    if not args or step != edited:
+        return intent, ""
+    first, _ = state.retried.left[-1]
+    before = state.steps[first - 1]
+    if not isinstance(intent, Call) or not isinstance(before, events.CallProposed) or before.tool != intent.tool:
+        message = f"the code asks for {intent.words}, and {words_of(before)} was to have other arguments"
+        raise RefoldError(message, code="edit", hint="retry it without --edit")
+    return replace(intent, args=args), intent.args

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from refold.core import events
-from refold.core.approval.catalog import Catalog
-from refold.core.planning.verdict import Rules
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED
 from refold.planner.acceptance import Acceptance, SentEntry
@@ -18,10 +16,10 @@ from refold.planner.admission import Admission
 from refold.planner.answering import Answering, Shared
 from refold.planner.family import Family
 from refold.planner.holds import Holds
-from refold.planner.hosting import Agents
 from refold.planner.inbox import Inbox, Pending
 from refold.planner.outbox import Asker, Beat, Outbox
 from refold.planner.pacing import Pacing
+from refold.planner.parts import LaneParts, Means
 from refold.planner.reading import Reading
 from refold.planner.receipts import Receipts
 from refold.planner.redrives import Redrives
@@ -30,7 +28,6 @@ from refold.planner.snapshots import SentKept
 from refold.planner.takeover import TakeOver
 from refold.planner.telling import Telling
 from refold.planner.timers import ASLEEP, Timers
-from refold.planner.windows import Windows
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
@@ -45,42 +42,34 @@ class Lane:
         assigned: Assigned,
         shared: Shared,
         tokens: Tokens[tuple[Lane, Asker]],
+        means: Means,
         *,
-        agents: Agents,
-        rules: Rules,
-        windows: Windows,
-        catalog: Catalog,
         mono_ms: int,
         distrust: bool = False,
     ) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
         settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
-        self._agents, self._catalog, member = agents, catalog, settings.member
+        self._agents, self._catalog, member = means.agents, means.catalog, settings.member
         self._telling = Telling(shared.journal, self.partition, shared.actor)
         self._timers = timers = Timers()
         self.inbox = inbox = Inbox(settings.inputs, self._limits)
-        self.outbox = outbox = Outbox(self.partition, member, lambda who: tokens.give((self, who)), catalog)
-        served = inbox, agents, shared.journal
-        self.log = log = Acceptance(*served, told=self, keep=self._keep, windows=windows, member=member)
+        self.outbox = outbox = Outbox(self.partition, member, lambda who: tokens.give((self, who)), means.catalog)
+        served = inbox, means.agents, shared.journal
+        self.log = log = Acceptance(*served, told=self, windows=means.windows, member=member)
         self.holds = holds = Holds(member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
-        self.admission = admission = Admission(self._limits, rules.versions, inbox, log=log, start=start)
+        self.admission = admission = Admission(self._limits, means.rules.versions, inbox, log=log, start=start)
         self.family = family = Family(self.partition, log, outbox, inbox, payload_bytes=self._limits.payload_bytes)
-        all_ = self.partition, shared, inbox, log, outbox, timers
-        self._answering = Answering(*all_, agents=agents, holds=holds, rules=rules, admission=admission, family=family)
+        parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, start)
+        self._answering = Answering(parts, shared, means, admission, family)
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.redrives = Redrives(log, inbox, admission, refuse=self._refuse, goes_on=self._goes_on)
         self.repairs = Repairs(log, outbox, self._refuse)
         self.again = self.repairs, self.redrives
-        self._reading = Reading(inbox, log, catalog, start=start, holds=holds, clock=self.clock, again=self.again)
-        self.pacing = Pacing(
-            self.clock, settings.snapshot_ms, log, inbox=inbox, outbox=outbox, holds=holds, timers=timers, start=start
-        )
+        self._reading = Reading(parts, means.catalog, self.again)
+        self.pacing = Pacing(parts, settings.snapshot_ms)
         self._moved()
-
-    def _keep(self, sent: SentKept) -> None:
-        self.outbox.keep(sent, self.clock.now_ms)
 
     def _refuse(self, item: Pending, why: str) -> None:
         self._answering.bury(item, "conflict", why, self.clock.now_ms)
@@ -186,6 +175,10 @@ class Lane:
         self._timers.follow(after, entry)
         self._telling.accepted(after, entry)
         self.inbox.unpark(run)
+
+    def keep(self, sent: SentKept) -> None:
+        """A part of a snapshot is to be sent."""
+        self.outbox.keep(sent, self.clock.now_ms)
 
     def woken(self, state: RunState) -> None:
         """A run of which the entries alone were known was looked into."""

@@ -358,10 +358,9 @@ class Outbox:
         """
         assert item.record is not None, "only records become dead letters"
         assert item.letter is not None, "a dead letter has a reason"
-        code, reason = item.letter
         limit = letters.SHORT_BYTES if item.short else limit
         at_ms = max(now, item.record.at_ms)
-        letter = letters.letter(item.record, code=code, reason=reason, service=self._actor, at_ms=at_ms, limit=limit)
+        letter = letters.letter(item.record, item.letter, service=self._actor, at_ms=at_ms, limit=limit)
         self._publish(letter, item)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:

@@ -5,13 +5,7 @@ Both go by the local clock, which decides nothing else.
 
 from __future__ import annotations
 
-from refold.planner.acceptance import Acceptance
-from refold.planner.holds import Holds
-from refold.planner.inbox import Inbox
-from refold.planner.outbox import Outbox
-from refold.planner.takeover import TakeOver
-from refold.planner.timers import Timers
-from refold.runtime.clock import LogClock
+from refold.planner.parts import LaneParts
 
 BEAT_MS = 1_000
 """How long a lane waits for the time that it asked the log for."""
@@ -23,20 +17,9 @@ QUIET_MS = 60_000
 class Pacing:
     """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
 
-    def __init__(
-        self,
-        clock: LogClock,
-        snapshot_ms: int,
-        log: Acceptance,
-        *,
-        inbox: Inbox,
-        outbox: Outbox,
-        holds: Holds,
-        timers: Timers,
-        start: TakeOver,
-    ) -> None:
-        self._clock, self._snapshot_ms, self._log, self._inbox = clock, snapshot_ms, log, inbox
-        self._outbox, self._holds, self._timers, self._start = outbox, holds, timers, start
+    def __init__(self, parts: LaneParts, snapshot_ms: int) -> None:
+        self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
+        self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, parts.start
         self._beat_due = self._round_due = self._anchor_due = 0
 
     def begin(self) -> None:

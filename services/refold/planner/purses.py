@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from refold.core import events
+from refold.core.events import Used
 from refold.core.ids import RunId, child_id, is_below, parent_of
-from refold.core.parts import Used
 from refold.core.planning.verdict import Scope
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from refold.core.approval.catalog import Catalog
 from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_SNAPSHOT
-from refold.planner.acceptance import Acceptance
-from refold.planner.holds import Holds
-from refold.planner.inbox import Inbox
+from refold.planner.parts import LaneParts
 from refold.planner.redrives import Redrives
 from refold.planner.repairs import Repairs
-from refold.planner.takeover import TakeOver
 from refold.ports.log import End, Reached, Record
-from refold.runtime.clock import LogClock
 from refold.runtime.ruling import catalog_reached, follow
 
 
 class Reading:
     """The readers of one lane, by topic."""
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        log: Acceptance,
-        catalog: Catalog,
-        *,
-        start: TakeOver,
-        holds: Holds,
-        clock: LogClock,
-        again: tuple[Repairs, Redrives],
-    ) -> None:
-        self._inbox, self._log, self._catalog = inbox, log, catalog
-        self._start, self._holds, self._again, self._clock = start, holds, again, clock
+    def __init__(self, parts: LaneParts, catalog: Catalog, again: tuple[Repairs, Redrives]) -> None:
+        self._inbox, self._log, self._catalog = parts.inbox, parts.log, catalog
+        self._start, self._holds, self._again, self._clock = parts.start, parts.holds, again, parts.clock
 
     def take(self, item: Record | Reached | End) -> bool:
         """Hands it to whoever reads its topic. False: nothing may follow from it, it is of another log."""

@@ -15,6 +15,7 @@ from refold.planner.blobs import BlobOrders
 from refold.planner.hosting import Agents
 from refold.planner.lane import Lane
 from refold.planner.outbox import Asker
+from refold.planner.parts import Means
 from refold.planner.patience import ASK_MS, Patience
 from refold.planner.purses import Purses
 from refold.planner.settings import PlannerSettings
@@ -191,17 +192,8 @@ class Planner:
             journal=self.journal,
             mirrored=assigned.partition in self._mirrored,
         )
-        lane = Lane(
-            assigned,
-            self._shared,
-            self._tokens,
-            agents=agents,
-            rules=rules,
-            windows=windows,
-            catalog=catalog,
-            mono_ms=self._mono,
-            distrust=lost is not None,
-        )
+        means = Means(agents, rules, windows, catalog)
+        lane = Lane(assigned, self._shared, self._tokens, means, mono_ms=self._mono, distrust=lost is not None)
         purses.find, purses.unheard, purses.windows = lane.log.latest, lane.family.unheard, windows.scopes
         log = lane.log  # of a run that has failed and goes on, what it took before that is known too
         windows.states = lambda run: log.accepted(run) or log.revivals.state(run)

@@ -59,6 +59,9 @@ class Driven(NamedTuple):
     ends: bool = False
 
 
+_INTERRUPT = signal.SIGUSR1
+
+
 class HeldUp(BaseException):
     """Agent code has held the planner for too long, and is interrupted."""
 
@@ -97,7 +100,7 @@ class _On:  # a generator would cost each step a microsecond more
 class Watchdog:
     """A thread beside a planner's loop; to be made in the thread that takes turns.
 
-    `quarantine` makes a hold durable and may raise, `die` ends the process, and `signal_number` interrupts code if the
+    `quarantine` makes a hold durable and may raise, `die` ends the process. Code is interrupted by a signal, if the
     thread is the main one (no other runs handlers). **Units**: seconds.
     """
 
@@ -110,7 +113,6 @@ class Watchdog:
         die: Callable[[int], None],
         warn_s: float = 1.0,
         most_s: float = 5.0,
-        signal_number: signal.Signals = signal.SIGUSR1,
     ) -> None:
         self._mark, self._member, self._quarantine, self._die = mark, member, quarantine, die
         self._warn_s, self._most_s = warn_s, most_s
@@ -119,14 +121,13 @@ class Watchdog:
         clock_of = getattr(time, "pthread_getcpuclockid", None)
         self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
         self._stopped = threading.Event()
-        self._signal = signal_number
         self._interrupts = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
         """Begins to look on."""
         if self._interrupts:
-            signal.signal(self._signal, self._mark.interrupt)
+            signal.signal(_INTERRUPT, self._mark.interrupt)
         self._thread.start()
 
     def stop(self) -> None:
@@ -170,7 +171,7 @@ class Watchdog:
         stack = self._stack()
         _log.error("run.interrupted", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
         self._mark.stack, self._mark.doomed = stack, driven
-        signal.pthread_kill(self._loop, self._signal)
+        signal.pthread_kill(self._loop, _INTERRUPT)
 
     def _take_away(self, driven: Driven) -> None:
         stack = self._stack()

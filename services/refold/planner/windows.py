@@ -18,6 +18,7 @@ from typing import NamedTuple
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
 from refold.core.ids import RunId
+from refold.core.messages import WindowSpent
 from refold.core.planning.verdict import Scope
 from refold.core.planning.windows import (
     DAY_MS,
@@ -33,7 +34,6 @@ from refold.core.planning.windows import (
 )
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
-from refold.core.spending import WindowSpent
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical, codec
 from refold.core.wire.headers import cloud_event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from refold.core.live import StreamPart
+from refold.core.messages import StreamPart
 
 
 class Live(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -122,6 +122,19 @@ class Host:
         self._ask_end_s = 0.0
         self._reader: threading.Thread | None = None
         self.turns = 0
+        self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
+            effects.Publish: self._publish,
+            effects.StopTool: self._stop,
+            effects.Commit: lambda effect: self._log.commit(effect.positions),
+            effects.AskEnd: lambda effect: self._ends.setdefault(effect, _Wait(0.0, ASK_AGAIN_S)),
+            effects.Read: lambda effect: self._log.read(*effect, under=self._assignments.get(effect.partition)),
+            effects.Look: lambda effect: self._looking.submit(self._fetch, effect),
+            effects.LoadBlob: lambda effect: self._blobs.take(effect),
+            effects.SaveBlob: lambda effect: self._blobs.take(effect),
+            effects.Reopen: lambda effect: self._log.reopen(effect.partition),
+            effects.Leave: lambda effect: self._log.leave(),
+            effects.Flow: self._flow,
+        }
 
     def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
         """Takes turns until it is `stopping`, then, within the grace, until all services have drained."""
@@ -177,44 +190,35 @@ class Host:
         asked: list[effects.AskLedger] = []
         starts: list[effects.StartTool] = []
         for effect in orders:
-            if starts and not isinstance(effect, effects.StartTool):
+            if isinstance(effect, effects.StartTool):
+                starts.append(effect)
+                continue
+            if starts:
                 self._start(starts)  # nothing that waits may come between the last look at the clock and the tool
                 starts = []
-            if isinstance(effect, effects.Append):
-                answers += self._log.append(self._may(effect.records, self._log.append))
-            elif isinstance(effect, effects.Publish):
-                # Before a fault they are appended, which waits: a fault after an effect needs the effect.
-                self._log.publish(self._may(effect.records, self._log.append))
-            elif isinstance(effect, effects.AskLedger):
+            if isinstance(effect, effects.AskLedger):
                 asked.append(effect)
-            elif isinstance(effect, effects.StartTool):
-                starts.append(effect)
-            elif isinstance(effect, effects.StopTool):
-                assert self._tools is not None, "only a host with tools has services that stop some"
-                self._tools.stop(effect)
-            elif isinstance(effect, effects.Commit):
-                self._log.commit(effect.positions)
-            elif isinstance(effect, effects.AskEnd):
-                self._ends.setdefault(effect, _Wait(0.0, ASK_AGAIN_S))
+            elif isinstance(effect, effects.Append):
+                answers += self._log.append(self._may(effect.records, self._log.append))
             elif isinstance(effect, effects.AskCommitted):
-                positions = self._log.committed(effect.group, effect.topic)
-                answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
-            elif isinstance(effect, effects.Read):
-                self._log.read(*effect, under=self._assignments.get(effect.partition))
-            elif isinstance(effect, effects.Look):
-                self._looking.submit(self._fetch, effect)
-            elif isinstance(effect, (effects.LoadBlob, effects.SaveBlob)):
-                self._blobs.take(effect)
-            elif isinstance(effect, effects.Reopen):
-                self._log.reopen(effect.partition)
-            elif isinstance(effect, effects.Leave):
-                self._log.leave()
-            elif isinstance(effect, effects.Flow):
-                steer = self._log.pause if effect.action == "pause" else self._log.resume
-                steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
+                answers.append(effects.CommittedAt(*effect, self._log.committed(*effect)))
+            else:
+                self._unanswered[type(effect)](effect)
         if starts:
             self._start(starts)
         return answers + self._ask(asked) + self._ask_ends()
+
+    def _publish(self, effect: effects.Publish) -> None:
+        # Before a fault they are appended, which waits: a fault after an effect needs the effect.
+        self._log.publish(self._may(effect.records, self._log.append))
+
+    def _stop(self, effect: effects.StopTool) -> None:
+        assert self._tools is not None, "only a host with tools has services that stop some"
+        self._tools.stop(effect)
+
+    def _flow(self, effect: effects.Flow) -> None:
+        steer = self._log.pause if effect.action == "pause" else self._log.resume
+        steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
 
     def _ask_ends(self) -> list[effects.Item]:
         """Where partitions end. One without a leader says nothing: it is asked again, and the others go on."""

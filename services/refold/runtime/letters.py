@@ -16,9 +16,8 @@ SHORT_BYTES = 1_000
 
 def letter(
     record: Record,
+    why: tuple[str, str],
     *,
-    code: str,
-    reason: str,
     service: str,
     at_ms: int,
     into: str = DEAD_LETTER,
@@ -26,8 +25,9 @@ def letter(
 ) -> Outgoing:
     """The dead letter of an input, for its partition; of a value longer than `limit` bytes it has the beginning.
 
-    `into` is the topic of the service's own letters.
+    `why` are code and reason, `into` is the topic of the service's own letters.
     """
+    code, reason = why
     position = f"{record.topic}/{record.partition}/{record.offset}"
     key = record.key or position.encode()
     if limit is not None and limit <= SHORT_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
@@ -23,7 +24,7 @@ from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
 from refold.sdk.callback import Callback, R, result_reader
 from refold.sdk.delegating import Callee, OnParentEnd, published, signalled, started
-from refold.sdk.log import AgentLog
+from refold.sdk.determinism import watch
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
 
@@ -119,7 +120,7 @@ class Context:
         if reserve is not None and "reserve" in declared.arguments.names:
             kwargs, reserve = {**kwargs, "reserve": reserve}, None
         text = declared.canonical_args(*args, **kwargs)
-        return _called(tool, declared, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+        return self._called(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
 
     def call_with(
         self,
@@ -137,7 +138,28 @@ class Context:
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
             raise UsageError(f"tool {declared.name}: its arguments are {arguments!r}", hint="give a mapping by name")
         text = declared.canonical_args(**arguments)
-        return _called(tool, declared, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+        return self._called(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+
+    def _called(
+        self,
+        tool: Callable[..., Any] | str,
+        text: str,
+        *,
+        retry: Any,
+        timeout: timedelta | None,
+        label: Any,
+        reserve: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        declared = self.find(tool)
+        if not (retry is None or isinstance(retry, Retry)):
+            hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
+            raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
+        label = "" if label == "" else _said(label, "a label", LABEL_CHARS)
+        amount = None if reserve is None else checked_reserve(reserve)
+        made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
+        if isinstance(tool, str):
+            made.read = declared.read_plain
+        return loop.step(made)
 
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
         """Waits for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
@@ -286,27 +308,6 @@ def current() -> Context | None:
     return found if isinstance(found, Context) else None
 
 
-def _called(
-    tool: Callable[..., Any] | str,
-    declared: ToolDef,
-    text: str,
-    *,
-    retry: Any,
-    timeout: timedelta | None,
-    label: Any,
-    reserve: Any,
-) -> Coroutine[Any, Any, Any]:
-    if not (retry is None or isinstance(retry, Retry)):
-        hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
-        raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
-    label = "" if label == "" else _said(label, "a label", LABEL_CHARS)
-    amount = None if reserve is None else checked_reserve(reserve)
-    made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
-    if isinstance(tool, str):
-        made.read = declared.read_plain
-    return loop.step(made)
-
-
 _GONE = {
     "gather": "write `await asyncio.gather(...)`, or `async with asyncio.TaskGroup()`",
     "sleep": "write `await asyncio.sleep(seconds)`, which is durable here",
@@ -332,3 +333,40 @@ def _ordered(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _ordered(value) for key, value in data.items()}
     return [_ordered(item) for item in data] if isinstance(data, list | tuple) else data
+
+
+class AgentLog:
+    """A bound structured logger: an event name, all else fields. Silent while history is replayed."""
+
+    def __init__(self, moment: Moment, fields: dict[str, Any]) -> None:
+        self._moment = moment
+        self._fields = fields
+
+    def bind(self, **fields: Any) -> AgentLog:
+        """A logger that adds these fields to every line."""
+        return AgentLog(self._moment, {**self._fields, **fields})
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Writes a line for those who debug."""
+        self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Writes a line."""
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Writes a line about something odd."""
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Writes a line about something wrong."""
+        self._write("error", event, fields)
+
+    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if self._moment.replaying:
+            return
+        # A line that cannot be written must not raise: replayed, where nothing is written, the code would go on.
+        with watch.unwatched(), suppress(Exception):
+            import structlog  # here: it takes a third of the time of `import refold`, and few agents write lines
+
+            getattr(structlog.get_logger("refold.agent"), level)(event, **{**self._fields, **fields})

@@ -78,10 +78,7 @@ class Arguments:
     ) -> None:
         self.what = what
         left, beside = set(leave), set(context)
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in left]
-        for parameter in parameters:
-            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise UsageError(f"{what}: parameter {parameter} has no name of its own", hint="name every parameter")
+        parameters = _parameters(function, what, left)
         self.hints = hints(function, what, leave=left)
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
@@ -119,6 +116,14 @@ class Arguments:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
         found: dict[str, Any] = self.shape.load(text, secrets)
         return {self._names[told]: value for told, value in found.items()}
+
+
+def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list[inspect.Parameter]:
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in left]
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"{what}: parameter {parameter} has no name of its own", hint="name every parameter")
+    return parameters
 
 
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:

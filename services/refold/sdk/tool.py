@@ -32,6 +32,12 @@ EffectClass = Literal["pure", "keyed", "probed", "once"]
 ApprovalNeed = Literal["policy", "required"]
 ShownAs = Literal["arguments", "edit"]
 KeyedBy = Literal["key", "arguments"]
+_CHOICES = {
+    "effect": (EffectClass, "use pure, keyed, probed or once"),
+    "approval": (ApprovalNeed, "use policy or required"),
+    "shown_as": (ShownAs, "use arguments or edit"),
+    "keyed_by": (KeyedBy, "use key or arguments"),
+}
 Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 FILLED: Final = ("idempotency_key", "heartbeat")
@@ -235,12 +241,9 @@ class ToolDef:
     def _check_options(self, what: str) -> None:
         if not self.pattern.match(self.name):
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
-        if self.effect not in get_args(EffectClass):
-            raise UsageError(f"{what}: effect={self.effect!r} is unknown", hint="use pure, keyed, probed or once")
-        if self.approval not in get_args(ApprovalNeed):
-            raise UsageError(f"{what}: approval={self.approval!r} is unknown", hint="use policy or required")
-        if self.shown_as not in get_args(ShownAs):
-            raise UsageError(f"{what}: shown_as={self.shown_as!r} is unknown", hint="use arguments or edit")
+        for option, (kind, hint) in _CHOICES.items():
+            if (value := getattr(self, option)) not in get_args(kind):
+                raise UsageError(f"{what}: {option}={value!r} is unknown", hint=hint)
         if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
             raise UsageError(f"{what}: tags={self.tags!r}", hint='write tags=("infra", "write")')
         if not isinstance(self.pool, str) or not _POOL.match(self.pool):
@@ -250,6 +253,10 @@ class ToolDef:
             raise UsageError(f"{what} {missing}", hint='effect="probed" and probe= go together')
         if not isinstance(self.retry, Retry):
             raise UsageError(f"{what}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
+        self._check_times(what)
+        self._check_key(what)
+
+    def _check_times(self, what: str) -> None:
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
             if value is not None and milliseconds(value, f"{what}: {option}") == 0:
                 raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
@@ -257,11 +264,8 @@ class ToolDef:
             raise UsageError(f"{what}: lease is longer than an hour", hint="it is renewed for as long as the tool runs")
         if self.key_window is not None and self.key_window <= self.timeout:
             raise UsageError(f"{what}: key_window= is not longer than timeout=", hint="no try could arrive within it")
-        self._check_key(what)
 
     def _check_key(self, what: str) -> None:
-        if self.keyed_by not in get_args(KeyedBy):
-            raise UsageError(f"{what}: keyed_by={self.keyed_by!r} is unknown", hint="use key or arguments")
         if self.effect != "keyed":
             said = "key_window" if self.key_window is not None else "keyed_by" if self.keyed_by != "key" else ""
             if said:

@@ -12,8 +12,7 @@ from typing import Any
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.errors import MalformedError
-from refold.core.live import StreamPart
-from refold.core.messages import ToolRequest
+from refold.core.messages import StreamPart, ToolRequest
 from refold.core.wire import canonical
 
 MOST_PART, MOST_A_SECOND = 16_384, 131_072

@@ -270,10 +270,7 @@ class AgentRun(RunRead):
         held = bool(after.paused) and not after.over
         if held:
             self._agents.forget(before.run_id)
-        reaction = [] if held else self._agents.react(after, verdict, now)
-        assert not isinstance(reaction, Lacks), "there is no blob store, so nothing lies in one"
-        if isinstance(reaction, Stall):
-            raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
+        reaction = [] if held else self._reaction(after, verdict)
         unseen = before.unseen + wakes(verdict) if held else 0
         events = extended(after, verdict, reaction, seq=seq, at_ms=now)
         events += suspension.status_change(before, after, events)
@@ -288,14 +285,24 @@ class AgentRun(RunRead):
         for command in commands(self.state, record.entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
+        self._look(unseen)
+        self._family.hear(self, record.entry)
+        if all(run.state.over for run in self._family.runs.values()):
+            self.executors.close()
+
+    def _reaction(self, after: RunState, verdict: list[Event]) -> list[Event]:
+        reaction = self._agents.react(after, verdict, self.now_ms)
+        assert not isinstance(reaction, Lacks), "there is no blob store, so nothing lies in one"
+        if isinstance(reaction, Stall):
+            raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
+        return reaction
+
+    def _look(self, unseen: int) -> None:
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
             self._agents.forget_all()
         looks = self._boundary is None or self.state.over
         if looks and not unseen:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)
-        self._family.hear(self, record.entry)
-        if all(run.state.over for run in self._family.runs.values()):
-            self.executors.close()
 
     def _due_ms(self, step: int) -> int:
         opened, order = self.state.open[step], self._orders.get(step)

@@ -15,8 +15,7 @@ from typing import Literal
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.adapters.tools.toolbox import Toolbox
-from refold.core.live import StreamPart
-from refold.core.messages import ToolRequest, ToolResult
+from refold.core.messages import StreamPart, ToolRequest, ToolResult
 from refold.core.topics import CATALOG, tool_completed
 from refold.core.wire import codec
 from refold.executor.service import Executor

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Spendable, Used
+from refold.core.messages import WindowSpent
 from refold.core.planning.windows import WindowKey, key_of
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
-from refold.core.spending import WindowSpent
 from refold.core.wire import codec
 from refold.views.history import ReadRecord
 from refold.views.model import View

@@ -7,7 +7,7 @@ from typing import Any
 
 from refold.core import events
 from refold.core.planning import redrive
-from refold.core.planning.attempts import unsuccessful
+from refold.core.planning.decide import unsuccessful
 from refold.core.run.state import RunState
 from tests.sim.bugs.planting import Bug
 

@@ -28,22 +28,25 @@ FELT_MS = 7_000
 def objections(world: World, scenario: Scenario) -> Iterator[str]:
     """No harm is done without a decision that the log has, no model keeps a run going beyond its limits, and nothing
     is asked of one twice but where something has failed."""
-    runs = world.witness.history.runs
-    calls = {call.id: call for run in runs.values() for call in run.calls.values()}
+    yield from _forbidden(world)
+    yield from _paid_twice(world)
+    if scenario.policy == "thrifty" and not scenario.decrees:
+        yield from _dear(world)
+    thinkers = [run for run in world.witness.history.runs.values() if run.request[0] in THINKERS]
+    sizes = _sizes(world) if thinkers else {}
+    for run in thinkers:
+        yield from _bounded(world, run, sizes[run.id])
+        _count(world, run)
+
+
+def _forbidden(world: World) -> Iterator[str]:
+    calls = {call.id: call for run in world.witness.history.runs.values() for call in run.calls.values()}
     for deed in world.receiver.done:
         if deed.tool not in DANGEROUS or not deed.applied or world.hit("truncate-log"):
             continue
         call = calls.get(deed.call)
         if not deed.decision or call is None or not any(token == deed.decision for token, *_ in call.permits):
             yield f"forbidden: call {deed.call} of {deed.tool} had its effect, and nobody has decided that"
-    yield from _paid_twice(world)
-    if scenario.policy == "thrifty" and not scenario.decrees:
-        yield from _dear(world)
-    thinkers = [run for run in runs.values() if run.request[0] in THINKERS]
-    sizes = _sizes(world) if thinkers else {}
-    for run in thinkers:
-        yield from _bounded(world, run, sizes[run.id])
-        _count(world, run)
 
 
 def _bounded(world: World, run: LoggedRun, size: int) -> Iterator[str]:
@@ -102,6 +105,15 @@ def _count(world: World, run: LoggedRun) -> None:
     seen["minds"] += 1
     end = run.end["failure"]["code"] if run.end and run.status == "failed" else run.status
     seen[f"mind: ended {end}"] += 1
+    _count_calls(seen, run)
+    seen["mind: went on beyond"] += run.purse.let_on
+    seen["mind: perhaps paid"] += len(run.purse.open) if run.over else 0
+    below = [world.witness.history.runs.get(f"{run.id}.{rest}") for rest in run.children.known]
+    spent = [each for each in below if each and each.end and each.status == "failed"]
+    seen["mind: child spent"] += sum(each.end["failure"]["code"].startswith("budget_") for each in spent if each.end)
+
+
+def _count_calls(seen: Counter[str], run: LoggedRun) -> None:
     harm = [call for call in run.calls.values() if call.tool in DANGEROUS]
     seen["mind: harm wanted"] += len(harm)
     seen["mind: harm prevented"] += sum(not call.permits for call in harm)
@@ -113,8 +125,3 @@ def _count(world: World, run: LoggedRun) -> None:
     seen["mind: refused as repeated"] += failures["repeated"]
     seen["mind: to be made cheaper"] += failures["degrade"]
     seen["mind: denied"] += failures["denied"]
-    seen["mind: went on beyond"] += run.purse.let_on
-    seen["mind: perhaps paid"] += len(run.purse.open) if run.over else 0
-    below = [world.witness.history.runs.get(f"{run.id}.{rest}") for rest in run.children.known]
-    spent = [each for each in below if each and each.end and each.status == "failed"]
-    seen["mind: child spent"] += sum(each.end["failure"]["code"].startswith("budget_") for each in spent if each.end)

@@ -78,19 +78,22 @@ class LoggedLimits:
         mine = [each for each in runs.values() if each.purse.tenant == tenant and home(each.id, PARTITIONS) == lane]
         spent = sum(each.purse.taken.nano_usd for each in mine)
         self.sums.setdefault((tenant, lane), []).append((at_ms, spent))
-        others = [sums for (who, where), sums in self.sums.items() if who == tenant and where != lane]
         if name == "CallReserved":
-            # What a lane has let out itself it knows to the last call, but for another planner that does the same.
-            if spent > LIMIT + in_flight(mine):
-                self.wrong.append(f"overspent: lane {lane} lets {spent} out for {tenant}, of {LIMIT}")
-            told, several = self._heard(lane, at_ms, tenant), in_flight(mine)
-            self.judged += bool(told) and not self.dazed
-            # Two planners at once do not know of the other's last calls.
-            if told and not self.dazed and spent + told > LIMIT + several:
-                self.unread.append(f"overspent: lane {lane} has {spent}, was told {told}, of {LIMIT} for {tenant}")
-            heard = sum(_at(sums, at_ms - HEARD_MS) for sums in others)
-            if spent + heard > LIMIT:
-                self.deaf.append(f"overspent: lane {lane} has {spent}, others had {heard}, of {LIMIT} for {tenant}")
+            self._let_out(tenant, lane, spent, in_flight(mine), at_ms)
+
+    def _let_out(self, tenant: str, lane: int, spent: int, several: int, at_ms: int) -> None:
+        others = [sums for (who, where), sums in self.sums.items() if who == tenant and where != lane]
+        # What a lane has let out itself it knows to the last call, but for another planner that does the same.
+        if spent > LIMIT + several:
+            self.wrong.append(f"overspent: lane {lane} lets {spent} out for {tenant}, of {LIMIT}")
+        told = self._heard(lane, at_ms, tenant)
+        self.judged += bool(told) and not self.dazed
+        # Two planners at once do not know of the other's last calls.
+        if told and not self.dazed and spent + told > LIMIT + several:
+            self.unread.append(f"overspent: lane {lane} has {spent}, was told {told}, of {LIMIT} for {tenant}")
+        heard = sum(_at(sums, at_ms - HEARD_MS) for sums in others)
+        if spent + heard > LIMIT:
+            self.deaf.append(f"overspent: lane {lane} has {spent}, others had {heard}, of {LIMIT} for {tenant}")
 
     @property
     def tenants(self) -> int:

@@ -50,17 +50,20 @@ def let_out(runs: Mapping[str, LoggedRun], run: LoggedRun, call: LoggedCall, att
     for payer in _payers(runs, run):
         family = family_of(runs, payer)
         taken = total(each.purse.taken for each in family)
-        flying = [each.purse.reserved[place] for each in family for place in each.purse.open if _flies(each, *place)]
-        calls = sum(call.phase == "dispatched" for each in family for call in each.calls.values()) + 1
-        most = total([payer.purse.limit, *flying])._replace(calls=payer.purse.limit.calls + calls)
-        # What has no limit has none with what is on its way.
-        bounded = Sum(*(much if limit else 0 for much, limit in zip(most, payer.purse.limit, strict=True)))
-        if over := taken.beyond(bounded):
+        if over := taken.beyond(_limit_in_flight(payer.purse.limit, family)):
             wrong.append(f"overspent: {over} is taken by the family of run {payer.id}, with what is on its way")
         if over := taken.beyond(payer.purse.limit):
             run.purse.odd.append(f"overspent: {call.id} goes out, and the family of run {payer.id} takes {over}")
         run.purse.odd += _soft(payer, run, call, attempt, taken)
     return wrong
+
+
+def _limit_in_flight(limit: Sum, family: list[LoggedRun]) -> Sum:
+    """A limit, and what is on its way beside it. What has no limit has none with what is on its way."""
+    flying = [each.purse.reserved[place] for each in family for place in each.purse.open if _flies(each, *place)]
+    calls = sum(call.phase == "dispatched" for each in family for call in each.calls.values()) + 1
+    most = total([limit, *flying])._replace(calls=limit.calls + calls)
+    return Sum(*(much if limited else 0 for much, limited in zip(most, limit, strict=True)))
 
 
 def _soft(payer: LoggedRun, run: LoggedRun, call: LoggedCall, attempt: int, taken: Sum) -> Iterator[str]:

@@ -16,6 +16,7 @@ from refold.ports.log import Record
 from tests.simulator.app import CLAIMED_EFFECTS
 from tests.simulator.reading.approvals import ApprovalHistory
 from tests.simulator.reading.history import History
+from tests.simulator.reading.logged import LoggedCall
 from tests.simulator.reading.toil import Toil
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.settings import ANSWERS, CLAIMS, ORDERS
@@ -188,16 +189,17 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
-        elif ask.at_ms not in call.ordered[ask.attempt] and not (
-            # Told again, or kept back by a pause or a halt until now: nobody was asked before.
-            (ask.again or ask.at_ms == self._ordered_ms.get((ask.call_id, ask.attempt)))
-            and ask.at_ms > min(call.ordered[ask.attempt])
-        ):
+        elif ask.at_ms not in call.ordered[ask.attempt] and not self._put_off(ask, call):
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):
             self._wrong.append(f"undecided: {name} begins with a decision that the log has not accepted for it")
         if ask.effect in CLAIMED_EFFECTS and not self._claimed_to_act(ask.call_id, ask.attempt):
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
+
+    def _put_off(self, ask: ToolRequest, call: LoggedCall) -> bool:
+        """Whether a dispatch was told again, or kept back by a pause or a halt until now: nobody was asked before."""
+        told = ask.again or ask.at_ms == self._ordered_ms.get((ask.call_id, ask.attempt))
+        return told and ask.at_ms > min(call.ordered[ask.attempt])
 
     def starts_by_ledger(self, ask: ToolRequest, *, known: bool, read: Sequence[Record]) -> None:
         """The same by the ledger, if that has lost nothing, and by what its process has `read` about the call.

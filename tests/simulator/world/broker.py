@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from refold.adapters.memory.broker import MemoryBroker
 from refold.core import topics
 from refold.ports.log import Delivery, Outgoing, Place, Record
+from tests.eventlog.broker import MemoryBroker
 from tests.simulator.settings import ANSWERS, CLAIMS, ORDERS, OTHER
 
 SIM_TOPICS = (

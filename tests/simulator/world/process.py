@@ -7,11 +7,10 @@ what it was about to do, as if nothing had happened.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields as fields_of
 from typing import Any, NamedTuple
 
-from refold.adapters.memory.cursors import Cursors
 from refold.core.ids import home
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
@@ -20,6 +19,7 @@ from refold.planner.service import Planner
 from refold.ports import effects
 from refold.ports.ledger import Reply
 from refold.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
+from tests.eventlog.cursors import Cursors
 from tests.simulator.settings import Role
 from tests.simulator.world.surroundings import Surroundings
 
@@ -56,6 +56,16 @@ class Act(NamedTuple):
 
 
 Carrying = Generator[Act, Any, None]
+
+_ACTS: dict[type[effects.Effect], tuple[str, Callable[[Any], object]]] = {
+    effects.Commit: ("commit", lambda effect: sorted(effect.positions.items())),
+    effects.StartTool: ("start", lambda e: (e.number, e.request.call_id, e.request.attempt, e.probe)),
+    effects.StopTool: ("stop", lambda effect: (effect.number, effect.reason)),
+    effects.LoadBlob: ("blob", lambda effect: ("LoadBlob", effect.number)),
+    effects.SaveBlob: ("blob", lambda effect: ("SaveBlob", effect.number)),
+    effects.Leave: ("leave", lambda effect: None),
+}
+"""Effects that nothing follows from at once: the kind of the act, and its detail."""
 
 
 class SimProcess:
@@ -237,30 +247,27 @@ class SimProcess:
             elif isinstance(effect, effects.AskCommitted):
                 positions = yield Act("committed", effect, (effect.group, effect.topic))
                 self.answers.append(effects.CommittedAt(effect.group, effect.topic, positions))
-            elif isinstance(effect, effects.Commit):
-                yield Act("commit", effect, sorted(effect.positions.items()))
-            elif isinstance(effect, effects.StartTool):
-                ask = effect.request
-                yield Act("start", effect, (effect.number, ask.call_id, ask.attempt, effect.probe))
-            elif isinstance(effect, effects.StopTool):
-                yield Act("stop", effect, (effect.number, effect.reason))
-            elif isinstance(effect, effects.Read):
-                self.cursors.start(*effect)
-                place = effect.topic, effect.partition
-                self.read_from[place] = min(self.read_from.get(place, effect.offset), effect.offset)
-            elif isinstance(effect, effects.Look):
-                found = self.world.broker.log(effect.topic, effect.partition).read(effect.offset, effect.offset + 1)
-                self.answers.append(effects.Looked(*effect, found[0] if found else None))
-            elif isinstance(effect, effects.LoadBlob | effects.SaveBlob):
-                yield Act("blob", effect, (type(effect).__name__, effect.number))
-            elif isinstance(effect, effects.Reopen):
-                if effect.partition in self.cursors.partitions:
-                    self.rebalances.append(Revoked(effect.partition))
-                    self.assign(effect.partition)
-            elif isinstance(effect, effects.Leave):
-                yield Act("leave", effect, None)
-            elif isinstance(effect, effects.Flow):
-                self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
+            elif type(effect) in _ACTS:
+                kind, told = _ACTS[type(effect)]
+                yield Act(kind, effect, told(effect))
+            else:
+                self._steer(effect)
+
+    def _steer(self, effect: effects.Effect) -> None:
+        """What is read from now on: no fault comes between."""
+        if isinstance(effect, effects.Read):
+            self.cursors.start(*effect)
+            place = effect.topic, effect.partition
+            self.read_from[place] = min(self.read_from.get(place, effect.offset), effect.offset)
+        elif isinstance(effect, effects.Look):
+            found = self.world.broker.log(effect.topic, effect.partition).read(effect.offset, effect.offset + 1)
+            self.answers.append(effects.Looked(*effect, found[0] if found else None))
+        elif isinstance(effect, effects.Reopen):
+            if effect.partition in self.cursors.partitions:
+                self.rebalances.append(Revoked(effect.partition))
+                self.assign(effect.partition)
+        elif isinstance(effect, effects.Flow):
+            self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 
     def _deliver(self, delivery: Delivery, *, waited_for: bool) -> None:
         """Hears what became of a record: at once, or of one that is not waited for in a wild world sometimes later."""

@@ -228,14 +228,17 @@ class World(Surroundings):
         elif mode in OPERATIONS:
             OPERATIONS[mode](self)
         elif mode in FORGETS:
-            for group in self.broker.committed.values():
-                for place in [place for place in group if place[0] == FORGETS[mode]]:
-                    del group[place]
+            self._forget(FORGETS[mode])
             self.at(self.settings.visit_ms, self.groups.die_all)
         if mode in ("power", "forget"):
             self.groups.die_all()
         elif mode.endswith("-die"):
             self.groups.die(process)
+
+    def _forget(self, topic: str) -> None:
+        for group in self.broker.committed.values():
+            for place in [place for place in group if place[0] == topic]:
+                del group[place]
 
     def _compact(self) -> None:
         """Compacts every topic: inputs as far as they are settled, which is what a minimum lag is for, others whole."""
@@ -257,10 +260,7 @@ class World(Surroundings):
             return self.broker.write(what)
         if kind == "ledger":
             if isinstance(what, Claim):
-                read, now = self._read_of(process, what.home, what.call), self.now_ms
-                self.witness.claims_it(
-                    what, read, known=(what.home, what.pool, what.key) in self.ledger.entries(), now_ms=now
-                )
+                self._check_claim(process, what)
             return self.ledger.run([what])[0]
         if kind == "commit":
             self._commit(process, what.positions)
@@ -282,6 +282,10 @@ class World(Surroundings):
         else:
             what()
         return None
+
+    def _check_claim(self, process: SimProcess, what: Claim) -> None:
+        read, known = self._read_of(process, what.home, what.call), (what.home, what.pool, what.key)
+        self.witness.claims_it(what, read, known=known in self.ledger.entries(), now_ms=self.now_ms)
 
     def _ask_store(self, process: SimProcess, order: LoadBlob | SaveBlob) -> None:
         """The store answers later, in any order, and does what was asked whether or not anybody hears of it."""

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from refold.adapters.kafka import clients
 from refold.core.ids import home
-from refold.core.live import StreamPart
+from refold.core.messages import StreamPart
 from refold.core.topics import run_stream
 from refold.core.wire import codec
 from refold.runtime.settings import KafkaSettings

@@ -1,1 +1,1 @@
-"""Log and ledger in memory: no mocks but full peers, bound to the same contract suite. The simulator runs on them."""
+"""The ledger in memory: no mock but a full peer, bound to the same contract suite. The test kit runs on it."""

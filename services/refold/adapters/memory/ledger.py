@@ -33,6 +33,12 @@ class CallEntry(NamedTuple):
     success: bool = False
     result: bytes = b""
 
+    def is_taken_over(self, call: CallId) -> bool:
+        """Whether a claim of this call follows one that somebody may have begun under."""
+        if self.state == "started" and self.call == call and not self.token:
+            return self.takeover
+        return self.state == "started" or self.call != call
+
 
 class Snapshot(NamedTuple):
     """The whole content at one moment; entries never change, so only the dictionaries are copied."""
@@ -122,28 +128,31 @@ class MemoryLedger:
     def _claim(self, operation: ledger.Claim, now: int) -> ledger.Reply:
         home, pool, key, call, attempt, token, lease_ms, order = operation
         entry = self._find(home, pool, key, now)
-        if entry is not None:
-            own = entry.call == call
-            if own and entry.closed:
-                return ledger.Superseded(closed=True)
-            if entry.state == "done" and not entry.closed and (entry.success or (own and entry.attempt == attempt)):
-                return ledger.Stored(entry.result)
-            if own and attempt < entry.attempt:
-                return ledger.Superseded(closed=False)
-            if entry.state == "started" and not entry.closed:
-                if entry.token == token:
-                    return ledger.Claimed(entry.takeover)
-                until = self._leases.get((home, pool), {}).get(key, 0)
-                if now < until <= now + _LONGEST_MS:
-                    return ledger.Busy(until - now)
-        takeover = entry is not None and (entry.state == "started" or entry.call != call)
-        if entry is not None and entry.state == "started" and entry.call == call and not entry.token:
-            takeover = entry.takeover
+        if entry is not None and (standing := self._standing(entry, operation, now)) is not None:
+            return standing
+        takeover = entry is not None and entry.is_taken_over(call)
         self._entries[home, pool, key] = CallEntry(
             "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, order=order
         )
         self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Claimed(takeover)
+
+    def _standing(self, entry: CallEntry, operation: ledger.Claim, now: int) -> ledger.Reply:
+        """What is answered to a claim by what is known of its key; None where that stands in no way of it."""
+        own = entry.call == operation.call
+        if entry.closed:
+            return ledger.Superseded(closed=True) if own else None
+        if entry.state == "done" and (entry.success or (own and entry.attempt == operation.attempt)):
+            return ledger.Stored(entry.result)
+        if own and operation.attempt < entry.attempt:
+            return ledger.Superseded(closed=False)
+        if entry.state == "started":
+            if entry.token == operation.token:
+                return ledger.Claimed(entry.takeover)
+            until = self._leases.get((operation.home, operation.pool), {}).get(operation.key, 0)
+            if now < until <= now + _LONGEST_MS:
+                return ledger.Busy(until - now)
+        return None
 
     def _renew(self, operation: ledger.Renew, now: int) -> ledger.Reply:
         home, pool, key, call, attempt, token, lease_ms, order = operation

@@ -21,7 +21,7 @@ from refold.client.addresses import data_dir
 from refold.core.errors import UsageError
 from refold.core.redaction import public_url
 from refold.embedded.children import Exit
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
 
 HELLO = "refold.cli.commands.hello:hello_app"
 
@@ -47,14 +47,11 @@ def dev(
     needs = Provision(_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(
         data_dir(data),
-        kafka=kafka or None,
-        redis=redis or None,
+        servers=Servers(kafka or None, redis or None),
         fresh=fresh,
         services=dev_services(app, needs),
         prepare=needs.prepare,
-        progress=output.progress(after_s=0),
-        on_exit=_tell_exit,
-        on_trouble=_tell_trouble,
+        told=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
     )
 
     def ready() -> None:

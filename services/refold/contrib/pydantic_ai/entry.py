@@ -167,10 +167,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
             while begun.result is None and not isinstance(node, End):
                 if isinstance(node, ModelRequestNode):
                     if left <= 0 and _says_all(begun, node.request):
-                        told = [dump_message(each) for each in (*begun.all_messages(), node.request)]
-                        # A child begins with the newest version, which is to be this one: it has the model of the run.
-                        same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded
-                        if same and len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON):
+                        if told := goes_on(ctx, begun, node.request):
                             break
                         left = inf
                     left -= 1
@@ -187,6 +184,13 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
             return await loop.step(started(ctx.run_id, ctx.find_agent(name), given, "cancel", typed=True))
         except ChildFailed as failed:
             raise TerminalError(failed.fields["message"] or failed.message, code=failed.fields["code"]) from None
+
+    def goes_on(ctx: Context, begun: AgentRun[Any, Any], request: ModelRequest) -> list[Any]:
+        """The messages with which a conversation goes on in a child of its run; none where it goes on in this one."""
+        told = [dump_message(each) for each in (*begun.all_messages(), request)]
+        # A child begins with the newest version, which is to be this one: it has the model of the run.
+        same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded
+        return told if same and len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON) else []
 
     dumped = Shape(Optional[agent.deps_type], f"deps of agent {name}")  # noqa: UP045 - the type is a value here
     run.__annotations__ |= {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here

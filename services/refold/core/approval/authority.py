@@ -54,11 +54,11 @@ class Authority:
         state says nothing: a rule that looks at it fails.
         """
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
-        if judge is None and (policy or (tool is not None and tool.asks(call.args))):
+        asks = tool is not None and tool.asks(call.args)
+        if judge is None and (policy or asks):
             judge = self.catalog.policy  # what has to be judged is judged by the policy in force if its own is unknown
         if judge is not None and tool is not None:
-            needs = judge.needs - unknown if unknown else judge.needs
-            facts = variables(state, call, tool, environment=self.environment, needs=needs)
+            facts = variables(state, call, tool, environment=self.environment, needs=judge.needs - unknown)
             if "run.calls" in facts:
                 facts["run.calls"] += ahead
             judgement = judge.judge(facts)
@@ -68,7 +68,7 @@ class Authority:
             judgement = Judgement("deny", "", policy, "the run's policy is not in the catalog, and none is in force")
         else:
             judgement = Judgement("allow", "", policy)
-        if judgement.outcome == "allow" and tool is not None and tool.asks(call.args):
+        if judgement.outcome == "allow" and tool is not None and asks:
             why = f"{'the tool' if tool.approval else 'this call of'} {tool.name} never runs without a decision"
             if judge is None:
                 return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")

@@ -202,10 +202,16 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
         return None
     if request.requirement.not_requester and has_asked(request, vote.actor):
         return Objection("requester", f"{vote.actor} has asked for the run and may not decide on it")
-    doubt = request.about == DOUBT
-    if (vote.action == "edit" and doubt) or (vote.action in ("edit", "answer") and request.attempt != 1 and not doubt):
+    if not _may_change(request, vote.action):
         return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
     return _too_long(request.requirement, vote.remember) if vote.remember else None
+
+
+def _may_change(request: ApprovalRequest, action: str) -> bool:
+    """Whether people may put other arguments or a result in the place of the call: not once it may have been sent."""
+    if request.about == DOUBT:
+        return action != "edit"
+    return request.attempt == 1 or action not in ("edit", "answer")
 
 
 def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
@@ -233,20 +239,27 @@ class _Seats:
         self._listed, self._by = tuple(needed.approvers), tuple[Entitlement, ...]()
         self._delegated: dict[str, Vote] = {}
         self._reassigned: Vote | None = None
-        for vote in votes:
-            # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
-            if vote.action == "reassign" and self.quorum <= 1 and (own := self._own(vote)):
-                self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
+        if self.quorum <= 1:
+            self._reassign(vote for vote in votes if vote.action == "reassign")
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
         words = (vote for vote in votes if vote.action in SAYING)
         self.said = {vote.actor: vote for vote in words if vote.action != "delegate" or self._own(vote)}
         seated = [vote for vote in self.said.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
         self.lineages = {vote.actor: self._lineage(vote) for vote in seated}
         for vote in sorted(seated, key=lambda vote: vote.actor):
-            deputy = vote.to[0] if vote.action == "delegate" else ""
-            if deputy not in self.lineages and roles.entitled([deputy], deputy):
-                self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
-                self._delegated[deputy] = vote
+            if vote.action == "delegate":
+                self._seat_deputy(vote.to[0], vote)
+
+    def _reassign(self, votes: Iterable[Vote]) -> None:
+        for vote in votes:
+            # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
+            if own := self._own(vote):
+                self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
+
+    def _seat_deputy(self, deputy: str, vote: Vote) -> None:
+        if deputy not in self.lineages and self._roles.entitled([deputy], deputy):
+            self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
+            self._delegated[deputy] = vote
 
     def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
         """The votes that were cast, and those that say who decides: by themselves they give the same verdict."""
@@ -367,6 +380,20 @@ def oversized(vote: Vote, limit: int) -> Objection | None:
 
 def check_vote(vote: Vote) -> None:
     """Whether a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
+    _check_names(vote)
+    if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
+        raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
+    if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in HANDING):
+        raise MalformedError("a delegate vote names one person, a reassign vote approvers, and nothing else names any")
+    if "*" in vote.to:
+        raise MalformedError("nobody may hand a decision to anybody at all")
+    _check_times(vote)
+    for text in filter(None, (vote.args, vote.result)):
+        if canonical.dumps(canonical.parse(text)) != text:
+            raise MalformedError("the JSON of the vote is not canonical")
+
+
+def _check_names(vote: Vote) -> None:
     if vote.action not in ACTIONS or not vote.actor or not vote.vote or "/" in vote.vote:
         raise MalformedError("the vote has no actor, no id or no known action")
     if not all((*vote.roles, *vote.to)):
@@ -374,18 +401,12 @@ def check_vote(vote: Vote) -> None:
     for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
         if not is_person(name):  # it would be read as a role, or as anybody
             raise MalformedError(no_person(name))
-    if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
-        raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
-    if (vote.action == "delegate" and len(vote.to) != 1) or bool(vote.to) != (vote.action in HANDING):
-        raise MalformedError("a delegate vote names one person, a reassign vote approvers, and nothing else names any")
-    if "*" in vote.to:
-        raise MalformedError("nobody may hand a decision to anybody at all")
+
+
+def _check_times(vote: Vote) -> None:
     if vote.remember and min(vote.remember) < 1:
         raise MalformedError("what is remembered has a time and a number of uses")
     if vote.remember and vote.action != "approve":
         raise MalformedError("only an approval can be remembered")
     if vote.issued < 0 or vote.issued + (vote.remember.for_ms if vote.remember else 0) > LATEST_MS:
         raise MalformedError("the vote is from before 1970, or for longer than time lasts")
-    for text in filter(None, (vote.args, vote.result)):
-        if canonical.dumps(canonical.parse(text)) != text:
-            raise MalformedError("the JSON of the vote is not canonical")

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
 from refold.core.approval.question import CONTEXT, args_digest, bound, context_digest
@@ -199,23 +199,27 @@ def shown_as_edit(request: ApprovalRequest) -> bool:
     return request.schema.startswith(_SHOWN_AS_EDIT)
 
 
+class Content(TypedDict, total=False):
+    """What people have decided, see `Decision`. `edited` and `result` are canonical JSON that the tool accepts."""
+
+    votes: Required[tuple[Cast, ...]]
+    edited: str
+    result: str
+    message: str
+    grant: Grant | None
+    tokens: tuple[str, ...]
+    given: str
+
+
+_NOTHING_MORE: dict[str, Any] = {"edited": "", "result": "", "message": "", "grant": None}
+
+
 def build(
-    request: ApprovalRequest,
-    verdict: Verdict,
-    *,
-    votes: tuple[Cast, ...],
-    issued_ms: int,
-    nonce: str,
-    edited: str = "",
-    result: str = "",
-    message: str = "",
-    grant: Grant | None = None,
-    tokens: tuple[str, ...] = (),
-    given: str = "",
+    request: ApprovalRequest, verdict: Verdict, *, issued_ms: int, nonce: str, **content: Unpack[Content]
 ) -> Decision:
-    """The decision on a request. `edited` and `result` are canonical JSON that the tool accepts."""
+    """The decision on a request."""
     args, key = request.args, request.key
-    if edited:
+    if edited := content.get("edited", ""):
         args = edited
         key = idempotency_key(
             environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=args
@@ -227,18 +231,12 @@ def build(
         args=args_digest(args),
         key=key,
         verdict=verdict,
-        edited=edited,
-        result=result,
-        message=message,
-        votes=votes,
-        grant=grant,
         issued=issued_ms,
         expires=issued_ms + request.requirement.valid_ms,
         nonce=nonce,
         asked=bound(request),
-        tokens=tokens,
-        given=given,
         **{name: getattr(request, name) for name in AS_ASKED},
+        **{**_NOTHING_MORE, **content},
     )
 
 

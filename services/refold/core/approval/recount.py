@@ -20,6 +20,10 @@ from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.ids import approval_id
 from refold.core.messages import ApprovalRequest, ToolRequest
 
+_AS_GIVEN: tuple[str, ...] = ("run", "tool", "version", "schema", "effect", "args", "environment")
+_AS_GIVEN += ("policy", "verdict", "votes", "message")
+"""Fields of a decision that uses a grant which are those of the decision that gave it."""
+
 _MAY_CHANGE = ("unentitled", "handed_on")
 """Why a vote may count no more that did count: its person has lost something since."""
 
@@ -39,7 +43,7 @@ def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
         return _final(error.message)
     except UnauthorisedError as error:
         if error.fields.get("reason") in signature.WITHDRAWN:
-            return Refusal("decision_revoked", f"a vote does not hold any more: {error.message}", stale=True)
+            return _revoked(f"a vote does not hold any more: {error.message}")
         return _final(f"a vote does not hold: {error.message}")
 
 
@@ -61,7 +65,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
     People may have edited the arguments, and what they made of them is what the policy is asked about.
     """
     if decided.policy and decided.policy not in catalog.policies:
-        return Refusal("decision_revoked", "the decision's policy is not in the catalog any more", stale=True)
+        return _revoked("the decision's policy is not in the catalog any more")
     request, policy, tool = asked_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
     if decided.verdict == "edit" and policy is not None and tool is not None:
         asked_so = suffices(request, policy, tool, args=order.args)
@@ -109,19 +113,23 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
     if settled is None:
         people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == verdict}
         needed = 1 if decided.verdict == "reject" else quorum_of(request, catalog.roles.askers)
-        if len(people) < needed:
-            # Enough for a requester who was known: the key that vouched for them may be gone since.
-            if request.token and len(people) >= quorum_of(request, {}):
-                return Refusal("decision_revoked", "nobody knows any more who asked for the run", stale=True)
-            return _final(f"{len(people)} of {needed} people stand behind the decision")
         gone = ", ".join(sorted(vote.actor for vote in count.void)) or "who decided"
-        return Refusal("decision_revoked", f"{gone} may not decide any more", stale=True)
+        return _unsettled(request, len(people), needed, gone)
     said = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
     if said != (verdict, decided.edited, decided.result, decided.message, decided.grant):
         return _final("its votes say otherwise than the decision")
     if {(by.actor, by.vote, by.at_ms) for by in settled.votes} != {(b.actor, b.vote, b.at_ms) for b in decided.votes}:
         return _final("other people stand behind the decision than it says")
     return None
+
+
+def _unsettled(request: ApprovalRequest, people: int, needed: int, gone: str) -> Refusal:
+    if people >= needed:
+        return _revoked(f"{gone} may not decide any more")
+    # Enough for a requester who was known: the key that vouched for them may be gone since.
+    if request.token and people >= quorum_of(request, {}):
+        return _revoked("nobody knows any more who asked for the run")
+    return _final(f"{people} of {needed} people stand behind the decision")
 
 
 def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
@@ -134,31 +142,22 @@ def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog:
         return _final("what the decision rests on gives no grant")
     if refused := unfounded(given, catalog):
         return refused
-    same = (
-        "run",
-        "tool",
-        "version",
-        "schema",
-        "effect",
-        "args",
-        "environment",
-        "policy",
-        "verdict",
-        "votes",
-        "message",
-    )
+    same = all(getattr(decided, name) == getattr(given, name) for name in _AS_GIVEN)
+    same &= grant == given.grant._replace(use=grant.use) and grant.rule == request.rule
+    same &= (decided.attempt, decided.edited, decided.result, request.about) == (1, "", "", "")
     people, needed = {by.actor for by in given.votes}, request.requirement
     good = (
-        all(getattr(decided, name) == getattr(given, name) for name in same)
-        and grant == given.grant._replace(use=grant.use)
+        same
         and 0 < grant.use <= grant.uses
-        and grant.rule == request.rule
         and decided.issued < grant.until_ms
-        and (decided.attempt, decided.edited, decided.result, request.about) == (1, "", "", "")
         and len(people) >= quorum_of(request, catalog.roles.askers)
         and not (needed.not_requester and any(has_asked(request, name) for name in people))
     )
     return None if good else _final("the grant that the decision uses is not for this call")
+
+
+def _revoked(message: str) -> Refusal:
+    return Refusal("decision_revoked", message, stale=True)
 
 
 def _final(message: str) -> Refusal:

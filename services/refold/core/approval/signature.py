@@ -233,14 +233,22 @@ def _problem(content: dict[str, Any]) -> str:
         return "only a key for votes or requests speaks for actors"
     if content["roles"] and content["use"] != "vote":
         return "only a vote key says what roles its actors have"
+    return _mistyped(content) or _unsafe(content["x"])
+
+
+def _mistyped(content: dict[str, Any]) -> str:
     if not isinstance(content["strength"], str) or not isinstance(content["reason"], str):
         return "strength and reason are strings"
     if any(type(content[name]) is not int or content[name] < 0 for name in ("not_before_ms", "retired_ms")):
         return "not_before_ms and retired_ms are milliseconds since 1970"
     if type(content["revoked"]) is not bool:
         return "revoked is true or false"
+    return ""
+
+
+def _unsafe(x: Any) -> str:
     try:
-        key = _bytes(content["x"]) if isinstance(content["x"], str) else b""
+        key = _bytes(x) if isinstance(x, str) else b""
     except ValueError:
         key = b""
     if len(key) != _KEY_BYTES:

@@ -74,8 +74,8 @@ def possible(policy: Policy, facts: Mapping[str, Any]) -> Possible:
     allows = any(each.outcome == "allow" for each in found)
     if allows and policy.fallback:  # a tool may ask by itself
         requirements.append(policy.fallback)
-    denials = [f"the rule {each.rule!r} denies it: {each.message}" for each in found]
-    return Possible(tuple(requirements), allows, denial="" if requirements or allows else denials[0])
+    denial = "" if requirements or allows else f"the rule {found[0].rule!r} denies it: {found[0].message}"
+    return Possible(tuple(requirements), allows, denial)
 
 
 def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> Possible:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from refold.core import events
 from refold.core.approval import decision, signature
@@ -48,7 +49,7 @@ def propose(
     if found.outcome == "deny":
         return call, events.CallFailed(call.step, 0, _denied(found))
     if found.outcome == "require":
-        return call, _ask(state, call, found, authority, seq=new.seq, attempt=1, now=now)
+        return call, _ask(state, _Attempt(call, new.seq, 1), found, authority, now)
     return call, None
 
 
@@ -75,7 +76,7 @@ def judge_again(
     if judgement.outcome == "deny":
         return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
     if judgement.outcome == "require":
-        return [_ask(state, call, judgement, authority, seq=opened.seq, attempt=attempt, now=now)]
+        return [_ask(state, _Attempt(call, opened.seq, attempt), judgement, authority, now)]
     return [events.CallJudged(step, judgement.policy, judgement.rule), *let_out(state, call, attempt, now, rules)]
 
 
@@ -99,17 +100,17 @@ def _denied(found: Judgement) -> events.Failure:
     return events.Failure("denied", found.message or f"the rule {found.rule!r} denies it", found.rule)
 
 
-def _ask(
-    state: RunState,
-    call: events.CallProposed,
-    found: Judgement,
-    authority: Authority,
-    *,
-    seq: int,
-    attempt: int,
-    now: int,
-    about: str = "",
-) -> events.ApprovalRequested:
+class _Attempt(NamedTuple):
+    """Of what people are asked: an attempt of the call that was proposed at `seq`, or (`about`) the one before."""
+
+    call: events.CallProposed
+    seq: int
+    attempt: int
+    about: str = ""
+
+
+def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, now: int) -> events.ApprovalRequested:
+    call, seq, attempt, about = of
     needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
     assert needed is not None, "what is required has a requirement"
     last = attempt if about else call.retry.attempts + (opened.uncounted if opened else 0)
@@ -337,8 +338,8 @@ def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[ev
     opened, call, authority = state.open[step], state.call(step), rules.authority
     if authority is None or (named_by := authority.settlers(opened.policy)) is None:
         return []
-    found, attempt = Judgement("require", DOUBT, named_by[0], requirement=named_by[1]), opened.attempt + 1
-    return [_ask(state, call, found, authority, seq=opened.seq, attempt=attempt, now=now, about=DOUBT)]
+    found = Judgement("require", DOUBT, named_by[0], requirement=named_by[1])
+    return [_ask(state, _Attempt(call, opened.seq, opened.attempt + 1, DOUBT), found, authority, now)]
 
 
 def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, rules: Rules) -> list[events.Event]:

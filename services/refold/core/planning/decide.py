@@ -11,17 +11,15 @@ from collections.abc import Mapping
 from refold.core import events
 from refold.core.approval import requester
 from refold.core.approval.signature import PublicKey
-from refold.core.errors import MalformedError
+from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking, family, pausing, redrive
-from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send
-from refold.core.planning.attempts import reason_of, unsuccessful
+from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, narrowed
 from refold.core.planning.deadlines import missed
 from refold.core.planning.matrix import course, is_last_word
 from refold.core.planning.pausing import OPERATORS_ONLY, PAUSE, RESUME, Uttered
-from refold.core.planning.resolving import resolve
 from refold.core.planning.saying import not_own, word_content
 from refold.core.planning.verdict import (
     Again,
@@ -43,7 +41,10 @@ from refold.core.planning.verdict import (
 from refold.core.planning.waiting import expire, take_answer, take_signal
 from refold.core.planning.windows import binding
 from refold.core.run.handed import NO_VALUES, Values
+from refold.core.run.purse import of_budget
+from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
+from refold.core.wire import canonical
 
 NEVER_ORDERED = "an executor sent a result, and no attempt was ordered"
 
@@ -54,15 +55,14 @@ def decide(
     now: int,
     rules: Rules,
     *,
-    sent_ms: int | None = None,
-    offset: int = 0,
+    sent: Uttered | None = None,
     values: Values = NO_VALUES,
 ) -> Ruling:
     """The events that an input causes, or why there are none; `values` has the large ones that it points to.
 
-    **Units**: milliseconds since 1970: `now`, and `sent_ms`, when the input's record was appended, at this `offset`.
+    **Units**: milliseconds since 1970: `now`, and when the input's record was appended, if it is `sent` by one.
     """
-    ruling = _decide(state, what, now, rules, sent_ms=sent_ms, offset=offset)
+    ruling = _decide(state, what, now, rules, sent)
     if state is None or not isinstance(ruling, list):
         return ruling
     if state.purse is not None and isinstance(what, ToolResult):
@@ -75,7 +75,8 @@ def decide(
     return ruling
 
 
-def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent_ms: int | None, offset: int) -> Ruling:
+def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: Uttered | None) -> Ruling:
+    sent_ms = sent.ms if sent else None
     if isinstance(what, Start):
         return _start(state, what, now, rules, sent_ms)
     if isinstance(what, (ChildOver, ParentOver)):
@@ -98,12 +99,16 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, *, sent
         return _unsent(state, what)
     if isinstance(what, Spoilt):
         return _spoilt(state, what)
+    return _said(state, what, now, rules, sent)
+
+
+def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rules, sent: Uttered | None) -> Ruling:
     if what.kind in (PAUSE, RESUME):
-        return pausing.take_word(state, what, now, rules, sent=Uttered(sent_ms or 0, offset))
+        return pausing.take_word(state, what, now, rules, sent=sent or Uttered(0))
     if isinstance(what, RunOperation):
-        return _operation(state, what, now, rules, sent_ms=sent_ms)
+        return _operation(state, what, now, rules, sent_ms=sent.ms if sent else None)
     # Late is what was sent late: that nobody has read it for a while is not its sender's fault.
-    return _signal(state, what, now if sent_ms is None else min(now, sent_ms), rules)
+    return _signal(state, what, min(now, sent.ms) if sent else now, rules)
 
 
 def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
@@ -377,3 +382,82 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
     failed: list[events.Event] = [events.AttemptFailed(step, result.attempt, failure, unknown, now)]
     after = foreseen(state, failed, now)
     return failed + judge_again(after, step, result.attempt + 1, now, rules, may_have_happened=maybe)
+
+
+MAX_RETRY_AFTER_MS = 366 * 86_400_000
+"""The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
+
+
+def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
+    """What follows of an executor's word that an attempt has no result."""
+    opened, call, failure = state.open[step], state.call(step), reason_of(result)
+    # A `pure` call that was sent twice has left nothing behind.
+    sent_before = opened.may_have_happened or (result.again and call.effect != "pure")
+    again, last = course(call.effect, result.status, sent_before=sent_before)
+    unknown = last == "doubt"
+    # A tool that says "not retryable" knows what it did, and here nobody does: that one is tried again all the same.
+    meant = unknown or (result.retryable and (not call.retry.retry_if or failure.code in call.retry.retry_if))
+    if again == "retry" and meant and step not in state.given_up:
+        if result.attempt < call.retry.attempts + opened.uncounted:
+            wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
+            if wait <= 0:
+                wait = backoff_ms(call.retry, result.attempt - opened.uncounted, f"{state.run_id}/{step}")
+            return [events.AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
+        if last == "fail" and call.retry.then == "hold":
+            return [events.CallHeld(step, result.attempt, failure)]
+    if last == "fail":
+        return [events.CallFailed(step, result.attempt, failure, acted=result.status == "broken")]
+    if opened.phase == "doubt":
+        return Ignore("the call is in doubt")
+    return [events.CallDoubted(step, result.attempt, failure)]
+
+
+def reason_of(result: ToolResult) -> events.Failure:
+    """Why an attempt has no result."""
+    code = "unauthorised" if result.status == "unauthorised" else "unknown"
+    return result.failure or events.Failure(code, "the executor gave no reason")
+
+
+def resolve(
+    state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
+) -> Ruling:
+    """The events of an operator's verdict on a call in doubt, or on one that is held."""
+    step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
+    if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
+        return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
+    opened, said = state.open.get(step), state.resolved.get(step)
+    if said and said.attempt >= attempt:
+        same = said.attempt > attempt or said.verdict == verdict
+        return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
+    if opened is None or opened.phase not in ("doubt", "held") or opened.attempt != attempt:
+        return Refuse("conflict", f"attempt {attempt} of step {step} is neither in doubt nor held")
+    # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
+    if sent_ms is not None and sent_ms < opened.doubted_ms:
+        return Refuse("conflict", f"attempt {attempt} of step {step} was neither in doubt nor held when this was said")
+    if (asked := opened.question) is not None:
+        named = rules.authority.settlers(opened.policy) if rules.authority else None
+        if named != (asked.event.policy, asked.event.requirement):
+            return asking.reopened(state, step, now, rules, why="others are named by now")
+        return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
+    call, result, held = state.call(step), canonical.dumps(data.get("result")), opened.phase == "held"
+    if held and verdict == "happened" and rules.authority and rules.authority.settlers(opened.policy):
+        return Refuse("unauthorised", ONLY_PEOPLE_ANSWER)
+    if not held and (question := ask_what_came(state, step, now, rules)):  # nobody was named when it fell in doubt
+        return question
+    if not held and verdict == "did_not_happen" and call.effect == "once":  # its executor wants the word of people
+        return Refuse("unauthorised", NOBODY_SETTLES)
+    if verdict == "happened" and rules.takes:
+        try:
+            rules.takes(call.tool, result)
+        except UsageError as error:
+            return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
+    said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
+    # What a budget holds after an attempt says nothing of that: it may have had its effect.
+    if held and verdict == "give_up" and opened.failure and not (attempt and of_budget(opened.failure)):
+        return [said, events.CallFailed(step, attempt, opened.failure)]
+    return settled(state, said, result, now, rules)
+
+
+NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"
+
+ONLY_PEOPLE_ANSWER = "only people whom the policy names under `doubt` may say a result: try it again, or let it fail"

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from refold.core.events import CallBilled, CallDispatched, CallReserved, Entry, Spendable
+from refold.core.messages import WindowSpent
 from refold.core.run.purse import NOTHING, Amount
-from refold.core.spending import WindowSpent
 
 Per = Literal["day", "month"]
 

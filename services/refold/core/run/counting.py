@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from refold.core import events
-from refold.core.parts import Used
+from refold.core.events import Used
 from refold.core.run.purse import NOTHING, Amount, Booked, Purse, call_digest
 from refold.core.run.state import RunState
 

@@ -174,31 +174,43 @@ class LogFold:
         record, entry = held.record, held.record.entry
         run = entry.run_id
         tangle, state = self._tangles.get(run), self._state(run)
-        if tangle is not None and (tangle.stalled or tangle.rivals or tangle.buried):
+        stalled = tangle is not None and tangle.stalled
+        if tangle is not None and tangle.disordered:
             tangle.rebuild(record)
-        if run in self.frozen and (tangle is None or not tangle.stalled):
+        if run in self.frozen and not stalled:
             return Judged(run, record.id, entry, "unreadable")
         if self._knows(record):
             return self._note_copy(held)
-        follows = not entry.prev or (state is not None and _was_head(state, Head(EntryId(entry.prev), entry.seq - 1)))
-        over = (
-            state is not None and state.over and not (run in self.states and reopens(state.head, state.status, entry))
-        )
-        # What follows nothing of a run that has failed may follow its retry, which copies have put behind it.
-        if state is not None and over and (follows or state.status != "failed"):
-            if not self._live and follows and entry.prev != state.head.id:
-                self._compete(held, late=late)
-            return Judged(run, record.id, entry, "over")
-        if tangle is not None and tangle.stalled and state is not None:
+        follows = _follows(state, entry)
+        if state is not None and state.over and (ended := self._after_end(held, state, follows=follows, late=late)):
+            return ended
+        if tangle is not None and stalled and state is not None:
             tangle.hold(held)
             return Judged(run, record.id, entry, "stalled")
         if chain.extends(state.head if state else Head(), entry):
             return self._grow(held, after, shared=shared)
+        return self._leave_out(held, state, follows=follows, late=late)
+
+    def _after_end(self, held: Held, state: RunState, *, follows: bool, late: bool) -> Judged | None:
+        """A record of a run that is over: void, unless the run goes on with it, or may go on before it."""
+        run, entry = held.record.entry.run_id, held.record.entry
+        if run in self.states and reopens(state.head, state.status, entry):
+            return None
+        # What follows nothing of a run that has failed may follow its retry, which copies have put behind it.
+        if not follows and state.status == "failed":
+            return None
+        if not self._live and follows and entry.prev != state.head.id:
+            self._compete(held, late=late)
+        return Judged(run, held.record.id, entry, "over")
+
+    def _leave_out(self, held: Held, state: RunState | None, *, follows: bool, late: bool) -> Judged:
+        """A record that extends no head: another was first, or what it extends may still come."""
+        run, entry = held.record.entry.run_id, held.record.entry
         if follows:
             self._compete(held, late=late)
-            return Judged(run, record.id, entry, "raced")
+            return Judged(run, held.record.id, entry, "raced")
         self._hold(held, state)
-        return Judged(run, record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
+        return Judged(run, held.record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
 
     def _state(self, run: RunId) -> RunState | None:
         """What is known of a run; of one that is over for as long as that may be doubted."""
@@ -351,8 +363,11 @@ class LogFold:
         return replace(judged, linked=linked, mended=stalled)
 
 
-def _was_head(state: RunState, head: Head) -> bool:
-    """Whether a run's history has an entry of this id that ends with this seq."""
+def _follows(state: RunState | None, entry: Entry) -> bool:
+    """Whether an entry extends what is in a run's history, or nothing."""
+    if state is None or not entry.prev:
+        return not entry.prev
+    head = Head(EntryId(entry.prev), entry.seq - 1)
     place = state.heads.place(head.seq, key=_SEQ)
     return place < len(state.heads) and state.heads[place] == head
 

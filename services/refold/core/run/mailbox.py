@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from refold.core.waits import SignalReceived
+from refold.core.events import SignalReceived
 from refold.core.wire.canonical import utf8_bytes
 
 AROUND_BYTES = 256

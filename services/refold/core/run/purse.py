@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from refold.core.parts import Failure, Spendable, Used
+from refold.core.events import Failure, Spendable, Used
 
 _NOTHING: Map[Any, Any] = Map()
 

@@ -8,6 +8,7 @@ ever has its idempotency key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -62,15 +63,36 @@ def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
 
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
     """Applies a retry, in place."""
-    stays, last, again = kept(state, event.from_step), len(state.steps), frozenset(event.again)
-    was = state.retried
-    begun = state.started_ms > 0
+    stays, begun = kept(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
     # What the code now does there happens now: a sleep that begins again takes its whole time.
     fresh_ms = at_ms if stays.whole else 0
-    outcomes, unseen = Table[int, tuple[int, Settled, int]](), int(begun and not stays.since)
-    back: list[KeptSignal] = []
-    acted: set[int] = set()
+    from_start = begun and not stays.since
+    unseen, back, acted = _leave_outcomes(state, stays, frozenset(event.again), fresh_ms)
+    state.unseen = unseen + from_start
+    if from_start and fresh_ms:
+        state.started_ms = fresh_ms
+    state.patches = _patches(state, stays)
+    _wait_again(state, stays, loose_since if stays.since else 0)
+    for step in [step for step in state.open if step >= stays.first]:
+        state.open = state.open.delete(step)
+    opened = ((state.steps[step - 1], step) for step in sorted(state.open))
+    waits = ((asked.name, step) for asked, step in opened if isinstance(asked, events.WaitStarted))
+    state.mail = state.mail.reopen(back, waits)
+    _call_again(state, event.again, acted)
+    state.retried = _limits(state, event, seq, stays.first)
+    state.end, state.status = None, "running" if begun else "pending"
+
+
+def _leave_outcomes(
+    state: RunState, stays: Staying, again: frozenset[int], fresh_ms: int
+) -> tuple[int, list[KeptSignal], set[int]]:
+    """Keeps the outcomes of steps that stay. Returns how many of these are loose: they come anew, at `fresh_ms`.
+
+    And, of the steps that do not stay, the signals that they had, and the calls that may have acted.
+    """
+    unseen = 0
+    outcomes, back, acted = Table[int, tuple[int, Settled, int]](), list[KeptSignal](), set[int]()
     for place, (step, (settled_ms, outcome, woke)) in enumerate(state.outcomes.items()):
         if step < stays.first and step not in again:
             loose = place >= stays.loose
@@ -80,35 +102,33 @@ def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> 
             back.append(KeptSignal(woke, outcome.sent_ms or settled_ms, outcome))
         elif isinstance(outcome, events.CallFailed) and outcome.acted:
             acted.add(step)
-    state.outcomes, state.unseen = outcomes, unseen
-    if begun and fresh_ms and not stays.since:
-        state.started_ms = fresh_ms
-    state.patches = _patches(state, stays)
-    _wait_again(state, stays, loose_since if stays.since else 0)
-    for step in [step for step in state.open if step >= stays.first]:
-        state.open = state.open.delete(step)
-    opened = ((state.steps[step - 1], step) for step in sorted(state.open))
-    waits = ((asked.name, step) for asked, step in opened if isinstance(asked, events.WaitStarted))
-    state.mail = state.mail.reopen(back, waits)
-    for step in event.again:
-        anew = OpenStep("proposed", was.renewed.get(step) or state.seqs[step - 1])
+    state.outcomes = outcomes
+    return unseen, back, acted
+
+
+def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
+    """Opens calls once more, under the keys that they had."""
+    for step in steps:
+        anew = OpenStep("proposed", state.retried.renewed.get(step) or state.seqs[step - 1])
         if step in acted:  # who remembers keys for a while may have forgotten this one
             anew = anew._replace(first_sent_ms=1, may_have_happened=True)
         state.open = state.open.set(step, anew)
     state.busy = sum(opened.phase not in WAITING for opened in state.open.values())
-    earlier = tuple(each for each in was.left if each[0] < stays.first)
-    state.retried = Retried(
-        seq,
-        left=(*earlier, (stays.first, last)) if stays.first <= last else was.left,
-        renewed=was.renewed,
-        superseded=was.superseded,
+
+
+def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
+    """What a retry leaves behind, from step `first` on, and the limits that it sets anew."""
+    was, last = state.retried, len(state.steps)
+    earlier = tuple(each for each in was.left if each[0] < first)
+    return was._replace(
+        at=seq,
+        left=(*earlier, (first, last)) if first <= last else was.left,
         edit=(last + 1, event.edit) if event.edit else (0, ""),
         most_steps=event.steps or was.most_steps,
         most_bytes=event.history_bytes or was.most_bytes,
         deadline_ms=event.deadline_ms or was.deadline_ms,
         most_children=event.children or was.most_children,
     )
-    state.end, state.status = None, "running" if begun else "pending"
 
 
 def _patches(state: RunState, stays: Staying) -> Map[str, int]:

@@ -7,14 +7,58 @@ where it waits for something that has not happened yet. Where code and history d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from refold.core.errors import NonDeterminismError
-from refold.core.run.changes import Change, change_at
 from refold.core.run.intents import GiveUp, Intent, words_of
 from refold.core.run.state import RunState, Settled, Step
+
+
+class Change(NamedTuple):
+    """`name`: `added`, `removed`, `reordered`, `renamed`, `arguments` or `replaced`; `words` are for people."""
+
+    name: str
+    words: str
+
+
+def change_at(
+    asked: Sequence[Intent],
+    *,
+    here: Step | None,
+    then: Step | None,
+    earlier: Step | None,
+    ask_on: Callable[[], Sequence[Intent]],
+) -> Change:
+    """The change at a step.
+
+    `asked` is what the code asks for there and after it in the same turn, `ask_on` what it asks for once it has the
+    outcome of the step that history has next. History has `here` there, `then` next, and `earlier` before it. One step
+    more of both tells what was added from what was removed or reordered: it is what it looks like, and no proof.
+    """
+    if not asked:
+        return Change("removed", f"{words_of(here)} was removed" if here else "a step was removed")
+    found = asked[0]
+    if here is None:
+        return Change("added", f"{found.words} was added")
+    skips = then is not None and found.agrees(then)
+    after = [*asked[1:], *(ask_on() if skips and len(asked) == 1 else ())]
+    comes = bool(after) and after[0].agrees(here)
+    if skips and comes:
+        return Change("reordered", f"{words_of(here)} and {found.words} were reordered")
+    if skips:
+        return Change("removed", f"{words_of(here)} was removed")
+    if comes:
+        return Change("added", f"{found.words} was added")
+    if name := found.differs(here):
+        told = {"arguments": f"the arguments of {found.title} were changed", "renamed": f"it is {found.title} by now"}
+        return Change(name, told[name])
+    if earlier is not None and found.agrees(earlier):
+        return Change("added", f"{found.words} was added once more")
+    return Change("replaced", "it was replaced, or something was added before it")
+
 
 Wanted = list[tuple[int, Intent]]
 """What code asks for in one go: the steps that it gives up first, by number, then the new ones in the order of asking.
@@ -103,20 +147,16 @@ def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int], *,
 
     `loose`: and so it may here, beyond what history has. Where a retry has left steps behind, others stay beside them.
     """
+    free = state.over or loose
     for place, (step, intent) in enumerate(asked):
         if isinstance(intent, GiveUp):
             gone.add(step)
             # What settles in the same moment is over before it can be given up.
-            if step not in state.given_up and step not in state.outcomes and not (state.over or loose):
+            if not (free or step in state.given_up or step in state.outcomes):
                 _disagree(execution, step, "waited for", "given up")
-        elif not intent.numbered:
-            continue
-        elif step > len(state.steps):
-            if not (state.over or loose):
-                _differ(execution, state, step, asked[place:])
-        elif not intent.agrees(state.steps[step - 1]):
+        elif intent.numbered and not (free if step > len(state.steps) else intent.agrees(state.steps[step - 1])):
             _differ(execution, state, step, asked[place:])
-    if not loose and isinstance(execution.end, Raised) and not state.over:
+    if not free and isinstance(execution.end, Raised):
         _caught_up(execution, state, gone)
     return [(step, intent) for step, intent in asked if _is_new(state, step, intent, loose=loose)]
 

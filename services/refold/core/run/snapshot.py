@@ -162,10 +162,13 @@ class PartitionSnapshot:
             elif self._lives(kept):
                 runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
                 self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
-        # Taken away since the marks, and not because it is over: what it stood for is not there.
-        gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
-        self.whole = self.whole and all(run in self.finished for run in gone)
+        self.whole = self.whole and not self._lost()
         return runs if self.whole else {}
+
+    def _lost(self) -> bool:
+        """Whether a run was taken away since the marks, and not because it is over: what it stood for is not there."""
+        gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
+        return any(run not in self.finished for run in gone)
 
     def _lives(self, kept: KeptRun) -> bool:
         """Whether a run is not over, or was and goes on: then the row says how an end was that is none any more."""

@@ -50,6 +50,11 @@ class Tangle:
         """Whether only order could say which history counts, in a run whose order says nothing."""
         return bool(self.buried) or (self.disturbed and bool(self.rivals))
 
+    @property
+    def disordered(self) -> bool:
+        """Whether there is anything that a history in order, further on in the log, could settle."""
+        return self.stalled or bool(self.rivals) or bool(self.buried)
+
     def hold(self, held: Held) -> None:
         """Keeps a record for its predecessor."""
         self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)

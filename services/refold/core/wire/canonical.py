@@ -31,6 +31,7 @@ _PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
 _NOT_BRACKETS = re.compile(r'[^\[\]{}"]++|"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _ROUND = str.maketrans("[{]}", "(())")
 _NONE = object()
+_AS_IS = frozenset({str, bool, type(None)})
 _LONG_INTEGER = re.compile(r"(?<![0-9.])[0-9]{16,}")
 
 
@@ -83,7 +84,7 @@ def utf8_bytes(value: str) -> int:
 
 def _is_plain(value: Any, depth: int) -> bool:
     kind = type(value)
-    if kind is str or value is None or kind is bool:
+    if kind in _AS_IS:
         return True
     if kind is int:
         return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
@@ -109,12 +110,7 @@ def _spelt(value: Any, depth: int) -> Any:
     up everybody for seconds. `_NONE` where that is more than a question of numbers."""
     kind = type(value)
     if kind is float and not _is_spelt(value):
-        if not abs(value) <= MAX_INTEGER:
-            return _NONE
-        if value.is_integer():
-            return int(value)
-        digits = repr(abs(value)).partition("e")[0].replace(".", "")
-        return orjson.Fragment(f"{'-' if value < 0 else ''}0.00000{digits}")
+        return _number(value)
     if kind is list and depth:
         items = [_spelt(item, depth - 1) for item in value]
         return _NONE if _NONE in items else items
@@ -122,6 +118,15 @@ def _spelt(value: Any, depth: int) -> Any:
         spelt = {key: _spelt(item, depth - 1) for key, item in value.items()}
         return _NONE if _NONE in spelt.values() else spelt
     return value if _is_plain(value, 0) else _NONE
+
+
+def _number(value: float) -> Any:
+    if not abs(value) <= MAX_INTEGER:
+        return _NONE
+    if value.is_integer():
+        return int(value)
+    digits = repr(abs(value)).partition("e")[0].replace(".", "")
+    return orjson.Fragment(f"{'-' if value < 0 else ''}0.00000{digits}")
 
 
 def _refuse_depth(source: str, containers: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from refold.core import events, live, messages, spending, topics
+from refold.core import events, messages, topics
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, entry_id
 from refold.core.wire import avro, blobs, canonical, schemas
@@ -36,8 +36,8 @@ SUBJECTS: dict[type, str] = {
     messages.EndedRuns: f"{topics.RUN_SNAPSHOT}.over",
     messages.Marks: f"{topics.RUN_SNAPSHOT}.marks",
     messages.DeadLetter: topics.DEAD_LETTER,
-    live.StreamPart: topics.RUN_STREAM,
-    spending.WindowSpent: topics.BUDGET_SPENT,
+    messages.StreamPart: topics.RUN_STREAM,
+    messages.WindowSpent: topics.BUDGET_SPENT,
     messages.ApprovalRequest: topics.APPROVAL_REQUESTED,
     messages.ApprovalVote: topics.APPROVAL_VOTED,
     messages.ApprovalDecision: topics.APPROVAL_DECIDED,

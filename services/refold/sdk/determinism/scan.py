@@ -19,6 +19,8 @@ from refold.sdk.determinism.banned import hint_for, hint_for_module
 
 _MARK = "__refold_tool__"
 _NOTHING: Any = object()
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+_NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF")
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
     """What is taken of the local variables of these names (`wait_for` of `ctx.wait_for`), as far as code says it."""
     before = ""
     for op, name, _, _ in _plain(code):
-        if op in ("LOAD_ATTR", "LOAD_METHOD") and before in names:
+        if op in _ATTRIBUTE and before in names:
             yield name
         before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
     for inner in code.co_consts:
@@ -89,7 +91,7 @@ def _judge(load: _Load, where: FunctionType, what: str) -> None:
         raise UsageError(f"{what} uses {load.path} ({place})", hint=hint, name=load.path)
 
 
-_NULL_FIRST = sys.version_info < (3, 13)
+_NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) else (None, "PUSH_NULL")
 """Up to 3.12 the NULL of a plain call stands before its callee (`PUSH_NULL; LOAD f`), from 3.13 on behind it. Read the
 other way round, the NULL of one call marks the argument of another as called."""
 
@@ -100,20 +102,15 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     load: _Load | None = None
     before = ""
     for op, name, arg, line in _plain(code):
-        if load is not None and op in ("LOAD_ATTR", "LOAD_METHOD"):
-            if scope.attribute(load, name):
-                # From Python 3.12 on the lowest bit of LOAD_ATTR says that a method call follows.
-                pushes_null = sys.version_info >= (3, 12) and bool(arg & 1)
-                load.called = load.called or op == "LOAD_METHOD" or pushes_null
-                continue
-            load.called = False  # what is called, if anything, is the attribute
         if load is not None:
-            load.called = load.called or (op == "PUSH_NULL" and not _NULL_FIRST)
+            if op in _ATTRIBUTE and scope.attribute(load, name):
+                load.called = load.called or _is_method(op, arg)
+                continue
+            # Of an attribute that is not followed, what is called, if anything, is the attribute.
+            load.called = op not in _ATTRIBUTE and (load.called or op == _NULL_BEHIND)
             yield load
-        if op in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF"):
-            thing = scope.resolve(op, name)
-            called = (before == "PUSH_NULL" and _NULL_FIRST) or (op == "LOAD_GLOBAL" and bool(arg & 1))
-            load = None if thing is _NOTHING else _Load(name, thing, line, called)
+        if op in _NAME:
+            load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
@@ -126,6 +123,15 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(function, inner)
+
+
+def _is_method(op: str, arg: int) -> bool:
+    """Whether a method call follows: from Python 3.12 on the lowest bit of LOAD_ATTR says so."""
+    return op == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(arg & 1))
+
+
+def _is_callee(op: str, arg: int, before: str) -> bool:
+    return before == _NULL_BEFORE or (op == "LOAD_GLOBAL" and bool(arg & 1))
 
 
 def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
@@ -161,7 +167,11 @@ class _Scope:
         self._module: Any = _NOTHING
         self._fresh: Any = _NOTHING
 
-    def resolve(self, op: str, name: str) -> Any:
+    def load(self, op: str, name: str, line: int, *, called: bool) -> _Load | None:
+        thing = self._resolve(op, name)
+        return None if thing is _NOTHING else _Load(name, thing, line, called)
+
+    def _resolve(self, op: str, name: str) -> Any:
         if op == "LOAD_FAST":
             return self._locals.get(name, _NOTHING)
         if op in ("LOAD_DEREF", "LOAD_CLASSDEREF"):

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from refold.adapters.memory.broker import MemoryBroker, Partition
 from refold.ports.log import Assigned, Membership, Place, Reached, Revoked, Shrunk, Taken
+from tests.eventlog.broker import MemoryBroker, Partition
 
 Fetch = Callable[[int, int], int]
 

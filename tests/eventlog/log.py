@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from refold.adapters.memory.broker import MemoryBroker
-from refold.adapters.memory.cursors import Cursors
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.topics import kind_of
 from refold.ports.log import Delivery, Membership, Outgoing, Place, Record, Revoked, Taken
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.cursors import Cursors
 
 
 class MemoryEventLog:
@@ -44,36 +44,43 @@ class MemoryEventLog:
         return taken
 
     def _rebalance(self, taken: Taken) -> None:
-        own, broker = self._membership, self._broker
-        if self._left:
-            taken.rebalances += [Revoked(number) for number in self.cursors.partitions]
-            for change in taken.rebalances:
-                self.cursors.apply(change)
-            return
-        if not self._session:
-            self._session = broker.join(own.group, own.member, own.topics)
-        group = broker.groups[own.group]
-        session, before = group.sessions.get(own.member), self.cursors.partitions
-        if session is None:  # expired, and back
-            self._session = session = broker.join(own.group, own.member, own.topics)
+        before = self.cursors.partitions
+        if self._left or not self._keep_session():
             taken.rebalances += [Revoked(number) for number in before]
             before = []
-        if session != self._session:
+        if not self._left:
+            self._assign(taken, before)
+        for change in taken.rebalances:
+            self.cursors.apply(change)
+
+    def _keep_session(self) -> bool:
+        """Joins the group, if need be; False when its session had expired, and it is back with a new one."""
+        own, broker = self._membership, self._broker
+        if not self._session:
+            self._session = broker.join(own.group, own.member, own.topics)
+        session = broker.groups[own.group].sessions.get(own.member)
+        if session is None:
+            self._session = broker.join(own.group, own.member, own.topics)
+        elif session != self._session:
             hint = "give every process its own member name"
             raise ConflictError(f"another process runs as {own.member} in {own.group}", hint=hint)
+        return session is not None
+
+    def _assign(self, taken: Taken, before: list[int]) -> None:
+        """Gives up, of the partitions `before`, and takes what the group's generation says, and what is read anew."""
+        own, group = self._membership, self._broker.groups[self._membership.group]
         if self._generation == group.generation and not self._anew:
             return
-        before = [number for number in before if number not in self._anew]
+        owned = self._broker.owned(own.group, own.member)
+        kept = [number for number in before if number in owned and number not in self._anew]
         taken.rebalances += [Revoked(number) for number in self.cursors.partitions if number in self._anew]
+        taken.rebalances += [Revoked(number) for number in before if number not in self._anew and number not in owned]
         self._anew.clear()
-        self._generation, owned = group.generation, broker.owned(own.group, own.member)
-        taken.rebalances += [Revoked(number) for number in before if number not in owned]
-        for number in [number for number in owned if number not in before]:
+        self._generation = group.generation
+        for number in [number for number in owned if number not in kept]:
             self._given += 1
             self._assignments[number] = self._given
             taken.rebalances.append(replace(self.cursors.capture(number, group.committed), assignment=self._given))
-        for change in taken.rebalances:
-            self.cursors.apply(change)
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         return [self._broker.write(record) for record in records]
