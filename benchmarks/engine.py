@@ -137,7 +137,7 @@ class Client:
         """The runs that ended since the last call."""
         first = self._consumer.poll(timeout_s)
         messages = [] if first is None else [first, *self._consumer.consume(499, 0)]
-        return [message.key() for message in messages if message.error() is None and message.key()]
+        return [message.key() for message in messages if message.error() is None and message.key()]  # type: ignore[misc]
 
     def finish(self, runs: set[bytes], *, timeout_s: float) -> float:
         """Waits for all of them; returns the seconds it took. **Raises** TimeoutError, naming one that did not end."""

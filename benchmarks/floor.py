@@ -131,7 +131,7 @@ class _Driver:
         return found
 
     def _drive(self, runs: int, *, in_flight: int) -> list[float]:
-        tag, begun, spans, started = os.urandom(4).hex(), {}, [], 0
+        tag, begun, spans, started = os.urandom(4).hex(), {}, [], 0  # type: ignore[var-annotated]
         wanted: list[tuple[str, int]] = []
         while len(spans) < runs:
             while started < runs and len(begun) < in_flight:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 TESTS = Path(__file__).parent
 SHARED = {"dev: Dev": 2, "secured_cluster: SecuredCluster": 1}
@@ -87,7 +87,7 @@ def longest_first(items: list[pytest.Item], users: Mapping[str, set[Path]]) -> N
     items.sort(key=rank)
 
 
-class Together(LoadFileScheduling):
+class Together(LoadFileScheduling):  # type: ignore[misc]
     """Gives a worker a file at a time, or all files that share one server."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -13,7 +13,8 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
 from refold.planner.settings import PlannerSettings
-from refold.ports.effects import Append, AskEnd, End, Item, Now, Publish, Read
+from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
+from refold.ports.log import End
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World

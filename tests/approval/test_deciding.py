@@ -10,7 +10,7 @@ import pytest
 from refold.approval import outbox
 from refold.approval.settings import ApprovalLimits
 from refold.core.approval import decision, signature
-from refold.core.approval.decision import args_digest
+from refold.core.approval.question import args_digest
 from refold.core.approval.signature import SigningKey
 from refold.core.events import Requirement
 from refold.core.ids import home

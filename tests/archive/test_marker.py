@@ -135,7 +135,7 @@ def test_when_the_marker_is_gone_the_row_still_says_that_the_run_is_over() -> No
 
     state = log.latest(RUN)
     assert state
-    assert (state.status, state.head.seq, state.steps, log.erased.runs) == ("completed", 3, [], {})
+    assert (state.status, state.head.seq, state.steps, log.erased.runs) == ("completed", 3, [], {})  # type: ignore[comparison-overlap]
 
 
 class Deaf:

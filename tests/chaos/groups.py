@@ -75,4 +75,4 @@ def _end(text: str = "") -> None:
 
 
 if __name__ == "__main__":
-    {"count": _count, "delete": _delete}[sys.argv[3]](*sys.argv[1:3], *sys.argv[4:])
+    {"count": _count, "delete": _delete}[sys.argv[3]](*sys.argv[1:3], *sys.argv[4:])  # type: ignore[operator]

@@ -74,11 +74,11 @@ class Whisperer(Actor):
             told = chain.feed(record) if record else None
             for name, event in told[1] if told else ():
                 if name == "RunRequested":
-                    seeds[told[0].run] = event["seed"]
+                    seeds[told[0].run] = event["seed"]  # type: ignore[index]
                 elif name == "CallbackCreated":
-                    others.made(told[0].run, seeds[told[0].run], event["digest"])
+                    others.made(told[0].run, seeds[told[0].run], event["digest"])  # type: ignore[index]
                 elif name == "WaitStarted":
-                    others.waits(told[0].run, event)
+                    others.waits(told[0].run, event)  # type: ignore[index]
             self._speak()
             sender.poll(0)
 

@@ -356,8 +356,8 @@ class TestShowing:
         hidden = "\u202eipa\u200b\x1b[31m\r"
         world.ask(request(args=json.dumps({"service": hidden}, ensure_ascii=True), agent=f"a{hidden}[red]"))
 
-        assert output.visible(hidden) == "<U+202E>ipa<U+200B><U+001B>[31m<U+000D>"
-        assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"
+        assert output.visible(hidden) == "<U+202E>ipa<U+200B><U+001B>[31m<U+000D>"  # type: ignore[attr-defined]
+        assert output.visible("Zürich 東京 → ok") == "Zürich 東京 → ok"  # type: ignore[attr-defined]
         for found in desk.approvals.read().all():
             approvals.print_approval(found)
             approvals.print_approvals([question_row(found)])

@@ -275,7 +275,7 @@ def test_the_client_for_asyncio_does_the_same(dev: Dev) -> None:
         async with AsyncClient(data=str(dev.data), actor="ann") as client:
             await client.start("ordering", id="c-async", budget=Budget(calls=1))
             token, calls = "", 0
-            async with aclosing(client.events("c-async", timeout=SOON)) as events:
+            async with aclosing(client.events("c-async", timeout=SOON)) as events:  # type: ignore[type-var]
                 async for event in events:
                     if event.type == "RunRequested":
                         calls = event.event["budget"]["calls"]

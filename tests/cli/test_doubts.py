@@ -232,7 +232,7 @@ class TestAPolicy:
         assert "an operator says so, and a call with effect once is not sent again" in said
 
     def test_one_that_names_nobody_is_careless(self) -> None:
-        nobody, somebody = ({"rules": []}, {"doubt": {"approvers": ["ada"]}, "rules": []})
+        nobody, somebody = ({"rules": []}, {"doubt": {"approvers": ["ada"]}, "rules": []})  # type: ignore[var-annotated]
 
         assert [text.partition(":")[0] for text in _anybody(Policy.parse(nobody))] == ["doubt"]
         assert list(_anybody(Policy.parse(somebody))) == []

@@ -59,9 +59,9 @@ def test_what_is_halted_is_ordered_by_nobody_and_acts_no_more_within_a_second(
     try:
         for _ in range(PLAYS):
             begun = time.time()
-            eventually(lambda since=begun: sum(at > since for at in effects(dev)) > 5 * RUNS, what="busy runs")
+            eventually(lambda since=begun: sum(at > since for at in effects(dev)) > 5 * RUNS, what="busy runs")  # type: ignore[misc]
             at = halted(dev, reader)
-            eventually(lambda at=at: time.time() > at + WATCHED_S, what="the time to watch")
+            eventually(lambda at=at: time.time() > at + WATCHED_S, what="the time to watch")  # type: ignore[misc]
             late["acted"].append(max(effects(dev)) - at)
             late["ordered"].append(max(orders(reader)) - at)
             dev.read("unhalt", "--tool", "tick")

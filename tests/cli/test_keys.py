@@ -208,7 +208,7 @@ def test_a_run_is_started_with_the_signature_of_who_asks(shop: Shop) -> None:
     }
     known = shop.known()
     assert {name: bool(each.token) for name, each in asked.items()} == {"r-1": False, "r-2": True, "r-3": True}
-    for each in (asked["r-2"], asked["r-3"]):
+    for each in (asked["r-2"], asked["r-3"]):  # type: ignore[index]
         check_token(each)
         said = verified(each.token, known, use="request")
         assert (said["run"], said["agent"], said["requester"]) == (each.run_id, "deploy", "ada")

@@ -12,7 +12,7 @@ from tests.waiting import eventually
 
 def token(dev: Dev, run: str) -> str:
     """The token that the run's agent has noted."""
-    [note] = eventually(lambda: [line for line in shown(dev, run)["timeline"] if line["kind"] == "note"])
+    [note] = eventually(lambda: [line for line in shown(dev, run)["timeline"] if line["kind"] == "note"])  # type: ignore[attr-defined]
     return str(note["result"])
 
 

@@ -35,7 +35,7 @@ from tests.simulator.campaign import SCENARIOS
 from tests.simulator.case import Case
 from tests.simulator.settings import OTHER
 from tests.simulator.world.broker import SIM_TOPICS
-from tests.simulator.world.world import Chance
+from tests.simulator.world.faults import Chance
 
 BY_CLIENTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, APPROVAL_VOTED, CATALOG)
 WRITING = ("approve-keyed", "conflict", "limit", "once-shared", "outsiders")

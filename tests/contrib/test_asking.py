@@ -266,7 +266,7 @@ def test_an_executor_acts_only_on_what_people_have_decided(lie: Callable[[Any], 
     app, did = till(charging(), asks=asks, raises=raises)
     begun = start(app, "till", prompt="charge me")
     honest = begun.executors.attempt
-    begun.executors.attempt = lambda order: honest(lie(order) if order.tool == CHARGE else order)  # type: ignore[method-assign]
+    begun.executors.attempt = lambda order: honest(lie(order) if order.tool == CHARGE else order)  # type: ignore[assignment, method-assign]
 
     begun.finish()
 

@@ -110,7 +110,7 @@ def test_what_nobody_answers_reaches_the_model_as_a_failure(way: str) -> None:
     assert begun.value == "done"
     [told] = model.asked[-1][-1].parts
     assert told.outcome == "failed"
-    assert ("the ship has sunk" if way == "failure" else "No resolution arrived within 30 days") in told.content
+    assert ("the ship has sunk" if way == "failure" else "No resolution arrived within 30 days") in told.content  # type: ignore[operator]
 
 
 def test_what_is_no_result_is_refused_and_the_run_waits_on() -> None:

@@ -57,7 +57,7 @@ def test_ids_of_runs_and_conversations_are_the_same_in_every_replay() -> None:
         again = await agent.run("4", message_history=first.all_messages())
         assert (own.conversation_id, again.conversation_id) == ("mine", first.conversation_id)
         assert first.conversation_id != second.conversation_id
-        return [each.run_id for each in (first, second, own, again)]
+        return [each.run_id for each in (first, second, own, again)]  # type: ignore[misc]
 
     ended = within(agent_of(Model(lambda turn, messages: says("ok"))), several)
 
@@ -230,7 +230,7 @@ NODES = ("UserPrompt", "ModelRequest", "CallTools", "ModelRequest", "CallTools")
 def test_a_run_may_be_looked_at_from_the_code_around_it(what: Code, found: list[str]) -> None:
     model = scripted(calls(("act", {"a": "b"})), says("done"))
     agent = agent_of(FunctionModel(model.answer, stream_function=_words))
-    agent.tool_plain(act, metadata=PURE)
+    agent.tool_plain(act, metadata=PURE)  # type: ignore[call-overload]
 
     assert within(agent, what).value == found
 
@@ -253,7 +253,7 @@ def test_a_handler_of_events_is_told_each_once_and_in_executors() -> None:
             told.append(type(event).__name__)
 
     agent = agent_of(FunctionModel(stream_function=_words))
-    agent.tool_plain(act, metadata=PURE)
+    agent.tool_plain(act, metadata=PURE)  # type: ignore[call-overload]
 
     ended = run(app_of(agent, RefoldDurability(event_stream_handler=note)), "a", prompt="go")
 

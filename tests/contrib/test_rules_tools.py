@@ -375,7 +375,7 @@ def without_a_model() -> None:
 
 def opted_out_and_not_async() -> None:
     agent = agent_of(scripted())
-    agent.tool_plain(metadata=PLANNED)(lambda: 1)
+    agent.tool_plain(metadata=PLANNED)(lambda: 1)  # type: ignore[misc]
     app_of(agent)
 
 

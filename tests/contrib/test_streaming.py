@@ -183,7 +183,7 @@ def test_who_looks_on_with_asyncio_hears_the_same(talk: tuple[Dev, Path]) -> Non
         async with AsyncClient(data=str(talk[0].data)) as client:
             await client.start("talker", {"prompt": "speak"}, id="talk-2")
             heard = list[LivePart]()
-            async with aclosing(client.stream("talk-2")) as stream:
+            async with aclosing(client.stream("talk-2")) as stream:  # type: ignore[type-var]
                 async for part in stream:
                     heard.append(part)
                     if part.data["text"] == "three":

@@ -83,7 +83,7 @@ class Platform:
         found: list[EntryId] = []
         while name:
             found.append(name)
-            name = self.entries[name].prev
+            name = self.entries[name].prev  # type: ignore[assignment]
         return found[::-1]
 
     def write(self, name: EntryId, entry: Entry, value: bytes) -> None:

@@ -266,7 +266,7 @@ def random_input(log: Log, rng: random.Random) -> Input:
     attempt = rng.choice([known, known, known, known, 1, 2, 0])
     if rng.random() < (0.5 if opened and opened.phase == "doubt" else 0.1):
         verdict = rng.choice(["happened", "did_not_happen", "give_up", "perhaps"])
-        data = f'{{"step":{step},"attempt":{attempt},"verdict":"{verdict}","result":{rng.randint(0, 1)}}}'
+        data = f'{{"step":{step},"attempt":{attempt},"verdict":"{verdict}","result":{rng.randint(0, 1)}}}'  # type: ignore[assignment]
         kind, says = rng.choice(["resolve"] * 20 + ["cancel", "sing"]), rng.choice([operation] * 9 + [signal])
         return says(kind, rng.choice([data] * 5 + ["7", "{"]))
     if (opened and opened.phase == "child" and rng.random() < 0.7) or rng.random() < 0.02:

@@ -107,7 +107,7 @@ def test_a_revoked_approver_makes_a_decision_void_on_its_way() -> None:
     log = asking("keyed", rules=rules)
     token = decided(log.live, 1, now=NOW)
     assert rules.authority
-    approvals.publish(rules.authority.catalog, "roles", "roles", {"revoked": ["ada"]})
+    approvals.publish(rules.authority.catalog, "roles", "roles", {"revoked": ["ada"]})  # type: ignore[attr-defined]
 
     log.feed(token)
 
@@ -121,7 +121,7 @@ def test_a_decision_whose_key_is_withdrawn_on_its_way_is_asked_for_again(withdra
     token = decided(log.live, 1, now=NOW)
     assert rules.authority
     public = approvals.KEY.public(**withdrawn)
-    approvals.publish(rules.authority.catalog, f"key/{approvals.KEY.kid}", "key", public.content())
+    approvals.publish(rules.authority.catalog, f"key/{approvals.KEY.kid}", "key", public.content())  # type: ignore[attr-defined]
 
     log.feed(token)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from refold.core.ids import log_key
 from refold.core.run import log as run_log
 from refold.core.run import tangle as run_tangle
 from refold.core.run.chain import Head
@@ -41,7 +42,7 @@ class Scene:
     def make(self, name: str, on: str = "", *, last: bool = False) -> Scene:
         """A record on top of another."""
         made, entry, value = self.platform.entry(self.heads[on], last=last)
-        key = run_log.log_key(RUN, entry.seq, made)
+        key = log_key(RUN, entry.seq, made)
         self.heads[name], self.records[name] = Head(made, entry.last_seq), Written(key, value, T0)
         return self
 

@@ -225,7 +225,7 @@ class TestWhatPeopleSay:
         log = asked(rules=judged_by(doubt={"approvers": ["role:ops"]}))
         given = approvals.decided(log.live, 1, now=log.now)
         assert log.rules.authority
-        approvals.publish(
+        approvals.publish(  # type: ignore[attr-defined]
             log.rules.authority.catalog, "roles", "roles", {"roles": {"ops": ["bob"]}, "revoked": ["ada"]}
         )
 

@@ -32,7 +32,7 @@ def said(found: Policy, args: dict[str, Any]) -> tuple[str, list[str], int]:
     return judged.outcome, needed.approvers, needed.quorum
 
 
-DENIED, TWO_CFOS, ONE_LEAD = ("deny", [], 0), ("require", ["role:cfo"], 2), ("require", ["role:lead"], 1)
+DENIED, TWO_CFOS, ONE_LEAD = ("deny", [], 0), ("require", ["role:cfo"], 2), ("require", ["role:lead"], 1)  # type: ignore[var-annotated]
 
 
 @pytest.mark.parametrize(

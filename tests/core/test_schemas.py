@@ -68,15 +68,15 @@ def test_better_words_are_no_new_version(tmp_path: Path) -> None:
     assert check_schemas(tmp_path, {after: "game"}) == []
 
 
-BASE = (("name", str), ("events", list[Won | Lost]), ("note", str | None, None))
+BASE = (("name", str), ("events", list[Won | Lost]), ("note", str | None, None))  # type: ignore[valid-type]
 BREAKING: dict[str, type] = {
-    "an event is gone": game(("name", str), ("events", list[Won]), ("note", str | None, None)),
+    "an event is gone": game(("name", str), ("events", list[Won]), ("note", str | None, None)),  # type: ignore[valid-type]
     "a default is gone": game(*BASE[:2], ("level", int)),
     "a field was retyped": game(("name", int), *BASE[1:]),
     "a field was renamed": game(("title", str), *BASE[1:]),
     "a field was made optional to read only": game(("name", str | None), *BASE[1:]),
     "an optional field is required": game(*BASE[:2], ("note", str)),
-    "a list became a map": game(("name", str), ("events", dict[str, Won]), ("note", str | None, None)),
+    "a list became a map": game(("name", str), ("events", dict[str, Won]), ("note", str | None, None)),  # type: ignore[valid-type]
 }
 HARMLESS = {"a field was made optional to read only"}
 

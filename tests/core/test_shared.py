@@ -24,7 +24,7 @@ def test_however_often_futures_part_each_has_its_own_items(seed: int) -> None:
         grown.append((row.append(n), [*plain, n]))
 
     for row, plain in grown:
-        assert (row, len(row), row[:], row[-1:]) == (plain, len(plain), plain, plain[-1:])
+        assert (row, len(row), row[:], row[-1:]) == (plain, len(plain), plain, plain[-1:])  # type: ignore[comparison-overlap]
         assert [row.place(n) for n in plain] == list(range(len(plain)))
         assert row.place(60) == len(plain)
 

@@ -114,8 +114,8 @@ def developing(page: Path, folder: Path) -> Iterator[Stack]:
         yield Stack(folder)
     finally:
         dev.send_signal(signal.SIGINT)
-        code = dev.wait(timeout=60)
-    assert code == 0
+        ended = dev.wait(timeout=60)
+    assert ended == 0
 
 
 def is_dev(block: Block) -> bool:

@@ -118,7 +118,7 @@ def found_otherwise(n: int, *, idempotency_key: str) -> str:
     return "done"
 
 
-@broken.tool(effect="probed", probe=lambda *, idempotency_key: DONE.append("probed") or DID_NOT_HAPPEN)
+@broken.tool(effect="probed", probe=lambda *, idempotency_key: DONE.append("probed") or DID_NOT_HAPPEN)  # type: ignore[call-overload]
 def probe_acts(n: int) -> str:
     return "done"
 

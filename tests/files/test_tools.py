@@ -243,7 +243,7 @@ class TestWriting:
         def full(_: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(folder.os, "fsync", full)
+        monkeypatch.setattr(folder.os, "fsync", full)  # type: ignore[attr-defined]
         with pytest.raises(NotDone, match="No space left"):
             files.write("a.toml", NEW, named(OLD))
 
@@ -320,7 +320,7 @@ class TestTools:
             written.append(target)
             replace(source, target, **more)
 
-        monkeypatch.setattr(folder.os, "replace", counting)
+        monkeypatch.setattr(folder.os, "replace", counting)  # type: ignore[attr-defined]
 
         def fresh() -> dict[str, Any]:
             (tmp_path / "a.toml").write_text(OLD)

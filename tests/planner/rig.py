@@ -64,6 +64,8 @@ class World:
 class WatchedLog(MemoryEventLog):
     """Knows from where it was read, by topic and partition."""
 
+    reads: dict[tuple[str, int], list[int]]
+
     def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
         self.__dict__.setdefault("reads", defaultdict(list))[topic, partition].append(offset)
         super().read(topic, partition, offset, under=under)

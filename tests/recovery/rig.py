@@ -19,7 +19,8 @@ from refold.planner.watchdog import Mark
 from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
 from refold.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
-from tests.eventlog.log import MemoryBroker, MemoryEventLog
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryEventLog
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default", "approval-decided")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")

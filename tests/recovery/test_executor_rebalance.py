@@ -108,7 +108,7 @@ def answer(effects: list[Effect]) -> Answers:
     """Claims succeed, results are taken, nothing else is said."""
     (batch,) = [effect for effect in effects if isinstance(effect, AskLedger)]
     said = {Claim: Claimed(False), Complete: Completed("r1/3#1")}
-    return Answers(batch.batch, [said.get(type(operation), []) for operation in batch.operations])
+    return Answers(batch.batch, [said.get(type(operation), []) for operation in batch.operations])  # type: ignore[misc]
 
 
 def appended(effects: list[Effect]) -> Outgoing:

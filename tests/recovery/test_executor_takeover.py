@@ -369,6 +369,6 @@ def test_a_result_stays_in_the_outbox_until_the_log_has_it() -> None:
     rig.heard()
     rig.turn(after_ms=10_000)
 
-    assert [field for field, _ in before or []] == ["r1/3#1"]  # type: ignore[union-attr, misc]
+    assert [field for field, _ in before or []] == ["r1/3#1"]  # type: ignore[misc, str-unpack, union-attr]
     assert [told.result for told in rig.told(call(1).call_id)] == ["1"]
     assert rig.ledger.run([Unpublished(0, "default", 10)]) == [[]]

@@ -42,7 +42,7 @@ def drop(table: str) -> int:
     return len(table)
 
 
-@app.tool(effect="probed", probe=lambda *, idempotency_key: ASKED.append(idempotency_key) or DID_NOT_HAPPEN)
+@app.tool(effect="probed", probe=lambda *, idempotency_key: ASKED.append(idempotency_key) or DID_NOT_HAPPEN)  # type: ignore[call-overload]
 async def migrate(version: int) -> int:
     if not ASKED:
         raise RuntimeError("the connection is lost")
@@ -190,7 +190,7 @@ async def another_call(ctx: Context, n: int) -> Any:
 
 
 async def another_kind(ctx: Context, n: int) -> Any:
-    return await (ctx.call("add", a=1, b=0) if n == 1 else ctx.note("late"))
+    return await (ctx.call("add", a=1, b=0) if n == 1 else ctx.note("late"))  # type: ignore[misc]
 
 
 async def more_steps(ctx: Context, n: int) -> Any:

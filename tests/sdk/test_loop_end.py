@@ -175,7 +175,7 @@ def test_a_task_that_exits_ends_itself_and_whoever_awaits_it_hears() -> None:
             await asyncio.create_task(exits())
         except SystemExit as stopped:
             return f"exit {stopped.code}, {await call('a')}"
-        return "not heard"
+        return "not heard"  # type: ignore[unreachable]
 
     run = Run(code)
     run.settle(1)

@@ -7,7 +7,7 @@ import pytest
 from refold import testing
 
 pytest_plugins = ["pytester"]
-assert testing.Kit, "loaded here once: the runs below share it"
+assert testing.Kit, "loaded here once: the runs below share it"  # type: ignore[truthy-function]
 
 APP = """
 import asyncio

@@ -334,7 +334,7 @@ def test_many_calls_are_closed_at_once(bench: Bench) -> None:
     calls = [f"r-{i}/1" for i in range(5)]
     bench.ledger.run([claim("ann", call=call) for call in calls])
 
-    ask(bench, Close(7, "default", tuple((f"key of {call}", call) for call in calls[1:])))
+    ask(bench, Close(7, "default", tuple((f"key of {call}", call) for call in calls[1:])))  # type: ignore[misc]
 
     assert [bool(entry.get("closed")) for _, entry in sorted(bench.state().entries.items())] == [False] + [True] * 4
     assert bench.state().leased == {(7, "default"): {"key of r-0/1"}}

@@ -324,7 +324,7 @@ async def calls_done(w: World, node: Node) -> Any:
 @tree
 async def iterates_sets(w: World, node: Node) -> Any:
     made = {asyncio.ensure_future(do(w, part)) for part in [*node.parts, *node.parts]}
-    made |= {asyncio.gather(calls(w, node), calls(w, node)) for _ in range(2)}  # type: ignore[arg-type]
+    made |= {asyncio.gather(calls(w, node), calls(w, node)) for _ in range(2)}  # type: ignore[arg-type, misc]
     for future in made:
         with suppress(*HANDLED):
             w.mark(await future)

@@ -29,9 +29,10 @@ from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import Burial, ExecutorOutbox
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.answering import Answering
+from refold.planner.emitted import Emitted
 from refold.planner.inbox import Pending
 from refold.planner.lane import Lane
-from refold.planner.outbox import Asker, Emitted, Ordered, Outbox
+from refold.planner.outbox import Asker, Ordered, Outbox
 from refold.planner.snapshots import SentKept
 from refold.ports.ledger import Claimed
 from refold.ports.log import Delivery

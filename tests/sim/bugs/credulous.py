@@ -16,7 +16,7 @@ from refold.core.events import ApprovalDecided, ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning import outgoing
 from refold.core.planning.verdict import Rules
-from refold.core.run.replay import Intent
+from refold.core.run.intents import Intent
 from refold.core.run.state import RunState
 from refold.executor.gate import Gate
 from refold.planner.hosting import Agents

@@ -32,7 +32,7 @@ _respond, _settled = family.respond, fold._TRANSITIONS[events.ChildCompleted]
 
 
 def _deaf(state: RunState | None, what: Any) -> Ruling:
-    return family.Ignore("not now") if isinstance(what, ChildOver) else _respond(state, what)
+    return family.Ignore("not now") if isinstance(what, ChildOver) else _respond(state, what)  # type: ignore[attr-defined]
 
 
 def _told_only(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +73,8 @@ HEARTLESS: dict[str, Bug] = {
         ("child-given-up",), (("planning.family.tidings", _told_only(events.StepGivenUp, family.tidings)),)
     ),
     "orphans-go-on": Bug(
-        ("parent-cancelled",), (("planning.family.tidings", _without(family.ParentOver, family.tidings)),)
+        ("parent-cancelled",),
+        (("planning.family.tidings", _without(family.ParentOver, family.tidings)),),  # type: ignore[attr-defined]
     ),
     "abandoned-with-its-parent": Bug(
         ("child-left",), (("planning.family.waits_for", _never_outlives(family.waits_for)),)

@@ -23,7 +23,7 @@ from refold.ports.effects import ToolEnded
 from tests.sim.bugs.planting import Bug
 
 _beyond, _above, _judged, _respond = budgets._Measure.beyond, Purses.above, budgets.judged, family.respond
-_delegated, _variables, _bills, _outcome_of = hosting.delegated, authority.variables, decide.bills, outcome.outcome_of
+_delegated, _variables, _bills, _outcome_of = hosting.delegated, authority.variables, decide.bills, outcome.outcome_of  # type: ignore[attr-defined]
 
 
 def _tokens_apart(self: Any, percent: int) -> bool:

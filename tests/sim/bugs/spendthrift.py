@@ -16,7 +16,7 @@ from refold.planner.windows import Windows
 from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug
 
-_bills, _above, _respond, _let_out = decide.bills, Purses.above, family.respond, asking.let_out
+_bills, _above, _respond, _let_out = decide.bills, Purses.above, family.respond, asking.let_out  # type: ignore[attr-defined]
 _load, _follow = Windows.load, Windows.follow
 
 
