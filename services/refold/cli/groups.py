@@ -1,7 +1,9 @@
 """Commands as groups list them, imported when they are called: `refold --help` imports none.
 
-The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function; a
-parameter that is a dataclass of options is spread into them, so that shared options are written once.
+The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function: its
+positional parameters are arguments, the others are options. `Annotated` has their help, behind what is written for them
+where that is not their name: `step: Annotated[int, "--from STEP", "Repeat this step and all after it."]`. A parameter
+that is a dataclass of options is spread into them, so that shared options are written once.
 """
 
 from __future__ import annotations
@@ -11,12 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
+
+
+class AtLeast(NamedTuple):
+    """The smallest number that an option takes."""
+
+    number: float
+
+
+Natural = Annotated[int, AtLeast(0)]
+Positive = Annotated[int, AtLeast(1)]
+Seconds = Annotated[float, AtLeast(0.1)]
 
 
 @dataclass(frozen=True)
@@ -155,24 +168,44 @@ class Later(TyperCommand):
 def _spread(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of its dataclass as options. A class's own come before those it inherits."""
     parameters = inspect.signature(command, eval_str=True).parameters
-    bundles = [(name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)]
-    if not bundles:
-        return command
-    bundle: Any
-    [(name, bundle)] = bundles
-    hints = get_type_hints(bundle, include_extras=True)
-    age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
-    options = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
-        for each in sorted(fields(bundle), key=lambda each: age[each.name])
-    ]
+    bundles: dict[str, Any] = {
+        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
+    }
+    shown = [_declared(each) for name, each in parameters.items() if name not in bundles]
+    for bundle in bundles.values():
+        hints = get_type_hints(bundle, include_extras=True)
+        age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
+        for each in sorted(fields(bundle), key=lambda each: age[each.name]):
+            kind = inspect.Parameter.KEYWORD_ONLY
+            shown.append(
+                _declared(inspect.Parameter(each.name, kind, default=each.default, annotation=hints[each.name]))
+            )
 
     @wraps(command)
     def spread_out(**given: Any) -> None:
-        taken = {option.name: given.pop(option.name) for option in options}
-        command(**given, **{name: bundle(**taken)})
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
+        command(**given)
 
-    all_of_them = [*(each for other, each in parameters.items() if other != name), *options]
-    spread_out.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
-    spread_out.__annotations__ = {each.name: each.annotation for each in all_of_them}
+    spread_out.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    spread_out.__annotations__ = {each.name: each.annotation for each in shown}
     return spread_out
+
+
+def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as Typer takes it, which gets its own words otherwise."""
+    kind, *meta = get_args(parameter.annotation) or (parameter.annotation,)
+    words = [each for each in meta if isinstance(each, str)]
+    if not words:
+        return parameter
+    written, about = (words[0] if words[1:] else ""), words[-1]
+    names = [word.strip(",") for word in written.split() if word.startswith("-")]
+    metavar = " ".join(word for word in written.split() if not word.startswith("-"))
+    least = next((each.number for each in meta if isinstance(each, AtLeast)), None)
+    name = parameter.name.strip("_")
+    more: dict[str, Any] = {"help": about, "min": least, "metavar": metavar or None}
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        declared = typer.Option(*(names or [f"--{name.replace('_', '-')}"]), **more)
+    else:
+        declared = typer.Argument(**{**more, "metavar": metavar or name.upper()})
+    return parameter.replace(annotation=Annotated[kind, declared])

@@ -14,20 +14,21 @@ import structlog
 import typer
 
 from refold.cli import output
+from refold.cli.groups import Positive
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
 from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
 
-KafkaOption = Annotated[str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT")]
-RedisOption = Annotated[str, typer.Option("--redis", help="Address of Redis or Valkey.", metavar="URL")]
+KafkaOption = Annotated[str, "HOST:PORT", "Kafka's bootstrap address."]
+RedisOption = Annotated[str, "URL", "Address of Redis or Valkey."]
 DataOption = Annotated[
     str,
     typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
-ActorOption = Annotated[str, typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]")]
+JsonOption = Annotated[bool, "Print data, one JSON value."]
+ActorOption = Annotated[str, "Name to record as the actor.  \\[default: your login]"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Shell(Teller):
 class Listing(Shell):
     """The options of a list that grows with time."""
 
-    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = 50
+    limit: Annotated[Positive, "Show only the newest N."] = 50
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import output
+from refold.cli.groups import Seconds
 from refold.cli.platform import Shell
 from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
@@ -21,11 +22,9 @@ from refold.views.approval import against, others, reach, said, word_for
 
 ApprovalArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ID",
-        help="RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call, RUN for that of"
-        " a run and what it has started.",
-    ),
+    "ID",
+    "RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call, RUN for that of"
+    " a run and what it has started.",
 ]
 ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
 """What lets nothing out, so that nobody has to have seen the question that it is said about."""
@@ -35,17 +34,9 @@ ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
 class Voter(Shell):
     """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
 
-    actor: Annotated[
-        str | None,
-        typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]"),
-    ] = None
-    key: Annotated[
-        str,
-        typer.Option("--key", metavar="FILE", help="The key that signs the vote; without it, the only one in --data."),
-    ] = ""
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="How long to wait for Kafka and the approval service.", min=0.1)
-    ] = 30.0
+    actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
+    key: Annotated[str, "FILE", "The key that signs the vote; without it, the only one in --data."] = ""
+    timeout: Annotated[Seconds, "How long to wait for Kafka and the approval service."] = 30.0
 
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
         """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
@@ -94,7 +85,7 @@ class Voter(Shell):
 class Messenger(Voter):
     """A voter who may say why."""
 
-    message: Annotated[str, typer.Option("--message", "-m", help="Why; it stays in the history.")] = ""
+    message: Annotated[str, "--message, -m", "Why; it stays in the history."] = ""
 
     def vote(self, name: str, action: str, **more: Any) -> None:
         """Votes, with the message."""

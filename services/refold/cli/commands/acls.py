@@ -28,26 +28,16 @@ _STATES = {
 
 def compare_acls(
     *,
-    apply: Annotated[bool, typer.Option("--apply", help="Create what is missing.")] = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="With --apply: also remove what is surplus about our topics and groups.")
-    ] = False,
-    commands: Annotated[
-        bool,
-        typer.Option("--commands", help="Print command lines of Kafka's own tools, quotas too, and ask no broker."),
-    ] = False,
+    apply: Annotated[bool, "Create what is missing."] = False,
+    prune: Annotated[bool, "With --apply: also remove what is surplus about our topics and groups."] = False,
+    commands: Annotated[bool, "Print command lines of Kafka's own tools, quotas too, and ask no broker."] = False,
     principal: Annotated[
         list[str] | None,
-        typer.Option(
-            "--principal",
-            metavar="ROLE=User:NAME",
-            help="Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
-            "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
-        ),
+        "ROLE=User:NAME",
+        "Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
+        "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
     ] = None,
-    app_: Annotated[
-        str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")
-    ] = "",
+    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."] = "",
     shell: Shell,
 ) -> None:
     """Show who may do what, and compare it with the broker. Exit code 1 if they differ.

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
+from refold.cli.groups import AtLeast
 from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.cli.voting import ApprovalArgument, Messenger, Voter
@@ -50,14 +49,14 @@ class Filter:
 
 
 def list_approvals(
-    state: Annotated[str, typer.Option("--state", help=f"One of {', '.join(APPROVAL_STATES)}.")] = "open",
     *,
-    agent: Annotated[str, typer.Option("--agent", help="Only calls of this agent.")] = "",
-    tool: Annotated[str, typer.Option("--tool", help="Only calls of this tool.")] = "",
-    run: Annotated[str, typer.Option("--run", help="Only calls of this run, and of what it has started.")] = "",
-    approver: Annotated[str, typer.Option("--approver", help="Only what this person or role:NAME may decide.")] = "",
-    mine: Annotated[bool, typer.Option("--mine", help="Only what your login may decide.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and print every change.")] = False,
+    state: Annotated[str, f"One of {', '.join(APPROVAL_STATES)}."] = "open",
+    agent: Annotated[str, "Only calls of this agent."] = "",
+    tool: Annotated[str, "Only calls of this tool."] = "",
+    run: Annotated[str, "Only calls of this run, and of what it has started."] = "",
+    approver: Annotated[str, "Only what this person or role:NAME may decide."] = "",
+    mine: Annotated[bool, "Only what your login may decide."] = False,
+    watch: Annotated[bool, "Go on, and print every change."] = False,
     shell: Shell,
 ) -> None:
     """List approvals, the oldest first. What was closed long ago is in `refold run show`."""
@@ -92,9 +91,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 def show_approval(
     approval: ApprovalArgument,
     *,
-    full: Annotated[
-        bool, typer.Option("--full", help="Also show what a framework adds to the arguments: names with $.")
-    ] = False,
+    full: Annotated[bool, "Also show what a framework adds to the arguments: names with $."] = False,
     shell: Shell,
 ) -> None:
     """Show an approval: the call, its people, their votes."""
@@ -120,14 +117,9 @@ def list_grants(*, shell: Shell) -> None:
 def approve(
     approval: ApprovalArgument,
     *,
-    remember: Annotated[
-        str, typer.Option("--remember", metavar="run", help="Let the same call pass again without asking.")
-    ] = "",
-    for_: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="How long the grant lasts, such as 30m.  \\[default: 1h]"),
-    ] = None,
-    uses: Annotated[int | None, typer.Option("--uses", help="Uses of the grant.  \\[default: 1]", min=1)] = None,
+    remember: Annotated[str, "run", "Let the same call pass again without asking."] = "",
+    for_: Annotated[str | None, "TIME", "How long the grant lasts, such as 30m.  \\[default: 1h]"] = None,
+    uses: Annotated[int | None, "Uses of the grant.  \\[default: 1]", AtLeast(1)] = None,
     voter: Messenger,
 ) -> None:
     """Approve the call as it is."""
@@ -136,15 +128,12 @@ def approve(
 
 def edit(
     approval: ApprovalArgument,
-    args: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="All arguments, as one object.")] = "",
+    args: Annotated[str, "JSON|@FILE|-", "All arguments, as one object."] = "",
     *,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change this argument alone: JSON, text, or @FILE. A number in the place of a text is text.",
-        ),
+        "NAME=VALUE",
+        "Change this argument alone: JSON, text, or @FILE. A number in the place of a text is text.",
     ] = None,
     voter: Messenger,
 ) -> None:
@@ -160,7 +149,7 @@ def edit(
 
 def answer(
     approval: ApprovalArgument,
-    result: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")],
+    result: Annotated[str, "JSON|@FILE|-", "The JSON, a file of it, or stdin."],
     *,
     voter: Messenger,
 ) -> None:
@@ -170,7 +159,7 @@ def answer(
 
 def delegate(
     approval: ApprovalArgument,
-    to: Annotated[str, typer.Argument(metavar="NAME", help="Who decides in your place.")],
+    to: Annotated[str, "NAME", "Who decides in your place."],
     *,
     voter: Messenger,
 ) -> None:
@@ -180,7 +169,7 @@ def delegate(
 
 def reassign(
     approval: ApprovalArgument,
-    to: Annotated[list[str], typer.Argument(metavar="NAME...", help="People, or role:NAME.")],
+    to: Annotated[list[str], "NAME...", "People, or role:NAME."],
     *,
     voter: Messenger,
 ) -> None:
@@ -190,7 +179,7 @@ def reassign(
 
 def comment(
     approval: ApprovalArgument,
-    message: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be said.")],
+    message: Annotated[str, "TEXT", "What is to be said."],
     *,
     voter: Voter,
 ) -> None:

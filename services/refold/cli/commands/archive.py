@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
 from refold.archive.service import Archivist
@@ -20,6 +18,7 @@ from refold.cli.archives import ArchiveOption, history, settings_for, shelf
 from refold.cli.clock import since_ms
 from refold.cli.commands.serve.process import ServedApp
 from refold.cli.errors import FAILED, fail
+from refold.cli.groups import Positive
 from refold.cli.platform import Listing, Shell, Teller
 from refold.client.stores import vault
 from refold.core.errors import ConflictError, MalformedError
@@ -34,11 +33,11 @@ class Archive(Teller):
 
 
 def list_archived(
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
     *,
-    status: Annotated[str, typer.Option("--status", help="Only runs that ended like this.")] = "",
-    since: Annotated[str, typer.Option("--since", metavar="30d|TIME", help="Only runs that ended since then.")] = "",
-    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = Listing.limit,
+    agent: Annotated[str, "Only runs of this agent."] = "",
+    status: Annotated[str, "Only runs that ended like this."] = "",
+    since: Annotated[str, "30d|TIME", "Only runs that ended since then."] = "",
+    limit: Annotated[Positive, "Show only the newest N."] = Listing.limit,
     where: Archive,
 ) -> None:
     """List archived runs, by the time they ended."""
@@ -55,10 +54,10 @@ def list_archived(
 
 
 def archive_status(
-    app: ServedApp,
     *,
+    app: ServedApp,
     archive: ArchiveOption = "",
-    no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
+    no_archive: Annotated[bool, "The archivist keeps no copies."] = False,
     shell: Shell,
 ) -> None:
     """Show what the archivist will erase, and leave.
@@ -82,7 +81,7 @@ def archive_status(
 
 
 def verify_archive(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="This run only.")] = "",
+    run: Annotated[str, "This run only."] = "",
     *,
     where: Archive,
 ) -> None:
@@ -100,9 +99,9 @@ def verify_archive(
 
 
 def restore_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    run: Annotated[str, "The run's id."],
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the files go; made if it is missing.")],
+    to: Annotated[Path, "FOLDER", "Where the files go; made if it is missing."],
     where: Archive,
 ) -> None:
     """Write a run to files that need no Refold to read: its summary, its events, its raw records."""

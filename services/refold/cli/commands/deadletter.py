@@ -20,14 +20,12 @@ from refold.core.topics import DEAD_LETTERS
 from refold.ports.log import Record
 from refold.views.letter import letter_of, letters_in, whole_letter
 
-LetterArgument = Annotated[
-    str, typer.Argument(metavar="[SERVICE/]PARTITION/OFFSET", help="Where the dead letter lies, as `list` prints it.")
-]
+LetterArgument = Annotated[str, "[SERVICE/]PARTITION/OFFSET", "Where the dead letter lies, as `list` prints it."]
 
 
 def list_letters(
-    code: Annotated[str, typer.Option("--code", help="Only those with this code.")] = "",
     *,
+    code: Annotated[str, "Only those with this code."] = "",
     shell: Listing,
 ) -> None:
     """List dead letters, the oldest first."""
@@ -47,8 +45,8 @@ def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
 def replay_letter(
     letter: LetterArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and where to.")] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
+    dry_run: Annotated[bool, "Say what would be sent, and where to."] = False,
     shell: Shell,
 ) -> None:
     """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""

@@ -35,9 +35,9 @@ def dev(
     ] = HELLO,
     *,
     data: DataOption = "",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
-    kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
-    redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
+    fresh: Annotated[bool, "Forget all earlier runs."] = False,
+    kafka: Annotated[str, "HOST:PORT", "Use this Kafka instead."] = "",
+    redis: Annotated[str, "URL", "Use this Redis instead."] = "",
     policies: PoliciesOption = "",
 ) -> None:
     """Run a broker, Valkey and every service on this machine, each restarted when it dies."""

@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple
 
 import confluent_kafka
-import typer
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
@@ -55,8 +54,8 @@ class Symptom(NamedTuple):
 
 
 def doctor(
-    app: Annotated[str, typer.Option("--app", help="Also load this app: MODULE:APP or path/file.py[:APP].")] = "",
     *,
+    app: Annotated[str, "Also load this app: MODULE:APP or path/file.py[:APP]."] = "",
     redis: RedisOption = "",
     shell: Shell,
 ) -> None:

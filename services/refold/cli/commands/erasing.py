@@ -18,12 +18,12 @@ from refold.core.errors import UsageError
 
 
 def erase_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    run: Annotated[str, "The run's id."],
     *,
     archive: ArchiveOption = "",
-    no_archive: Annotated[bool, typer.Option("--no-archive", help="Keep no copy of it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say whether it could be erased; write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    no_archive: Annotated[bool, "Keep no copy of it."] = False,
+    dry_run: Annotated[bool, "Say whether it could be erased; write nothing."] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
     shell: Shell,
 ) -> None:
     """Erase a finished run from every topic at once. It is archived first, unless you say otherwise."""

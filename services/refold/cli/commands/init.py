@@ -10,8 +10,6 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.platform import Teller
 from refold.core.errors import ConflictError, UsageError
@@ -22,7 +20,7 @@ _DOTTED = ("gitignore",)
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The project, and the folder that is made for it.")],
+    name: Annotated[str, "The project, and the folder that is made for it."],
     *,
     teller: Teller,
 ) -> None:

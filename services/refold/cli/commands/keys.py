@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from refold.cli import output
 from refold.cli.clock import time_ms
 from refold.cli.commands.provision import key_entry, new_root, save_pub
@@ -21,18 +19,14 @@ from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 
-KidArgument = Annotated[str, typer.Argument(metavar="KID", help="The key's id, as `refold keys list` prints it.")]
-OutOption = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="The private key; without it, keys/KID.json in --data.")
-]
+KidArgument = Annotated[str, "KID", "The key's id, as `refold keys list` prints it."]
+OutOption = Annotated[str, "FILE", "The private key; without it, keys/KID.json in --data."]
 
 
 def init_root(
     *,
     root: RootOption = "",
-    pub: Annotated[
-        str, typer.Option("--pub", metavar="FILE", help="What services are to trust; without it, beside the root key.")
-    ] = "",
+    pub: Annotated[str, "FILE", "What services are to trust; without it, beside the root key."] = "",
     data: DataOption = "",
     teller: Teller,
 ) -> None:
@@ -59,24 +53,17 @@ def init_root(
 
 
 def new_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is; its id begins with it.")],
+    name: Annotated[str, "Whose key it is; its id begins with it."],
     *,
-    use: Annotated[str, typer.Option("--use", help="What it signs: decision, vote or request.")],
-    actor: Annotated[
-        list[str] | None, typer.Option("--actor", help="It speaks for nobody else. May be repeated.")
-    ] = None,
-    anybody: Annotated[
-        bool, typer.Option("--anybody", help="It speaks for everybody: for a gateway that knows its users.")
-    ] = False,
+    use: Annotated[str, "What it signs: decision, vote or request."],
+    actor: Annotated[list[str] | None, "It speaks for nobody else. May be repeated."] = None,
+    anybody: Annotated[bool, "It speaks for everybody: for a gateway that knows its users."] = False,
     role: Annotated[
-        list[str] | None,
-        typer.Option("--role", help="It may say that its actors have this role, which logins tell. May be repeated."),
+        list[str] | None, "It may say that its actors have this role, which logins tell. May be repeated."
     ] = None,
-    strength: Annotated[str, typer.Option("--strength", help="How its holder makes sure who somebody is.")] = "",
+    strength: Annotated[str, "How its holder makes sure who somebody is."] = "",
     out: OutOption = "",
-    publish: Annotated[
-        bool, typer.Option("--publish/--no-publish", help="Put the public key into the catalog.")
-    ] = True,
+    publish: Annotated[bool, "--publish/--no-publish", "Put the public key into the catalog."] = True,
     office: Office,
 ) -> None:
     """Create a key: a file, and a catalog entry."""
@@ -111,10 +98,7 @@ def list_keys(*, shell: Shell) -> None:
 def rotate_key(
     kid: KidArgument,
     *,
-    at: Annotated[
-        str,
-        typer.Option("--at", metavar="TIME", help="When the old key retires, as 2030-01-31T12:00Z; without it, now."),
-    ] = "",
+    at: Annotated[str, "TIME", "When the old key retires, as 2030-01-31T12:00Z; without it, now."] = "",
     out: OutOption = "",
     office: Office,
 ) -> None:
@@ -141,7 +125,7 @@ def rotate_key(
 def revoke_key(
     kid: KidArgument,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
+    reason: Annotated[str, "Why; it stays in the catalog."],
     office: Office,
 ) -> None:
     """Revoke a key, and all that it ever signed. Revoked again, it only gets the reason."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.views.runs import taken_of
@@ -15,9 +13,9 @@ from refold.views.budget import LimitInUse, limits_in_use
 
 
 def limits(
-    agent: Annotated[str, typer.Option("--agent", help="Only limits of this agent.")] = "",
-    value: Annotated[str, typer.Option("--value", help="Only this tenant, say: the value of a label.")] = "",
     *,
+    agent: Annotated[str, "Only limits of this agent."] = "",
+    value: Annotated[str, "Only this tenant, say: the value of a label."] = "",
     shell: Shell,
 ) -> None:
     """List what runs have spent of the limits per day and month. The newest window is first."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.clock import since_ms
@@ -31,10 +29,8 @@ from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 from refold.sdk.sources import FactsTable
 
-FilesArgument = Annotated[
-    list[str], typer.Argument(metavar="FILES", help="Policy files, or folders of them; together they are one policy.")
-]
-AppOption = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for what its tools declare.")]
+FilesArgument = Annotated[list[str], "FILES", "Policy files, or folders of them; together they are one policy."]
+AppOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for what its tools declare."]
 
 
 def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
@@ -63,11 +59,9 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) 
 
 
 def publish_policy(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILES", help="Policy files, or folders; together one policy.")
-    ] = None,
+    files: Annotated[list[str] | None, "Policy files, or folders; together one policy."] = None,
     *,
-    roles: Annotated[str, typer.Option("--roles", metavar="FILE", help="Who has which role, and who none.")] = "",
+    roles: Annotated[str, "FILE", "Who has which role, and who none."] = "",
     actor: ActorOption = "",
     office: Office,
 ) -> None:
@@ -108,9 +102,9 @@ def publish_policy(
 
 
 def drop_policy(
-    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="As `refold policy show` prints it.")],
+    digest: Annotated[str, "As `refold policy show` prints it."],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Though approvals wait or runs go on under it.")] = False,
+    force: Annotated[bool, "Though approvals wait or runs go on under it."] = False,
     office: Office,
 ) -> None:
     """Remove an old policy from the catalog: nobody can be asked by its rules any more.
@@ -149,14 +143,9 @@ def show_policy(*, shell: Shell) -> None:
 def try_policy(
     files: FilesArgument,
     *,
-    runs: Annotated[
-        list[str] | None, typer.Option("--runs", metavar="all|RUN", help="Which runs; may be repeated.")
-    ] = None,
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
-    since: Annotated[
-        str,
-        typer.Option("--since", metavar="2h|TIME", help="Only calls judged since then: 7d, 2030-01-31T12:00Z."),
-    ] = "",
+    runs: Annotated[list[str] | None, "all|RUN", "Which runs; may be repeated."] = None,
+    agent: Annotated[str, "Only runs of this agent."] = "",
+    since: Annotated[str, "2h|TIME", "Only calls judged since then: 7d, 2030-01-31T12:00Z."] = "",
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
@@ -189,11 +178,9 @@ def try_policy(
 
 
 def explain_judgement(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ of the call, or of an approval of it.")],
+    call: Annotated[str, "RUN/SEQ of the call, or of an approval of it."],
     *,
-    draft: Annotated[
-        list[str] | None, typer.Option("--draft", metavar="FILE", help="Ask these files instead; may be repeated.")
-    ] = None,
+    draft: Annotated[list[str] | None, "FILE", "Ask these files instead; may be repeated."] = None,
     app_: AppOption = "",
     shell: Shell,
 ) -> None:

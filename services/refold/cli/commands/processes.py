@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from refold.cli import output
 from refold.cli.platform import DataOption, Teller
 from refold.client.addresses import data_dir, running_dev
@@ -60,10 +58,10 @@ def status(*, beside: Beside) -> None:
 
 
 def kill_processes(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES_KILLED)}.")] = "",
-    number: Annotated[int, typer.Argument(metavar="N", help="Which of several, as `refold dev status` counts.")] = 1,
+    role: Annotated[str, f"One of {', '.join(ROLES_KILLED)}."] = "",
+    number: Annotated[int, "N", "Which of several, as `refold dev status` counts."] = 1,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="All of the role; without a role, all there are.")] = False,
+    all_: Annotated[bool, "All of the role; without a role, all there are."] = False,
     beside: Beside,
 ) -> None:
     """Kill processes of a running `refold dev` by SIGKILL."""

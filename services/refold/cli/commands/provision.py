@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
@@ -30,9 +28,7 @@ from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
-PoliciesOption = Annotated[
-    str, typer.Option("--policies", metavar="FOLDER", help="Policy files.  \\[default: policies/, if it is there]")
-]
+PoliciesOption = Annotated[str, "FOLDER", "Policy files.  \\[default: policies/, if it is there]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +172,8 @@ def roles_entry(path: Path, actor: str) -> CatalogEntry:
 
 
 def setup(
-    app: Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for its pools and policies.")],
     *,
+    app: Annotated[str, "MODULE:APP or path/file.py[:APP], for its pools and policies."],
     policies: PoliciesOption = "",
     kafka: KafkaOption = "",
     root: RootOption = "",

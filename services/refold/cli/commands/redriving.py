@@ -10,6 +10,7 @@ from refold.cli import output
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
+from refold.cli.groups import Natural
 from refold.cli.platform import json_value
 from refold.client.platform import login
 from refold.core.errors import UsageError
@@ -23,29 +24,22 @@ from refold.views.run import ending_of, row_of
 
 
 def retry_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")] = "",
+    run: Annotated[str, "The run; without it, filters."] = "",
     *,
-    step: Annotated[
-        int,
-        typer.Option("--from", metavar="STEP", help="Repeat this step and all after it.", min=0),
-    ] = 0,
-    edit: Annotated[str, typer.Option("--edit", metavar="JSON|@FILE|-", help="That call's arguments instead.")] = "",
-    steps: Annotated[int, typer.Option("--steps", help="Raise the limit of steps to N.", min=0)] = 0,
-    history_bytes: Annotated[
-        int, typer.Option("--bytes", help="Raise the limit of the history to N bytes.", min=0)
-    ] = 0,
-    children: Annotated[int, typer.Option("--children", help="Raise the limit of started runs to N.", min=0)] = 0,
-    tokens: Annotated[int, typer.Option("--tokens", help="Raise the budget to N tokens.", min=0)] = 0,
-    usd: Annotated[str, typer.Option("--usd", metavar="2.50", help="Raise the budget to so many dollars.")] = "0",
-    calls: Annotated[int, typer.Option("--calls", help="Raise the budget to N calls.", min=0)] = 0,
-    deadline: Annotated[
-        str, typer.Option("--deadline", metavar="2h|TIME|none", help="When it fails if it is not over.")
-    ] = "",
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
-    agent: Annotated[str, typer.Option("--agent", help="All failed runs of this agent.")] = "",
-    code: Annotated[str, typer.Option("--code", help="All that failed with this code.")] = "",
-    since: Annotated[str, typer.Option("--since", metavar="2h|TIME", help="All that failed since then.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it, and do not ask.")] = False,
+    step: Annotated[Natural, "--from STEP", "Repeat this step and all after it."] = 0,
+    edit: Annotated[str, "JSON|@FILE|-", "That call's arguments instead."] = "",
+    steps: Annotated[Natural, "Raise the limit of steps to N."] = 0,
+    history_bytes: Annotated[Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0,
+    children: Annotated[Natural, "Raise the limit of started runs to N."] = 0,
+    tokens: Annotated[Natural, "Raise the budget to N tokens."] = 0,
+    usd: Annotated[str, "2.50", "Raise the budget to so many dollars."] = "0",
+    calls: Annotated[Natural, "Raise the budget to N calls."] = 0,
+    deadline: Annotated[str, "2h|TIME|none", "When it fails if it is not over."] = "",
+    reason: Annotated[str, "Why; it stays in the history."] = "",
+    agent: Annotated[str, "All failed runs of this agent."] = "",
+    code: Annotated[str, "All that failed with this code."] = "",
+    since: Annotated[str, "2h|TIME", "All that failed since then."] = "",
+    yes: Annotated[bool, "Do it, and do not ask."] = False,
     operator: Operator,
 ) -> None:
     """Retry a failed run where it failed, or a stalled one.

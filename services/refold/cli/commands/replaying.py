@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import archived, history, shelf
@@ -22,18 +20,16 @@ from refold.ports.blobs import Blobs
 from refold.runtime.settings import load
 from refold.views.history import Run
 
-AppArgument = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app with the code to try.")]
-ArchiveUrl = Annotated[
-    str, typer.Option("--archive", metavar="URL", help="Runs of this archive, without asking Kafka.")
-]
+AppArgument = Annotated[str, "MODULE:APP", "The app with the code to try."]
+ArchiveUrl = Annotated[str, "URL", "Runs of this archive, without asking Kafka."]
 
 
 def check_app(
     app: AppArgument,
     *,
-    runs: Annotated[str, typer.Option("--runs", metavar="GLOB", help="Only runs with such ids: 'order-*'.")] = "*",
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
-    live: Annotated[bool, typer.Option("--live", help="Only runs that are not over.")] = False,
+    runs: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*",
+    agent: Annotated[str, "Only runs of this agent."] = "",
+    live: Annotated[bool, "Only runs that are not over."] = False,
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
@@ -70,9 +66,9 @@ def check_app(
 
 
 def replay_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    run: Annotated[str, "The run's id."],
     *,
-    app: Annotated[str, typer.Option("--app", metavar="MODULE:APP", help="The app with its code.")],
+    app: Annotated[str, "MODULE:APP", "The app with its code."],
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:

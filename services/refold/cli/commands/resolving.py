@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.platform import json_value
@@ -25,26 +23,16 @@ from refold.views.outcome import Resolved
 
 
 def resolve_call(
-    call: Annotated[
-        str, typer.Argument(metavar="CALL", help="RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it.")
-    ],
+    call: Annotated[str, "RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it."],
     *,
     happened: Annotated[
-        str | None,
-        typer.Option("--happened", "--answer", metavar="JSON|@FILE|-", help="The effect happened, with this result."),
+        str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."
     ] = None,
-    did_not_happen: Annotated[
-        bool, typer.Option("--did-not-happen", "--retry", help="It did not happen: run it.")
-    ] = False,
-    give_up: Annotated[bool, typer.Option("--give-up", "--fail", help="Nobody can tell: the call fails.")] = False,
-    comment: Annotated[str, typer.Option("--comment", help="How you know; it stays in the history.")] = "",
-    app_: Annotated[
-        str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], to check the result before it is said.")
-    ] = "",
-    as_operator: Annotated[
-        bool,
-        typer.Option("--as-operator", help="Re-ask under the current policy instead of voting."),
-    ] = False,
+    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "It did not happen: run it."] = False,
+    give_up: Annotated[bool, "--give-up, --fail", "Nobody can tell: the call fails."] = False,
+    comment: Annotated[str, "How you know; it stays in the history."] = "",
+    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], to check the result before it is said."] = "",
+    as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False,
     voter: Voter,
 ) -> None:
     """Settle a call in doubt: record its outcome.

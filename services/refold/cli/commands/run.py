@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-
 from refold.cli import output
 from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
+from refold.cli.groups import AtLeast, Seconds
 from refold.cli.platform import ActorOption, Listing, Shell, json_value, pair
 from refold.cli.views import records, verification, watching
 from refold.cli.views import runs as run_views
@@ -59,24 +58,15 @@ _BEGUN_S = 1.0
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """What a run may be beside its status, and what says so of it."""
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+RunArgument = Annotated[str, "RUN", "The run's id."]
 
-AgentOption = Annotated[str, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.")]
-SessionOption = Annotated[str, typer.Option("--session", metavar="ID", help="Only runs of this session.")]
-LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="K=V", help="Only runs with this label; may be repeated.")
-]
+AgentOption = Annotated[str, "NAME", "Only runs of this agent."]
+SessionOption = Annotated[str, "ID", "Only runs of this session."]
+LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label; may be repeated."]
 
-SignOption = Annotated[
-    str,
-    typer.Option(
-        "--key", metavar="FILE", help="The key that signs who asks for it; without it, the only one in --data, if any."
-    ),
-]
+SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without it, the only one in --data, if any."]
 
-ArchiveUrl = Annotated[
-    str, typer.Option("--archive", metavar="URL", help="Its copy in this archive, without asking Kafka.")
-]
+ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,7 @@ class Operator(Shell):
     """Who says something about a run, and how long they wait: the options of what only a human may do."""
 
     actor: ActorOption = ""
-    timeout: Annotated[float, typer.Option("--timeout", help="How long to wait for the planner.", min=0.1)] = 30.0
+    timeout: Annotated[Seconds, "How long to wait for the planner."] = 30.0
 
     def perform(self, operation: OperationRow) -> Performed:
         """Performs an operation and waits for its outcome."""
@@ -108,28 +98,18 @@ class Operator(Shell):
 
 
 def begin_run(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run.")],
+    agent: Annotated[str, "The agent to run."],
     *,
-    input_: Annotated[str, typer.Option("--input", metavar="JSON|@FILE|-", help="The agent's input.")] = "null",
-    id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]")] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", help="How long to wait at most; implies --wait.", min=0.1)
-    ] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="May be repeated.")] = None,
-    session: Annotated[
-        list[str] | None, typer.Option("--session", metavar="ID", help="What it is part of; may be repeated.")
-    ] = None,
-    requester: Annotated[str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]")] = "",
-    not_before: Annotated[
-        str, typer.Option("--not-before", metavar="2h|TIME", help="When it begins: in 10m, or at 2030-01-31T12:00Z.")
-    ] = "",
-    deadline: Annotated[
-        str, typer.Option("--deadline", metavar="2h|TIME", help="The run fails if it is not over by then.")
-    ] = "",
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="usd=2.50,calls=9", help="A smaller budget than the agent has.")
-    ] = "",
+    input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null",
+    id_: Annotated[str, "The run's id.  \\[default: a fresh one]"] = "",
+    wait: Annotated[bool, "Wait until the run is over."] = False,
+    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", AtLeast(0.1)] = None,
+    label: Annotated[list[str] | None, "K=V", "May be repeated."] = None,
+    session: Annotated[list[str] | None, "ID", "What it is part of; may be repeated."] = None,
+    requester: Annotated[str, "Who asks for it.  \\[default: your login]"] = "",
+    not_before: Annotated[str, "2h|TIME", "When it begins: in 10m, or at 2030-01-31T12:00Z."] = "",
+    deadline: Annotated[str, "2h|TIME", "The run fails if it is not over by then."] = "",
+    budget: Annotated[str, "usd=2.50,calls=9", "A smaller budget than the agent has."] = "",
     key: SignOption = "",
     shell: Shell,
 ) -> None:
@@ -168,9 +148,7 @@ def begin_run(
 def show_run(
     run: RunArgument,
     *,
-    full: Annotated[
-        bool, typer.Option("--full", help="With --json: large values in full, from the blob store.")
-    ] = False,
+    full: Annotated[bool, "With --json: large values in full, from the blob store."] = False,
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
@@ -191,10 +169,8 @@ def show_run(
 
 
 def list_runs(
-    status: Annotated[
-        str, typer.Option("--status", help="Only these; also `doubt`, `held`, `stalled`, `paused`.")
-    ] = "",
     *,
+    status: Annotated[str, "Only these; also `doubt`, `held`, `stalled`, `paused`."] = "",
     agent: AgentOption = "",
     session: SessionOption = "",
     label: LabelOption = None,
@@ -215,13 +191,11 @@ def list_runs(
 class Events(Shell):
     """The options that say which events of a run are printed, and how."""
 
-    raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False
-    since: Annotated[
-        str, typer.Option("--since", metavar="2h|TIME", help="Only events since then: 10m, 2030-01-31T12:00Z.")
-    ] = ""
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None
-    full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print each event as it comes.")] = False
+    raw: Annotated[bool, "Records as they lie in the log, void ones too."] = False
+    since: Annotated[str, "2h|TIME", "Only events since then: 10m, 2030-01-31T12:00Z."] = ""
+    tail: Annotated[int | None, "N", "Only the last N of them.", AtLeast(1)] = None
+    full: Annotated[bool, "Values in full, however long they are."] = False
+    follow: Annotated[bool, "--follow, -f", "Go on, and print each event as it comes."] = False
     archive: ArchiveUrl = ""
 
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
@@ -274,7 +248,7 @@ def print_events(run: RunArgument, *, events: Events) -> None:
 def watch_run(
     run: RunArgument,
     *,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="How long to wait at most.", min=0.1)] = None,
+    timeout: Annotated[float | None, "How long to wait at most.", AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Show a run live until it is over. With --json one event a line."""
@@ -289,9 +263,7 @@ def watch_run(
 def stream_run(
     run: RunArgument,
     *,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", help="End after this long without output.", min=0.1)
-    ] = None,
+    timeout: Annotated[float | None, "End after this long without output.", AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Print a run's live output, such as the tokens of a model. With --json one part a line."""
@@ -301,7 +273,7 @@ def stream_run(
 def fail_run(
     run: RunArgument,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
+    reason: Annotated[str, "Why; it stays in the history."] = "",
     operator: Operator,
 ) -> None:
     """End a stalled run whose code will never agree with its history."""
@@ -314,7 +286,7 @@ def fail_run(
 def repair_run(
     run: RunArgument,
     *,
-    head: Annotated[str, typer.Option("--head", metavar="ID", help="The last entry of the history that counts.")] = "",
+    head: Annotated[str, "ID", "The last entry of the history that counts."] = "",
     operator: Operator,
 ) -> None:
     """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
@@ -329,11 +301,9 @@ def repair_run(
 
 
 def verify_runs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Report on this run only.")] = "",
+    run: Annotated[str, "Report on this run only."] = "",
     *,
-    settle: Annotated[
-        float, typer.Option("--settle", help="How long other topics may take to agree with the log.", min=0)
-    ] = 5.0,
+    settle: Annotated[float, "How long other topics may take to agree with the log.", AtLeast(0)] = 5.0,
     shell: Shell,
 ) -> None:
     """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.commands.run import AgentOption, LabelOption, Operator, SessionOption, SignOption, labels_of
 from refold.cli.errors import FAILED, fail
@@ -23,8 +21,8 @@ from refold.operations.selection import Selector, selected
 from refold.views.outcome import PauseSaid
 from refold.views.run import row_of
 
-OneOrMany = Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")]
+OneOrMany = Annotated[str, "RUN", "The run; without it, filters."]
+ReasonOption = Annotated[str, "Why; it stays in the history."]
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,8 @@ class Speaker(Operator):
     session: SessionOption = ""
     label: LabelOption = None
     agent: AgentOption = ""
-    yes: Annotated[bool, typer.Option("--yes", help="Do it to all of them; without it they are shown.")] = False
-    as_operator: Annotated[
-        bool, typer.Option("--as-operator", help="Say it as an operator, though you asked for the run.")
-    ] = False
+    yes: Annotated[bool, "Do it to all of them; without it they are shown."] = False
+    as_operator: Annotated[bool, "Say it as an operator, though you asked for the run."] = False
     key: SignOption = ""
 
     def which(self, run: str) -> Selector:

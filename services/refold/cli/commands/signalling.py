@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.commands.run import LabelOption, Operator, SessionOption, labels_of
 from refold.cli.errors import FAILED, fail
@@ -22,24 +20,22 @@ from refold.operations.selection import Selector, selected
 from refold.views.outcome import SignalSaid
 from refold.views.run import row_of
 
-TokenArgument = Annotated[str, typer.Argument(metavar="TOKEN", help="The callback's token, which begins with cb_.")]
-KeyOption = Annotated[
-    str, typer.Option("--key", metavar="KEY", help="Your own name for this answer: said again, it is the same answer.")
-]
+TokenArgument = Annotated[str, "TOKEN", "The callback's token, which begins with cb_."]
+KeyOption = Annotated[str, "KEY", "Your own name for this answer: said again, it is the same answer."]
 
 
-PayloadOption = Annotated[str, typer.Option("--payload", metavar="JSON|@FILE|-", help="The data to send.")]
+PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 
 def signal_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; without it, filters.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it waits for: `ctx.wait_for(NAME)`.")] = "",
+    run: Annotated[str, "The run; without it, filters."],
+    name: Annotated[str, "What it waits for: `ctx.wait_for(NAME)`."] = "",
     *,
     payload: PayloadOption = "null",
-    id_: Annotated[str, typer.Option("--id", help="Its id: twice is one signal.  \\[default: a fresh one]")] = "",
+    id_: Annotated[str, "Its id: twice is one signal.  \\[default: a fresh one]"] = "",
     session: SessionOption = "",
     label: LabelOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Tell all of them; without it they are shown.")] = False,
+    yes: Annotated[bool, "Tell all of them; without it they are shown."] = False,
     operator: Operator,
 ) -> None:
     """Send a signal that a run waits for, now or later. A wait takes it once.
@@ -106,7 +102,7 @@ def resolve_callback(
 def fail_callback(
     token: TokenArgument,
     *,
-    message: Annotated[str, typer.Option("--message", help="Why there will be no result; the agent sees it.")],
+    message: Annotated[str, "Why there will be no result; the agent sees it."],
     key: KeyOption = "",
     operator: Operator,
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
@@ -13,18 +11,16 @@ from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 
-PoolsOption = Annotated[
-    str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")
-]
+PoolsOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."]
 
 
-def apply_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
+def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Create missing topics and correct their settings. Never changes a partition count."""
     changes = topics_of(shell.platform, app_).apply()
     shell.tell(changes, lambda: _print(changes, "is now"))
 
 
-def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
+def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Show what `apply` would change; exit code 1 if anything."""
     differences = topics_of(shell.platform, app_).diff()
     shell.tell(differences, lambda: _print(differences, "should be"))

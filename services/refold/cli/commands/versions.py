@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.commands.run import Operator
 from refold.cli.errors import FAILED, fail
@@ -19,9 +17,7 @@ from refold.views.agent import versions_in_use
 from refold.views.history import Run
 
 
-def list_versions(
-    agent: Annotated[str, typer.Option("--agent", help="Only of this agent.")] = "", *, shell: Shell
-) -> None:
+def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, and stalled runs."""
     rows = [row for row in versions_in_use(_all(shell.runs)) if agent in ("", row.agent)]
     cells = [
@@ -39,12 +35,12 @@ def list_versions(
 
 
 def migrate_runs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="This run.")] = "",
+    run: Annotated[str, "This run."] = "",
     *,
-    to: Annotated[str, typer.Option("--to", metavar="VERSION", help="What the runs are to go on with.")],
-    agent: Annotated[str, typer.Option("--agent", help="All runs of this agent that live, with --from.")] = "",
-    since: Annotated[str, typer.Option("--from", metavar="VERSION", help="Only runs that are of this version.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which runs it would be; write nothing.")] = False,
+    to: Annotated[str, "VERSION", "What the runs are to go on with."],
+    agent: Annotated[str, "All runs of this agent that live, with --from."] = "",
+    since: Annotated[str, "--from VERSION", "Only runs that are of this version."] = "",
+    dry_run: Annotated[bool, "Say which runs it would be; write nothing."] = False,
     operator: Operator,
 ) -> None:
     """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""

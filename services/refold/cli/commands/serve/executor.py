@@ -9,7 +9,6 @@ from itertools import count
 from typing import Annotated
 
 import structlog
-import typer
 
 from refold.adapters.kafka.live import KafkaLive
 from refold.adapters.kafka.log import KafkaEventLog
@@ -38,9 +37,10 @@ _log = structlog.get_logger()
 
 
 def executor(
+    *,
     app: ServedApp,
     member: Member = "",
-    pool: Annotated[str, typer.Option(metavar="NAME", help="The pool whose calls this process takes.")] = "default",
+    pool: Annotated[str, "NAME", "The pool whose calls this process takes."] = "default",
     data: DevOption = "",
 ) -> None:
     """Act: claim calls, run tools, record results. The relay runs in here too."""

@@ -37,13 +37,9 @@ COLLECT_AFTER = 50_000
 """New objects per pass of the garbage collector. A service makes thousands a turn and no cycles to speak of; Python's
 default of 700 spends a sixth of a fold on looking for them."""
 
-ServedApp = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP]")]
+ServedApp = Annotated[str, "MODULE:APP or path/file.py[:APP]"]
 Member = Annotated[
-    str,
-    typer.Option(
-        "--member",
-        help="Name of this process in its group; two processes never share one.  \\[default: service and host]",
-    ),
+    str, "Name of this process in its group; two processes never share one.  \\[default: service and host]"
 ]
 DevOption = Annotated[
     str,
