@@ -10,8 +10,7 @@ from refold.core.events import Event, RunCompleted, RunPaused, RunRequested, Run
 from refold.core.messages import RunOperation, RunSignal
 from refold.operations.operation import one
 from refold.operations.run import By, word
-from refold.operations.runs import Runs
-from refold.operations.selection import Selector, selected
+from refold.operations.runs import Runs, Selector, selected
 from refold.views.run import info_of, row_of
 from tests.cli.chronicle import Chronicle, requested
 from tests.cli.test_waiting_seen import EVIL, Planner, seen

@@ -14,7 +14,7 @@ from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
 from refold.operations.runs import Runs
 from refold.sdk.source import spoken
-from refold.views.agent import versions_in_use
+from refold.views.run import versions_in_use
 from tests.cli.terminal import refold
 from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two

@@ -13,7 +13,8 @@ from rich.console import Console
 from refold.adapters.memory.broker import MemoryBroker
 from refold.adapters.memory.log import MemoryEventLog
 from refold.cli import output
-from refold.cli.views import records, runs
+from refold.cli.views import runs
+from refold.cli.views import watching as records
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,

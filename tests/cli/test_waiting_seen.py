@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from refold.cli.commands.deadletter import home_of
 from refold.cli.views import runs
-from refold.client.letters import home_of
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import (
     CallbackCompleted,

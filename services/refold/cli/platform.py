@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,9 +18,11 @@ from refold.cli import output
 from refold.cli.groups import Positive
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
+from refold.core.approval.requirement import duration_ms
 from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
+from refold.runtime.clock import clock_ms
 
 KafkaOption = Annotated[str, "HOST:PORT", "Kafka's bootstrap address."]
 RedisOption = Annotated[str, "URL", "Address of Redis or Valkey."]
@@ -119,3 +122,28 @@ def json_value(text: str, option: str) -> Any:
 
 
 _AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has double quotes inside them: '"Ada"'"""
+
+
+def time_ms(text: str) -> int:
+    """A time with its zone. **Raises** UsageError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(f"{text!r} is not a time with a zone", hint="write 2030-01-31T12:00Z")
+    return int(moment.timestamp() * 1000)
+
+
+def until_ms(text: str, option: str) -> int:
+    """Until when, as an option says it: a time with its zone, how long from now, or 0: never. **Raises** UsageError."""
+    if not text:
+        return 0
+    return time_ms(text) if "-" in text else clock_ms() + duration_ms(option, text)
+
+
+def since_ms(text: str) -> int:
+    """What --since means: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
+    if not text:
+        return 0
+    return time_ms(text) if "-" in text else clock_ms() - duration_ms("--since", text)

@@ -16,7 +16,7 @@ from refold.client import catalog
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.approval.signature import Trust
-from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
@@ -66,6 +66,19 @@ class Verified:
     frozen: dict[str, str] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
+
+
+def only(found: Verified, run: str) -> None:
+    """Leaves what is about one run. **Raises** NotFoundError if it is not there."""
+    mine = [violation for violation in found.violations if violation.run_id == run]
+    if run not in found.digests and run not in found.frozen and not mine:
+        raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
+    found.violations = mine
+    found.digests = {run: found.digests[run]} if run in found.digests else {}
+    found.frozen = {run: found.frozen[run]} if run in found.frozen else {}
+    found.copied = {run: found.copied[run]} if run in found.copied else {}
+    for names in (found.open, found.overdue, found.in_doubt):
+        names[:] = [name for name in names if name == run]
 
 
 def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:

@@ -1,25 +1,122 @@
-"""`refold approval`: what waits for people, and what they say of it."""
+"""`refold approval` and `refold run resolve`: what waits for people, and what they say of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+
+import typer
 
 from refold.cli import output
-from refold.cli.groups import AtLeast
+from refold.cli.apps import load_app
+from refold.cli.groups import AtLeast, Seconds
 from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.cli.voting import ApprovalArgument, Messenger, Voter
+from refold.client.addresses import vote_key
 from refold.client.platform import login
-from refold.core.approval.ballot import Remember
+from refold.core.approval.ballot import DECIDING, Remember, Vote
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
-from refold.core.ids import is_below
+from refold.core.events import DOUBT
+from refold.core.ids import asked_about, is_below
+from refold.core.planning.asking import CAME
 from refold.core.wire import canonical
-from refold.operations.approvals import Approvals
-from refold.views.approval import Approval, Question, against, question_row, shown_of
+from refold.operations.approvals import Answered, Approvals, changed, names_the_question
+from refold.operations.operation import one
+from refold.operations.run import Settlement, doubted, settle_call
+from refold.views.approval import Approval, Question, against, others, question_row, reach, said, shown_of, word_for
+from refold.views.outcome import Resolved
+
+ApprovalArgument = Annotated[
+    str,
+    "ID",
+    "RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call, RUN for that of"
+    " a run and what it has started.",
+]
+ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
+"""What lets nothing out, so that nobody has to have seen the question that it is said about."""
+
+
+@dataclass(frozen=True)
+class Voter(Shell):
+    """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
+
+    actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
+    key: Annotated[str, "FILE", "The key that signs the vote; without it, the only one in --data."] = ""
+    timeout: Annotated[Seconds, "How long to wait for Kafka and the approval service."] = 30.0
+
+    def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
+        """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
+        vote, answer = self.cast(name, action, settings=settings, **more)
+        self.tell(answer.voted(vote.vote), told(answer, action))
+
+    def cast(
+        self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
+    ) -> tuple[Vote, Answered]:
+        """Votes; returns the vote, and what became of it."""
+        key = vote_key(self.key, self.data)
+        self.platform.wait(self.timeout, output.warn)
+        approvals = self.platform.approvals
+        approval = approvals.named(name)
+        question = self._seen(approvals, name, approval, action, about=about)
+        if settings:
+            more["args"] = changed(approvals.get(approval).request.args, settings)
+        actor = login() if self.actor is None else self.actor
+        vote = approvals.vote(approval, action, question=question, actor=actor, about=about, **more)
+        if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
+            output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
+        if action == "edit" and (people := others(approvals.get(approval), vote.args)):
+            output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
+        position = approvals.send(vote, key, self.platform.publisher)
+        return vote, approvals.answered(vote, position, self.timeout)
+
+    def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
+        """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
+        if action == "revoke-grant":
+            return approvals.granted(approval).question
+        found = approvals.get(approval)
+        refused = action in DECIDING and found.request.about != about
+        if action in ASIDES or names_the_question(name) or found.state != "open" or refused:
+            return found.request.question
+        say = word_for(action, about)
+        if self.json_ or not sys.stdin.isatty():
+            hint = f"look at `refold approval show {approval}`, then say {say} of {approval}"
+            raise UsageError(f"{name} does not say which question you have seen", hint=hint)
+        run = self.runs.find(found.request.run_id)
+        approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
+        typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
+        return found.request.question
+
+
+@dataclass(frozen=True)
+class Messenger(Voter):
+    """A voter who may say why."""
+
+    message: Annotated[str, "--message, -m", "Why; it stays in the history."] = ""
+
+    def vote(self, name: str, action: str, **more: Any) -> None:
+        """Votes, with the message."""
+        super().vote(name, action, message=self.message, **more)
+
+
+def told(answer: Answered, action: str) -> str:
+    """What became of a vote, in markup."""
+    name = f"[bold]{output.escape(answer.approval)}[/]"
+    if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
+        return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
+    if answer.what == "decided" and answer.decision:
+        return f"{name} is decided: {output.escape(said(answer.decision))}"
+    if answer.what == "decided_otherwise" and answer.decision:
+        return f"{name} was decided without this vote: {output.escape(said(answer.decision))}"
+    if answer.what == "counted":
+        return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
+    decides = answer.decision if action != "revoke-grant" else None
+    by = f", which is decided: {output.escape(said(decides))}" if decides else ""
+    return f"it is recorded with {name}{by}"
+
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 
@@ -225,3 +322,77 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
     if not kept_ms:
         raise UsageError("what is remembered for no time is forgotten", hint="--for 1h")
     return Remember(kept_ms, uses or 1)
+
+
+def resolve_call(
+    call: Annotated[str, "RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it."],
+    *,
+    happened: Annotated[
+        str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."
+    ] = None,
+    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "It did not happen: run it."] = False,
+    give_up: Annotated[bool, "--give-up, --fail", "Nobody can tell: the call fails."] = False,
+    comment: Annotated[str, "How you know; it stays in the history."] = "",
+    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], to check the result before it is said."] = "",
+    as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False,
+    voter: Voter,
+) -> None:
+    """Settle a call in doubt: record its outcome.
+
+    Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
+    A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
+    (--fail), by an operator's word.
+    """
+    if (happened is not None) + did_not_happen + give_up != 1:
+        raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
+    verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
+    result = canonical.dumps(json_value(happened, "--happened")) if happened is not None else ""
+    if app_ and result:
+        _check(voter, call, result, app_)
+    approval = doubted(voter.runs, call).approval
+    if as_operator or (call == asked_about(call) and not approval):
+        if not _say(voter, asked_about(call), verdict, result=result, comment=comment, though_asked=as_operator):
+            return
+        approval = doubted(voter.runs, call).approval
+        if as_operator:
+            voter.tell({"call_id": asked_about(call), "asked": approval}, _asked(approval))
+            return
+        output.note(f"the policy names people for that by now, so they are asked what came of {call}")
+    if approval:
+        voter.platform.approvals.asked(approval, voter.timeout)
+    action = next(action for action, word in CAME.items() if word == verdict)
+    vote, answer = voter.cast(call, action, about=DOUBT, result=result, message=comment)
+    row = {**answer.voted(vote.vote).dump(), "call_id": asked_about(call), "verdict": verdict}
+    voter.tell(row, told(answer, action))
+
+
+def _asked(approval: str) -> str:
+    if approval:
+        return f"the people of the policy in force are asked instead: {output.escape(approval)}"
+    return "the policy in force names nobody, so nobody is asked any more: say it once more"
+
+
+def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str, though_asked: bool) -> bool:
+    """An operator's word, where nobody else is asked; tells whether people are, because of it."""
+    actor = login() if voter.actor is None else voter.actor
+    value = output.json_text(result) if result else None
+    found = Settlement(verdict, value, comment)
+    operation = settle_call(voter.runs, call, found, actor, though_asked=though_asked)
+    answer = one(voter.runs, voter.platform.publisher, operation, voter.timeout)
+    if answer.what == "asked":
+        return True
+    state = answer.run.state
+    about = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
+    row = Resolved(**about, call_id=call, verdict=verdict)
+    known = "was resolved before as" if answer.what == "known" else "is resolved as"
+    text = f"call [bold]{output.escape(call)}[/] {known} {verdict}; the run is {output.styled(state.status)}"
+    voter.tell(row, text)
+    return False
+
+
+def _check(voter: Voter, call: str, result: str, app: str) -> None:
+    """**Raises** UsageError when the tool could not have had such a result."""
+    tool = load_app(app).tools.get(name := doubted(voter.runs, call).tool)
+    if tool is None:
+        raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
+    tool.result.load(result)

@@ -1,4 +1,4 @@
-"""`refold archive`: runs that left the topics, read from where they were copied to. Only `status` asks Kafka."""
+"""`refold archive`: runs that left the topics, read from where they were copied to; and `refold run erase`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
-from refold.archive.service import Archivist
+from refold.archive.service import Archivist, Swept
+from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import ArchiveOption, history, settings_for, shelf
-from refold.cli.clock import since_ms
 from refold.cli.commands.serve.process import ServedApp
 from refold.cli.errors import FAILED, fail
 from refold.cli.groups import Positive
-from refold.cli.platform import Listing, Shell, Teller
+from refold.cli.platform import Listing, Shell, Teller, since_ms
 from refold.client.stores import vault
-from refold.core.errors import ConflictError, MalformedError
+from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.views.run import events_of, info_of
 
 
@@ -151,3 +153,46 @@ def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
     lines = [place + output.escape(each["problem"]) for place, each in zip(places, problems, strict=True)]
     verdict = f"[red]{output.counted(len(problems), 'problem')}[/]" if problems else "[green]everything agrees[/]"
     return [*lines, f"{output.counted(count, 'run')} read: {verdict}"]
+
+
+def erase_run(
+    run: Annotated[str, "The run's id."],
+    *,
+    archive: ArchiveOption = "",
+    no_archive: Annotated[bool, "Keep no copy of it."] = False,
+    dry_run: Annotated[bool, "Say whether it could be erased; write nothing."] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
+    shell: Shell,
+) -> None:
+    """Erase a finished run from every topic at once. It is archived first, unless you say otherwise."""
+    platform = shell.platform
+    if archive and no_archive:
+        raise UsageError("a copy is wanted and not wanted", hint="--archive URL, or --no-archive")
+    url = "" if no_archive else archive or platform.settings.archive.url
+    if not (url or no_archive):
+        hint = "--archive URL (or REFOLD_ARCHIVE__URL), or --no-archive"
+        raise UsageError("say whether a copy of the run is to be kept", hint=hint)
+    copy = shelf(url) if url else None
+    reader = platform.runs.reader
+    writer = KafkaWriter(platform.settings.kafka, "archivist")
+    values = vault(platform.settings, url)
+    archivist = Archivist(reader, writer, copy, ArchivistSettings(), vault=values, progress=output.progress())
+    swept = archivist.erase(run, dry_run=True)
+    if not dry_run:
+        kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"
+        if not yes and not typer.confirm(f"Erase {run} from every topic? It cannot be undone; {kept}."):
+            output.say("nothing was erased")
+            fail(FAILED)
+        swept = archivist.erase(run)
+    shell.tell(swept, output.escape(_words(run, swept, dry_run=dry_run)))
+
+
+def _words(run: str, swept: Swept, *, dry_run: bool) -> str:
+    if dry_run:
+        return f"{run} could be erased" if swept.due else f"{run} is being erased already"
+    if run in swept.gone:
+        return f"{run} is gone: nothing of it lies in any topic any more"
+    file = f", archived in {swept.archived[run]}" if run in swept.archived else ""
+    return (
+        f"{run} is erased{file}: {output.counted(swept.tombstones, 'tombstone')}; its bytes go when topics are cleaned"
+    )

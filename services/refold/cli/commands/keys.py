@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from refold.cli import output
-from refold.cli.clock import time_ms
 from refold.cli.commands.provision import key_entry, new_root, save_pub
 from refold.cli.office import Office, RootOption, root_path, warn_of_void
-from refold.cli.platform import DataOption, Shell, Teller
+from refold.cli.platform import DataOption, Shell, Teller, time_ms
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person

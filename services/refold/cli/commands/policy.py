@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.clock import since_ms
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
 from refold.cli.errors import FAILED, fail
 from refold.cli.office import Office, warn_of_void
-from refold.cli.platform import ActorOption, Shell, Teller
+from refold.cli.platform import ActorOption, Shell, Teller, since_ms
 from refold.cli.views import policies as policy_views
 from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 from refold.cli import output
-from refold.cli.clock import since_ms, until_ms
 from refold.cli.errors import FAILED, fail
-from refold.cli.groups import AtLeast, Seconds
-from refold.cli.platform import ActorOption, Listing, Shell, json_value, pair
-from refold.cli.views import records, verification, watching
+from refold.cli.groups import AtLeast
+from refold.cli.platform import Listing, Shell, json_value, pair, since_ms, until_ms
 from refold.cli.views import runs as run_views
+from refold.cli.views import watching
 from refold.client.addresses import own_key
 from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full
-from refold.client.verify import verify_log
+from refold.client.verify import only, verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
+from refold.core.planning.windows import value_digest
 from refold.core.run.metering import dollars, nano_usd
+from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
-from refold.operations import run as operations
-from refold.operations.operation import OperationRow, Outcome, Performed, follow_up, many, one, publish_input
-from refold.operations.run import By, prepared, start_run
-from refold.operations.runs import Runs
-from refold.operations.selection import Selector
+from refold.operations.operation import follow_up, publish_input
+from refold.operations.run import prepared, start_run
+from refold.operations.runs import Runs, Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
+from refold.views.budget import LimitInUse, limits_in_use
 from refold.views.history import Run
-from refold.views.outcome import Said
 from refold.views.run import (
     HoldChange,
     RawRecord,
     RunEvent,
-    RunRow,
     RunShown,
     ending_of,
     events_of,
@@ -67,34 +64,6 @@ LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label; may
 SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without it, the only one in --data, if any."]
 
 ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
-
-
-@dataclass(frozen=True)
-class Operator(Shell):
-    """Who says something about a run, and how long they wait: the options of what only a human may do."""
-
-    actor: ActorOption = ""
-    timeout: Annotated[Seconds, "How long to wait for the planner."] = 30.0
-
-    def perform(self, operation: OperationRow) -> Performed:
-        """Performs an operation and waits for its outcome."""
-        return one(self.runs, self.platform.publisher, operation, self.timeout)
-
-    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
-        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
-        show = partial(output.progress(), doing)
-        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
-
-    def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
-        """Tells the outcome of an operation, with more facts."""
-        status = answer.run.state.status
-        row = shape(run_id=answer.run.state.run_id, outcome=answer.what, status=status, **facts)
-        self.tell(row, f"{text} is {output.styled(status)}")
-
-    def tell_meant(self, rows: Sequence[RunRow], would: str) -> None:
-        """Tells which runs are meant by what they have in common, before it is done."""
-        told = {"dry_run": True, "count": len(rows), "runs": rows}
-        self.tell(told, lambda: run_views.print_meant(rows, would))
 
 
 def begin_run(
@@ -215,9 +184,9 @@ class Events(Shell):
         if self.json_:
             output.emit(row)
         elif isinstance(row, RawRecord):
-            output.say(records.raw_line(row))
+            output.say(watching.raw_line(row))
         else:
-            output.say(records.event_line(row, limit=0 if self.full else records.CUT))
+            output.say(watching.event_line(row, limit=0 if self.full else watching.CUT))
 
     def go_on(self, run: str) -> None:
         """Prints events as they come. **Raises** UsageError for what only a history has."""
@@ -240,9 +209,9 @@ def print_events(run: RunArgument, *, events: Events) -> None:
     rows = events.rows(run)
     for row in rows:
         events.print(row)
-    cut = any(records.is_cut(row) for row in rows if isinstance(row, RunEvent))
+    cut = any(watching.is_cut(row) for row in rows if isinstance(row, RunEvent))
     if cut and not (events.full or events.json_):
-        output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
+        output.note(f"values that end in … have more than {watching.CUT} characters: --full shows all of them")
 
 
 def watch_run(
@@ -270,36 +239,6 @@ def stream_run(
     watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
 
 
-def fail_run(
-    run: RunArgument,
-    *,
-    reason: Annotated[str, "Why; it stays in the history."] = "",
-    operator: Operator,
-) -> None:
-    """End a stalled run whose code will never agree with its history."""
-    by = By(operator.actor or login(), reason)
-    operator.tell_answer(
-        operator.perform(operations.fail_stalled(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
-    )
-
-
-def repair_run(
-    run: RunArgument,
-    *,
-    head: Annotated[str, "ID", "The last entry of the history that counts."] = "",
-    operator: Operator,
-) -> None:
-    """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
-
-    With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
-    all records, void ones too.
-    """
-    if head and not re.fullmatch(r"[0-9a-f]{32}", head):
-        raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    repair = operations.repair(operator.runs.get(run), head, operator.actor or login())
-    operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
-
-
 def verify_runs(
     run: Annotated[str, "Report on this run only."] = "",
     *,
@@ -309,9 +248,9 @@ def verify_runs(
     """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
-        verification.only(verified, run)
+        only(verified, run)
     row = {"ok": not verified.violations, **output.plain(verified)}
-    shell.tell(row, lambda: verification.print_verified(verified))
+    shell.tell(row, lambda: run_views.print_verified(verified))
     if verified.violations:
         fail(FAILED)
 
@@ -358,3 +297,26 @@ def _is_known(runs: Runs, request: RunRequest) -> bool:
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
     return taken is not None
+
+
+def limits(
+    *,
+    agent: Annotated[str, "Only limits of this agent."] = "",
+    value: Annotated[str, "Only this tenant, say: the value of a label."] = "",
+    shell: Shell,
+) -> None:
+    """List what runs have spent of the limits per day and month. The newest window is first."""
+    found = [
+        each
+        for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
+        if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
+    ]
+    columns = ("window", "runs", "usd", "tokens", "calls", "reached")
+    shell.tell(found, lambda: output.print_rows(list(map(_limit_row, found)), columns, "nothing was spent"))
+
+
+def _limit_row(limit: LimitInUse) -> dict[str, str]:
+    whose = [f"agent {limit.agent}"] if limit.agent else []
+    whose += [f"{limit.label} {limit.value}"] if limit.label else []
+    cells = run_views.taken_of(limit.spent, limit.limits)
+    return {"window": limit.window, "runs": ", ".join(whose) or "all", **cells, "reached": limit.reached}

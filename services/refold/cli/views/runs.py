@@ -22,6 +22,7 @@ from refold.cli.output import (
     tool_name,
 )
 from refold.client.catalog import Shelves
+from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
 from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
@@ -406,3 +407,26 @@ def _relative(run: RunRow, depth: int) -> str:
     waits = [f"refold approval show {asked_about(name)}" for name in run.approvals]
     why = f"  [bold yellow]{escape(waits[0])}[/]" if waits and not run.over else ""
     return f"  {'  ' * depth}[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}{why}"
+
+
+def print_verified(found: Verified) -> None:
+    """What `refold run verify` says."""
+    void = ", ".join(f"{count} {reason}" for reason, count in sorted(found.void.items())) or "none"
+    statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(found.runs.items())) or "none"
+    say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")
+    say(f"runs      {statuses}")
+    for name, runs in (
+        ("in doubt", found.in_doubt),
+        ("overdue", found.overdue),
+        ("frozen", list(found.frozen)),
+        ("copied", list(found.copied)),
+    ):
+        if runs:
+            say(f"{name:<9} {escape(', '.join(runs[:10]))}" + (" ..." if len(runs) > 10 else ""))
+    if len(found.digests) <= 10:
+        for run, digest in found.digests.items():
+            say(f"fold      {escape(run)} [dim]{digest}[/]")
+    for violation in found.violations:
+        say(f"[red]{violation.kind}[/] {escape(violation.run_id)}: {escape(violation.what)}")
+    verdict = f"[red]{len(found.violations)} violations[/]" if found.violations else "[green]everything agrees[/]"
+    say(f"verdict   {verdict}")

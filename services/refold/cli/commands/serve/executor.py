@@ -15,8 +15,7 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
-from refold.cli.exposure import redis_holes
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, redis_holes, served
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
