@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from refold.cli import output
+from refold.cli.errors import fail
 from refold.cli.groups import Positive
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
@@ -40,14 +41,21 @@ class Teller:
 
     json_: JsonOption = False
 
-    def tell(self, value: Any, words: str | Callable[[], object]) -> None:
-        """Tells what was found, as JSON or in words: lines of markup, or what prints them."""
+    def tell(self, value: Any, words: str | Callable[[], object], *, ok: bool = True) -> None:
+        """Tells what was found, as JSON or in words: lines of markup, or what prints them. If not `ok`, it failed."""
         if self.json_:
             output.emit(value)
         elif isinstance(words, str):
             output.say(words)
         else:
             words()
+        if not ok:
+            fail()
+
+    def tell_rows(self, rows: Sequence[Any], columns: str, nothing: str, *, cells: Iterable[Any] | None = None) -> None:
+        """Tells rows, for people as a table of some of their columns, or of `cells`, which they can read better."""
+        shown = [output.plain(each) for each in (rows if cells is None else cells)]
+        self.tell(rows, lambda: output.print_rows(shown, columns.split(), nothing))
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,13 @@ def quiet() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def agree(question: str, otherwise: str, *, yes: bool) -> None:
+    """Asks whether it shall be done, unless that was said before. Ends the command, with a word, if it shall not."""
+    if not yes and not typer.confirm(question):
+        output.say(otherwise)
+        fail()
 
 
 def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
 from refold.archive.service import Archivist, Swept
@@ -19,9 +17,8 @@ from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import ArchiveOption, history, settings_for, shelf
 from refold.cli.commands.serve.process import ServedApp
-from refold.cli.errors import FAILED, fail
 from refold.cli.groups import Positive
-from refold.cli.platform import Listing, Shell, Teller, since_ms
+from refold.cli.platform import Listing, Shell, Teller, agree, since_ms
 from refold.client.stores import vault
 from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.views.run import events_of, info_of
@@ -50,9 +47,9 @@ def list_archived(
         if (not agent or line.agent == agent) and (not status or line.status == status) and line.ended_ms >= after_ms
     ]
     newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
-    rows = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
-    columns = ("run_id", "agent", "status", "ended", "records", "bytes", "file")
-    where.tell(output.plain(newest), lambda: output.print_rows(rows, columns, "the archive has no such run"))
+    cells = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
+    columns = "run_id agent status ended records bytes file"
+    where.tell_rows(newest, columns, "the archive has no such run", cells=cells)
 
 
 def archive_status(
@@ -79,7 +76,7 @@ def archive_status(
     swept = passing.sweep(dry_run=True)
     rows = [{"run_id": run, "status": "left", "reason": reason} for run, reason in swept.left.items()]
     rows += [{"run_id": run, "status": "due", "reason": ""} for run in swept.due if run not in swept.left]
-    shell.tell(rows, lambda: output.print_rows(rows, ("run_id", "status", "reason"), "no run is due"))
+    shell.tell_rows(rows, "run_id status reason", "no run is due")
 
 
 def verify_archive(
@@ -95,9 +92,7 @@ def verify_archive(
         count += found
         problems += told
     row = {"ok": not problems, "runs": count, "problems": problems}
-    where.tell(row, "\n".join(_verdict(count, problems)))
-    if problems:
-        fail(FAILED)
+    where.tell(row, "\n".join(_verdict(count, problems)), ok=not problems)
 
 
 def restore_run(
@@ -180,9 +175,7 @@ def erase_run(
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:
         kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"
-        if not yes and not typer.confirm(f"Erase {run} from every topic? It cannot be undone; {kept}."):
-            output.say("nothing was erased")
-            fail(FAILED)
+        agree(f"Erase {run} from every topic? It cannot be undone; {kept}.", "nothing was erased", yes=yes)
         swept = archivist.erase(run)
     shell.tell(swept, output.escape(_words(run, swept, dry_run=dry_run)))
 

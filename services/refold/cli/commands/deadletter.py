@@ -7,11 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
-from refold.cli.errors import FAILED, fail
-from refold.cli.platform import Listing, Shell
+from refold.cli.platform import Listing, Shell, agree
 from refold.client.letters import home_of, original
 from refold.client.platform import Platform
 from refold.core.errors import NotFoundError, UsageError
@@ -31,8 +28,7 @@ def list_letters(
     """List dead letters, the oldest first."""
     letters = _letters(shell.platform)
     rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)
-    cells, columns = [row.dump() for row in rows[-shell.limit :]], ("letter", "from", "code", "reason")
-    shell.tell(cells, lambda: output.print_rows(cells, columns, "[green]no dead letters[/]"))
+    shell.tell_rows(rows[-shell.limit :], "letter from code reason", "[green]no dead letters[/]")
 
 
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
@@ -62,9 +58,7 @@ def replay_letter(
         row = {"sent": False, "topic": topic, "partition": partition}
         shell.tell(row, output.escape(f"would send {what}"))
         return
-    if not yes and not typer.confirm(f"Send {what}?"):
-        output.say("nothing was sent")
-        fail(FAILED)
+    agree(f"Send {what}?", "nothing was sent", yes=yes)
     at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=found.read_headers() or ())
     row = {"sent": True, "topic": topic, "partition": at[0], "offset": at[1]}
     shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))

@@ -168,20 +168,18 @@ def kill_processes(
     """Kill processes of a running `refold dev` by SIGKILL."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
-    there: dict[str, list[int]] = beside.running()["processes"]
-    chosen = {name: there.get(name, []) for name in ([role] if role else ROLES_KILLED)}
-    if not all_:
-        chosen = {role: chosen[role][number - 1 : number] if number > 0 else []}
-    victims = [(name, pid) for name, pids in chosen.items() for pid in pids]
+    there = beside.running()["processes"]
+    found = [(name, pid) for name in ([role] if role else ROLES_KILLED) for pid in there.get(name, [])]
+    victims = found if all_ else found[number - 1 : number] * (number > 0)
     if not victims:
         hint = "`refold dev status` shows them; one that has just died has no process for a moment"
         raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
     for _, pid in victims:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    row = [{"role": name, "pid": pid} for name, pid in victims]
     killed = "killed [bold]{} {}[/] (SIGKILL); `refold dev status` shows its successor"
-    beside.tell(row, "\n".join(killed.format(*victim) for victim in victims))
+    rows = [{"role": name, "pid": pid} for name, pid in victims]
+    beside.tell(rows, "\n".join(killed.format(*victim) for victim in victims))
 
 
 def state_of(pid: int) -> str:

@@ -20,7 +20,7 @@ from refold.cli.apps import load_app
 from refold.cli.commands.halting import halt_rows
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.topics import topics_of
-from refold.cli.errors import FAILED, expected, fail
+from refold.cli.errors import expected
 from refold.cli.platform import RedisOption, Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.platform import Platform
@@ -73,9 +73,7 @@ def doctor(
     ]
     symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
     healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
-    shell.tell({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms))
-    if not healthy:
-        fail(FAILED)
+    shell.tell({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms), ok=healthy)
 
 
 def _print(symptoms: list[Symptom]) -> None:

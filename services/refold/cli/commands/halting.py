@@ -80,7 +80,7 @@ def _show(shell: Shell) -> None:
     there = shell.platform.catalog
     warn_of_void(there)
     rows = halt_rows(there.whole.halts)
-    shell.tell(rows, lambda: output.print_rows(rows, ("what", "reason"), "[green]nothing is halted[/]"))
+    shell.tell_rows(rows, "what reason", "[green]nothing is halted[/]")
 
 
 def halt_rows(halts: Halts) -> list[output.Data]:

@@ -89,9 +89,8 @@ def list_keys(*, shell: Shell) -> None:
         {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _state(key, now_ms)}
         for key in there.whole.keys.values()
     ]
-    columns = ("kid", "use", "state", "actors", "roles", "strength", "reason")
     warn_of_void(there)
-    shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
+    shell.tell_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
 
 
 def rotate_key(

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
-from refold.cli.errors import FAILED, fail
 from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import ActorOption, Shell, Teller, since_ms
 from refold.cli.views import policies as policy_views
@@ -18,13 +17,14 @@ from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
-from refold.core.approval.catalog import Roles
+from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
+from refold.operations.runs import Selector
 from refold.runtime.clock import clock_ms
 from refold.sdk.sources import FactsTable
 
@@ -52,9 +52,7 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) 
     if policy:
         many = output.counted(rules, "rule"), output.counted(len(content), "file")
         lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
-    teller.tell(row, "\n".join(lines))
-    if wrong:
-        fail(FAILED)
+    teller.tell(row, "\n".join(lines), ok=not wrong)
 
 
 def publish_policy(
@@ -71,33 +69,33 @@ def publish_policy(
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
-    entries: list[CatalogEntry] = [roles_entry(Path(roles), actor or login())] if roles else []
-    policy = None
-    warnings: list[str] = []
-    if files:
-        content = policies.load_files(files)
-        policy = merged_policy(content)
-        warnings = [_problem_text(problem) for problem in policies.problems_of(content)]
-        # The policy before the word that it is in force, and roles that it may name before both.
-        entries += policy_entries(policy, actor or login())
+    people = [roles_entry(Path(roles), actor or login())] if roles else []
+    content = policies.load_files(files) if files else {}
+    policy = merged_policy(content) if files else None
+    warnings = [_problem_text(problem) for problem in policies.problems_of(content)] if files else []
+    # The policy before the word that it is in force, and roles that it may name before both.
+    entries = [*people, *(policy_entries(policy, actor or login()) if policy else [])]
     if policy:
-        before = office.platform.catalog.whole
-        known = Roles.parse(canonical.parse(entries[0].content)) if roles else before.roles
-        if unknown := policies.unknown_roles(policy, known, before.keys.values()):
-            hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
-            raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
+        _check_roles(policy, people, office.platform.catalog.whole)
     office.publish(entries)
     there = office.platform.catalog
-    if missing := nobody_text(there.whole):
-        warnings.append(missing)
+    warnings += filter(None, [nobody_text(there.whole)])
     for warning in warnings:
         output.warn(warning)
-    lines = ["the roles are in force"] if roles else []
+    lines = ["the roles are in force"] * bool(roles)
     if policy:
         rules = output.counted(len(policy.rules), "rule")
         lines.append(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
     row = {"digest": policy.digest if policy else "", "entries": [entry.name for entry in entries]}
     office.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
+
+
+def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
+    """**Raises** UsageError for a role that nobody can have, by the roles that are published too or by the catalog."""
+    known = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
+    if unknown := policies.unknown_roles(policy, known, before.keys.values()):
+        hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
+        raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
 
 
 def drop_policy(
@@ -149,31 +147,25 @@ def try_policy(
     shell: Shell,
 ) -> None:
     """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
-    after_ms = since_ms(since)
-    platform = shell.platform
-    asked = _hindsight(merged_policy(policies.load_files(files)), app_, platform)
-    if runs and "all" not in runs:
-        chosen = [platform.runs.get(name) for name in dict.fromkeys(runs)]
-    else:
-        chosen = platform.runs.all()
-    if agent:
-        chosen = [run for run in chosen if run.state.request and run.state.request.agent == agent]
+    after_ms, named = since_ms(since), runs and "all" not in runs
+    there = shell.platform
+    asked = _hindsight(merged_policy(policies.load_files(files)), app_, there)
+    chosen = [there.runs.get(name) for name in dict.fromkeys(runs or ())] if named else there.runs.all()
+    chosen = list(filter(Selector(agent=agent).takes, chosen)) if agent else chosen
     calls = [call for run in chosen for call in hindsight.recorded(run) if call.at_ms >= after_ms]
-    differences = list(asked.differences(calls))
-    rows = [policy_views.difference_row(each) for each in differences]
-    kinds = dict(sorted(Counter(difference.kind for difference in differences).items()))
-    if shell.json_:
-        summary = {"policy": asked.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": asked.unknown}
-        output.emit({**summary, "counts": kinds, "differences": rows})
-    else:
+    rows = [policy_views.difference_row(each) for each in asked.differences(calls)]
+    kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
+
+    def in_words() -> None:
         policy_views.print_differences(rows)
         many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
-        output.say(f"{many[0]} of {many[1]}, {len(differences)} judged otherwise")
+        output.say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
         _tell_unknown(asked)
         if kinds.get("require -> allow") and not app_:
             output.say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
-    if differences:
-        fail(FAILED)
+
+    summary = {"policy": asked.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": asked.unknown}
+    shell.tell({**summary, "counts": kinds, "differences": rows}, in_words, ok=not rows)
 
 
 def explain_judgement(

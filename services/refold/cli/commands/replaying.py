@@ -10,7 +10,6 @@ from typing import Annotated
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import archived, history, shelf
-from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.client.rehearsing import Rehearsed, rehearsed
 from refold.client.stores import archived_blobs, blob_store
@@ -53,16 +52,10 @@ def check_app(
             f"{output.counted(runs_of, 'run')} began on {needs}: check with that, too; "
             "planners that lack it hold those that live (other_foundation)"
         )
-    facts = {
-        "ok": not bad,
-        "checked": len(rows),
-        "differ": len(bad),
-        "other_foundation": elsewhere.total(),
-        "runs": output.plain(rows),
-    }
-    shell.tell(facts, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]))
-    if bad:
-        fail(FAILED)
+    counts = {"checked": len(rows), "differ": len(bad), "other_foundation": elsewhere.total()}
+    shell.tell(
+        {"ok": not bad, **counts, "runs": rows}, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]), ok=not bad
+    )
 
 
 def replay_run(
@@ -77,9 +70,7 @@ def replay_run(
     row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
-    shell.tell(output.plain(row), "\n".join(_story(found, row)))
-    if row.verdict != "agrees":
-        fail(FAILED)
+    shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")
 
 
 def _blobs(archive: str, shell: Shell) -> Blobs | None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from refold.cli import output
-from refold.cli.errors import FAILED, fail
+from refold.cli.errors import fail
 from refold.cli.groups import AtLeast
 from refold.cli.platform import Listing, Shell, json_value, pair, since_ms, until_ms
 from refold.cli.views import runs as run_views
@@ -104,7 +104,7 @@ def begin_run(
         ended = runs.ended(run, timeout)
         shell.tell(ending_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
         if ended.state.status != "completed":
-            fail(FAILED)
+            fail()
         return
     words = "is known already, and asked for again:" if known else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
@@ -226,7 +226,7 @@ def watch_run(
     else:
         ended = watching.watch(shell.runs, run, timeout)
     if ended.state.status != "completed":
-        fail(FAILED)
+        fail()
 
 
 def stream_run(
@@ -250,9 +250,7 @@ def verify_runs(
     if run:
         only(verified, run)
     row = {"ok": not verified.violations, **output.plain(verified)}
-    shell.tell(row, lambda: run_views.print_verified(verified))
-    if verified.violations:
-        fail(FAILED)
+    shell.tell(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
 
 
 def smaller_budget(text: str) -> Spendable | None:
@@ -311,8 +309,7 @@ def limits(
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
         if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
     ]
-    columns = ("window", "runs", "usd", "tokens", "calls", "reached")
-    shell.tell(found, lambda: output.print_rows(list(map(_limit_row, found)), columns, "nothing was spent"))
+    shell.tell_rows(found, "window runs usd tokens calls reached", "nothing was spent", cells=map(_limit_row, found))
 
 
 def _limit_row(limit: LimitInUse) -> dict[str, str]:

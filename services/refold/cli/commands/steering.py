@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
-
-import typer
 
 from refold.cli import output
 from refold.cli.commands.run import (
@@ -19,9 +17,8 @@ from refold.cli.commands.run import (
     SignOption,
     labels_of,
 )
-from refold.cli.errors import FAILED, fail
 from refold.cli.groups import Natural, Seconds
-from refold.cli.platform import ActorOption, Shell, json_value, since_ms, until_ms
+from refold.cli.platform import ActorOption, Shell, agree, json_value, since_ms, until_ms
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
 from refold.client.platform import login
@@ -57,7 +54,7 @@ from refold.operations.runs import Runs, Selector, selected
 from refold.sdk.source import spoken
 from refold.views.history import Run
 from refold.views.outcome import PauseSaid, Redriven, Said, SignalSaid
-from refold.views.run import RunRow, ending_of, row_of, versions_in_use
+from refold.views.run import ending_of, row_of, versions_in_use
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,11 @@ class Operator(Shell):
 
     actor: ActorOption = ""
     timeout: Annotated[Seconds, "How long to wait for the planner."] = 30.0
+
+    @property
+    def who(self) -> str:
+        """In whose name it is."""
+        return self.actor or login()
 
     def perform(self, operation: OperationRow) -> Performed:
         """Performs an operation and waits for its outcome."""
@@ -78,14 +80,17 @@ class Operator(Shell):
 
     def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
         """Tells the outcome of an operation, with more facts."""
-        status = answer.run.state.status
-        row = shape(run_id=answer.run.state.run_id, outcome=answer.what, status=status, **facts)
-        self.tell(row, f"{text} is {output.styled(status)}")
+        said = answer.said
+        row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
+        self.tell(row, f"{text} is {output.styled(row.status)}")
 
-    def tell_meant(self, rows: Sequence[RunRow], would: str) -> None:
+    def tell_many(self, rows: Sequence[Any], words: str, *, ok: bool, **more: Any) -> None:
+        """Tells the outcome for many runs."""
+        self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
+
+    def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
         """Tells which runs are meant by what they have in common, before it is done."""
-        told = {"dry_run": True, "count": len(rows), "runs": rows}
-        self.tell(told, lambda: run_views.print_meant(rows, would))
+        self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
 
 
 OneOrMany = Annotated[str, "RUN", "The run; without it, filters."]
@@ -114,7 +119,7 @@ class Speaker(Operator):
     def by(self, reason: str) -> By:
         """In whose name it is, signed where who asked for a run has a key."""
         sign = signing(own_key(REQUEST, self.key, self.data), self.platform.settings.platform)
-        return By(self.actor or login(), reason, self.as_operator, sign)
+        return By(self.who, reason, self.as_operator, sign)
 
     def say(self, kind: str, run: str, reason: str = "") -> None:
         """Cancels, pauses or resumes a run, or all that are meant, or shows which these are."""
@@ -134,27 +139,19 @@ class Speaker(Operator):
         found = selected(self.runs.all(), which, kind)
         rows, done = [row_of(run) for run in found], _PAST[kind]
         if not self.yes:
-            self.tell_meant(rows, f"would be {done}")
+            self.tell_meant(rows, lambda: run_views.print_meant(rows, f"would be {done}"))
             return
         outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in found], f"{kind} runs")
-        states = {row.run_id: outcomes[RunId(row.run_id)].state for row in rows}
-        rows = [row.model_copy(update={"status": _status(states[row.run_id])}) for row in rows]
-        so = sum(_is_what(state, kind) for state in states.values())
-        text = f"{output.counted(so, 'run')} of {len(rows)} {done}"
-        self.tell({"dry_run": False, "count": len(rows), "runs": rows}, text)
-        if so < len(rows):
-            fail(FAILED)
+        states = [outcomes[RunId(row.run_id)].state for row in rows]
+        rows = [row.model_copy(update={"status": _status(state)}) for row, state in zip(rows, states, strict=True)]
+        so = sum(_is_what(state, kind) for state in states)
+        self.tell_many(rows, f"{output.counted(so, 'run')} of {len(rows)} {done}", ok=so == len(rows))
 
 
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 
 
-def cancel_run(
-    run: OneOrMany = "",
-    *,
-    reason: ReasonOption = "",
-    operator: Speaker,
-) -> None:
+def cancel_run(run: OneOrMany = "", *, reason: ReasonOption = "", operator: Speaker) -> None:
     """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
@@ -163,12 +160,7 @@ def cancel_run(
     operator.say("cancel", run, reason)
 
 
-def pause_run(
-    run: OneOrMany = "",
-    *,
-    reason: ReasonOption = "",
-    operator: Speaker,
-) -> None:
+def pause_run(run: OneOrMany = "", *, reason: ReasonOption = "", operator: Speaker) -> None:
     """Pause a run and the runs it has started. Nothing new goes out of it until `refold run resume`.
 
     What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
@@ -178,11 +170,7 @@ def pause_run(
     operator.say(PAUSE, run, reason)
 
 
-def resume_run(
-    run: OneOrMany = "",
-    *,
-    operator: Speaker,
-) -> None:
+def resume_run(run: OneOrMany = "", *, operator: Speaker) -> None:
     """Resume a paused run. The runs it has started resume too, unless they were paused themselves.
 
     What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
@@ -204,21 +192,53 @@ def _is_what(state: RunState, kind: str) -> bool:
 
 TokenArgument = Annotated[str, "TOKEN", "The callback's token, which begins with cb_."]
 KeyOption = Annotated[str, "KEY", "Your own name for this answer: said again, it is the same answer."]
-
-
 PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
+
+
+@dataclass(frozen=True)
+class Caller(Operator):
+    """Who sends a signal to a run, or to many, and what these have in common."""
+
+    payload: PayloadOption = "null"
+    id_: Annotated[str, "Its id: twice is one signal.  \\[default: a fresh one]"] = ""
+    session: SessionOption = ""
+    label: LabelOption = None
+    yes: Annotated[bool, "Tell all of them; without it they are shown."] = False
+
+    def message(self, run: str, name: str) -> RunSignal:
+        """The signal for a run, or for many, where it is empty."""
+        data = json_value(self.payload, "--payload")
+        return signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
+
+    def tell_all(self, name: str) -> None:
+        """Sends it to all runs that are meant, or shows which these are."""
+        said, found = self.message("", name), selected(self.runs.all(), self._which, "signal")
+        rows = [row_of(run) for run in found]
+        if not self.yes:
+            self.tell_meant(rows, lambda: run_views.print_meant(rows, f"would be told {said.name}"))
+            return
+        mine = {run.state.run_id: replace(said, run_id=run.state.run_id) for run in found}
+        outcomes = self.perform_all([signal(run.state, mine[run.state.run_id]) for run in found], "tell runs")
+        bad = {run: outcome for run, outcome in outcomes.items() if not _has_it(outcome)}
+        for run, outcome in bad.items():
+            output.warn(f"{run}: {outcome.error or 'no answer so far'}")
+        told = [row.dump() | _became(outcomes[RunId(row.run_id)], mine[RunId(row.run_id)]) for row in rows]
+        text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told"
+        if bad:
+            output.note(f"once more, and none is told twice: --id {said.signal_id}")
+        text += f": signal {output.escape(said.signal_id)}"
+        self.tell_many(told, text, said=said.signal_id, ok=not bad)
+
+    @property
+    def _which(self) -> Selector:
+        return Selector(self.session, labels_of(self.label))
 
 
 def signal_run(
     run: Annotated[str, "The run; without it, filters."],
     name: Annotated[str, "What it waits for: `ctx.wait_for(NAME)`."] = "",
     *,
-    payload: PayloadOption = "null",
-    id_: Annotated[str, "Its id: twice is one signal.  \\[default: a fresh one]"] = "",
-    session: SessionOption = "",
-    label: LabelOption = None,
-    yes: Annotated[bool, "Tell all of them; without it they are shown."] = False,
-    operator: Operator,
+    caller: Caller,
 ) -> None:
     """Send a signal that a run waits for, now or later. A wait takes it once.
 
@@ -227,57 +247,34 @@ def signal_run(
 
     Example: refold run signal closed --session shop-7 --yes
     """
-    actor, data = operator.actor or login(), json_value(payload, "--payload")
-    if bool(name) == bool(session or label):
+    if bool(name) == bool(caller.session or caller.label):
         raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
-    said = signal_message(ids.run_id(run) if name else "", name or run, data, signal_id=id_, actor=actor)
     if not name:
-        _tell_many(Selector(session, labels_of(label)), said, operator, yes=yes)
+        caller.tell_all(run)
         return
-    answer = operator.perform(signal(operator.runs.get(run).state, said))
+    said = caller.message(run, name)
+    answer = caller.perform(signal(caller.runs.get(run).state, said))
     step = step_of(answer.run.state, said)
     words = f"taken by step {step}" if step else "kept until the run waits for it"
     again = " before" if answer.what == "known" else ""
-    _tell(
-        operator, answer, step, said.signal_id, f"signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};"
-    )
+    words = f"signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};"
+    _tell(caller, answer, step, said.signal_id, words)
 
 
-def _tell_many(which: Selector, said: RunSignal, operator: Operator, *, yes: bool) -> None:
-    found = selected(operator.runs.all(), which, "signal")
-    rows = [row_of(run) for run in found]
-    if not yes:
-        operator.tell_meant(rows, f"would be told {said.name}")
-        return
-    each = [replace(said, run_id=run.state.run_id) for run in found]
-    outcomes = operator.perform_all(
-        [signal(run.state, mine) for run, mine in zip(found, each, strict=True)], "tell runs"
-    )
-    bad = {run: outcome for run, outcome in outcomes.items() if outcome.what not in ("accepted", "known")}
-    for run, outcome in bad.items():
-        output.warn(f"{run}: {outcome.error or 'no answer so far'}")
-    told = [row.dump() | _became(outcomes[mine.run_id], mine) for row, mine in zip(rows, each, strict=True)]
-    text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told: signal {output.escape(said.signal_id)}"
-    operator.tell({"dry_run": False, "count": len(rows), "said": said.signal_id, "runs": told}, text)
-    if bad:
-        output.note(f"once more, and none is told twice: --id {said.signal_id}")
-        fail(FAILED)
+def _has_it(outcome: Outcome) -> bool:
+    return outcome.what in ("accepted", "known")
 
 
 def _became(outcome: Outcome, said: RunSignal) -> output.Data:
-    has_it = outcome.what in ("accepted", "known")
-    return {"outcome": outcome.what, "step": step_of(outcome.state, said) if has_it else 0, "error": outcome.error}
+    step = step_of(outcome.state, said) if _has_it(outcome) else 0
+    return {"outcome": outcome.what, "step": step, "error": outcome.error}
 
 
 def resolve_callback(
-    token: TokenArgument,
-    *,
-    payload: PayloadOption = "null",
-    key: KeyOption = "",
-    operator: Operator,
+    token: TokenArgument, *, payload: PayloadOption = "null", key: KeyOption = "", operator: Operator
 ) -> None:
     """Complete a callback with its result. The first answer counts; the same one again is harmless."""
-    said = answered(token, json_value(payload, "--payload"), key=key, actor=operator.actor or login())
+    said = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who)
     _answer(operator, said, "has the result")
 
 
@@ -291,7 +288,7 @@ def fail_callback(
     """Fail a callback: the agent sees a failure."""
     if not message:
         raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
-    _answer(operator, answered(token, failure=message, key=key, actor=operator.actor or login()), "has failed")
+    _answer(operator, answered(token, failure=message, key=key, actor=operator.who), "has failed")
 
 
 def _answer(operator: Operator, said: RunSignal, words: str) -> None:
@@ -306,25 +303,68 @@ def _tell(operator: Operator, answer: Performed, step: int, said: str, words: st
     operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalSaid, step=step, said=said)
 
 
-def retry_run(
-    run: Annotated[str, "The run; without it, filters."] = "",
-    *,
-    step: Annotated[Natural, "--from STEP", "Repeat this step and all after it."] = 0,
-    edit: Annotated[str, "JSON|@FILE|-", "That call's arguments instead."] = "",
-    steps: Annotated[Natural, "Raise the limit of steps to N."] = 0,
-    history_bytes: Annotated[Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0,
-    children: Annotated[Natural, "Raise the limit of started runs to N."] = 0,
-    tokens: Annotated[Natural, "Raise the budget to N tokens."] = 0,
-    usd: Annotated[str, "2.50", "Raise the budget to so many dollars."] = "0",
-    calls: Annotated[Natural, "Raise the budget to N calls."] = 0,
-    deadline: Annotated[str, "2h|TIME|none", "When it fails if it is not over."] = "",
-    reason: Annotated[str, "Why; it stays in the history."] = "",
-    agent: Annotated[str, "All failed runs of this agent."] = "",
-    code: Annotated[str, "All that failed with this code."] = "",
-    since: Annotated[str, "2h|TIME", "All that failed since then."] = "",
-    yes: Annotated[bool, "Do it, and do not ask."] = False,
-    operator: Operator,
-) -> None:
+@dataclass(frozen=True)
+class Retry(Operator):
+    """What a retry changes, and which runs it is about where it is about many."""
+
+    step: Annotated[Natural, "--from STEP", "Repeat this step and all after it."] = 0
+    edit: Annotated[str, "JSON|@FILE|-", "That call's arguments instead."] = ""
+    steps: Annotated[Natural, "Raise the limit of steps to N."] = 0
+    history_bytes: Annotated[Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0
+    children: Annotated[Natural, "Raise the limit of started runs to N."] = 0
+    tokens: Annotated[Natural, "Raise the budget to N tokens."] = 0
+    usd: Annotated[str, "2.50", "Raise the budget to so many dollars."] = "0"
+    calls: Annotated[Natural, "Raise the budget to N calls."] = 0
+    deadline: Annotated[str, "2h|TIME|none", "When it fails if it is not over."] = ""
+    reason: ReasonOption = ""
+    agent: Annotated[str, "All failed runs of this agent."] = ""
+    code: Annotated[str, "All that failed with this code."] = ""
+    since: Annotated[str, "2h|TIME", "All that failed since then."] = ""
+    yes: Annotated[bool, "Do it, and do not ask."] = False
+
+    @property
+    def changes(self) -> Changes:
+        """What is changed. **Raises** UsageError."""
+        edit = canonical.dumps(json_value(self.edit, "--edit")) if self.edit else ""
+        nano, deadline_ms = nano_usd(dollars(self.usd, "--usd")), -1
+        if self.deadline != "none":
+            deadline_ms = until_ms(self.deadline, "--deadline")
+        limits = (self.steps, self.history_bytes, deadline_ms, self.children)
+        return Changes(self.step, edit, *limits, self.reason, self.tokens, nano, self.calls)
+
+    def one(self, run: str, changes: Changes) -> None:
+        """Retries a run; asks before what may have had its effect is done once more."""
+        found, words = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
+        if found.status == "stalled":
+            if changes != Changes():
+                hint = "only its code is run again; leave options out"
+                raise UsageError(f"run {run} is stalled, not failed", hint=hint)
+            self.tell_answer(self.perform(retry_code(found, self.who)), words)
+            return
+        operation, kept = redrive(found.state, self.who, changes), stays(found.state)
+        if changes.from_step:
+            kept = changes.from_step - 1
+            again = left_behind(found.state, changes.from_step)
+            agree(_warning(again), "nothing was retried", yes=self.yes or not again)
+        self.tell_answer(self.perform(operation), words, Redriven, kept=kept)
+
+    def many(self, changes: Changes) -> None:
+        """Retries all failed runs that are meant, or shows which these are."""
+        which = Selector(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
+        found = selected(self.runs.all(), which, "retry")
+        if not self.yes:
+            rows = [_row(run, "would be retried") for run in found]
+            self.tell_meant(rows, lambda: _show(rows))
+            return
+        outcomes = self.perform_all([redrive(run.state, self.who, changes) for run in found], "retry failed runs")
+        rows = [_row(run, outcomes[run.state.run_id].what) for run in found]
+        late = sum(row["outcome"] != "accepted" for row in rows)
+        text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
+        hint = "; of the others nothing was heard: `refold deadletter list` may tell" if late else ""
+        self.tell_many(rows, text + hint, ok=not late)
+
+
+def retry_run(run: Annotated[str, "The run; without it, filters."] = "", *, retry: Retry) -> None:
     """Retry a failed run where it failed, or a stalled one.
 
     What a failed run has done stays done. With --from the steps before STEP stay, and that one and all after it are
@@ -332,53 +372,17 @@ def retry_run(
 
     Example: refold run retry --agent order --code timeout --since 2h --yes
     """
-    text = canonical.dumps(json_value(edit, "--edit")) if edit else ""
-    nano = nano_usd(dollars(usd, "--usd"))
-    changes = Changes(step, text, steps, history_bytes, _deadline(deadline), children, reason, tokens, nano, calls)
-    if run and (agent or code or since):
+    changes, filtered = retry.changes, bool(retry.agent or retry.code or retry.since)
+    if run and filtered:
         raise UsageError("a run and filters name different things", hint="give one of them")
     if run:
-        _retry_one(run, changes, operator, yes=yes)
-    elif agent or code or since:
-        if step:
-            raise UsageError("--from is about the steps of one run", hint="name the run")
-        _retry_many(Selector(agent=agent, code=code, since_ms=since_ms(since)), changes, operator, yes=yes)
-    else:
+        retry.one(run, changes)
+    elif not filtered:
         raise UsageError("no run is named", hint="refold run retry RUN, or --agent, --code, --since for many")
-
-
-def _retry_one(run: str, changes: Changes, operator: Operator, *, yes: bool) -> None:
-    found, actor = operator.runs.get(run), operator.actor or login()
-    words = f"run [bold]{output.escape(run)}[/] goes on, it"
-    if found.status == "stalled":
-        if changes != Changes():
-            raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again; leave options out")
-        operator.tell_answer(operator.perform(retry_code(found, actor)), words)
-        return
-    operation = redrive(found.state, actor, changes)
-    again = left_behind(found.state, changes.from_step) if changes.from_step else []
-    if again and not yes and not typer.confirm(_warning(again)):
-        output.say("nothing was retried")
-        fail(FAILED)
-    kept = changes.from_step - 1 if changes.from_step else stays(found.state)
-    operator.tell_answer(operator.perform(operation), words, Redriven, kept=kept)
-
-
-def _retry_many(which: Selector, changes: Changes, operator: Operator, *, yes: bool) -> None:
-    found = selected(operator.runs.all(), which, "retry")
-    if not yes:
-        rows = [_row(run, "would be retried") for run in found]
-        operator.tell({"dry_run": True, "count": len(rows), "runs": rows}, lambda: _show(rows))
-        return
-    actor = operator.actor or login()
-    outcomes = operator.perform_all([redrive(run.state, actor, changes) for run in found], "retry failed runs")
-    rows = [_row(run, outcomes[run.state.run_id].what) for run in found]
-    late = sum(row["outcome"] != "accepted" for row in rows)
-    text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
-    hint = "; of the others nothing was heard: `refold deadletter list` may tell" if late else ""
-    operator.tell({"dry_run": False, "count": len(rows), "runs": rows}, text + hint)
-    if late:
-        fail(FAILED)
+    elif retry.step:
+        raise UsageError("--from is about the steps of one run", hint="name the run")
+    else:
+        retry.many(changes)
 
 
 def _row(run: Run, outcome: str) -> output.Data:
@@ -420,25 +424,11 @@ def _warning(again: list[Done]) -> str:
     )
 
 
-def _deadline(text: str) -> int:
-    return -1 if text == "none" else until_ms(text, "--deadline")
-
-
 def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, and stalled runs."""
     rows = [row for row in versions_in_use(_all(shell.runs)) if agent in ("", row.agent)]
-    cells = [
-        {
-            "agent": row.agent,
-            "version": row.version,
-            "live": row.live,
-            "stalled": len(row.stalled),
-            "because": sorted(set(row.stalled.values())),
-        }
-        for row in rows
-    ]
-    columns = ("agent", "version", "live", "stalled", "because")
-    shell.tell(rows, lambda: output.print_rows(cells, columns, "no run lives"))
+    cells = [{**dict(row), "stalled": len(row.stalled), "because": sorted(set(row.stalled.values()))} for row in rows]
+    shell.tell_rows(rows, "agent version live stalled because", "no run lives", cells=cells)
 
 
 def migrate_runs(
@@ -459,14 +449,13 @@ def migrate_runs(
     rows, told = list[dict[str, str]](), output.progress()
     for number, each in enumerate(chosen):
         told("migrate", number, len(chosen))
-        rows.append(_migrated(each, to, "would" if dry_run else _migrate(each, to, operator)))
+        outcome = "would" if dry_run else _migrate(each, to, operator)
+        rows.append({"run_id": each.state.run_id, "from": each.state.version, "to": to, "outcome": outcome})
     refused = [row for row in rows if row["outcome"] not in ("accepted", "known", "would")]
     lines = [f"[bold]{output.escape(row['run_id'])}[/]: {output.escape(row['outcome'])}" for row in refused]
     verb = "would be" if dry_run else "are"
     done = f"{output.counted(len(rows) - len(refused), 'run')} {verb} of version {output.escape(to)}"
-    operator.tell(rows, "\n".join([*lines, done]))
-    if refused:
-        fail(FAILED)
+    operator.tell(rows, "\n".join([*lines, done]), ok=not refused)
 
 
 def _chosen(runs: Runs, run: str, agent: str, since: str) -> list[Run]:
@@ -486,13 +475,9 @@ def _names(run: Run) -> tuple[str, str]:
 
 def _migrate(run: Run, to: str, operator: Operator) -> str:
     try:
-        return operator.perform(migrate(run.state, to, operator.actor or login())).what
+        return operator.perform(migrate(run.state, to, operator.who)).what
     except (ConflictError, UsageError) as error:
         return error.message
-
-
-def _migrated(run: Run, to: str, outcome: str) -> dict[str, str]:
-    return {"run_id": run.state.run_id, "from": run.state.version, "to": to, "outcome": outcome}
 
 
 def _all(runs: Runs) -> list[Run]:
@@ -503,17 +488,10 @@ def _all(runs: Runs) -> list[Run]:
     return found
 
 
-def fail_run(
-    run: RunArgument,
-    *,
-    reason: Annotated[str, "Why; it stays in the history."] = "",
-    operator: Operator,
-) -> None:
+def fail_run(run: RunArgument, *, reason: ReasonOption = "", operator: Operator) -> None:
     """End a stalled run whose code will never agree with its history."""
-    by = By(operator.actor or login(), reason)
-    operator.tell_answer(
-        operator.perform(operations.fail_stalled(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
-    )
+    fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
+    operator.tell_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
 
 def repair_run(
@@ -529,5 +507,5 @@ def repair_run(
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    repair = operations.repair(operator.runs.get(run), head, operator.actor or login())
+    repair = operations.repair(operator.runs.get(run), head, operator.who)
     operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")

@@ -14,7 +14,6 @@ from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, principal
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
-from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.core.errors import UsageError
@@ -31,15 +30,12 @@ def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
 def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Show what `apply` would change; exit code 1 if anything."""
     differences = topics_of(shell.platform, app_).diff()
-    shell.tell(differences, lambda: _print(differences, "should be"))
-    if differences:
-        fail(FAILED)
+    shell.tell(differences, lambda: _print(differences, "should be"), ok=not differences)
 
 
 def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
-    rows = [output.plain(row) for row in topics_of(shell.platform, "").present()]
-    shell.tell(rows, lambda: output.print_rows(rows, ("topic", "partitions", "replication"), "no topics"))
+    shell.tell_rows(topics_of(shell.platform, "").present(), "topic partitions replication", "no topics")
 
 
 def topics_of(platform: Platform, app: str) -> Topics:
@@ -101,9 +97,8 @@ def compare_acls(
         shell.tell(changes, lambda: _tell_changes(changes))
     else:
         compared = rules.rules()
-        shell.tell(compared, lambda: _tell(compared))
-        if any(rule.state in ("missing", "surplus") for rule in compared):
-            fail(FAILED)
+        fine = not any(rule.state in ("missing", "surplus") for rule in compared)
+        shell.tell(compared, lambda: _tell(compared), ok=fine)
 
 
 def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
