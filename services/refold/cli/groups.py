@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -171,15 +171,9 @@ def _spread(command: Callable[..., None]) -> Callable[..., None]:
     bundles: dict[str, Any] = {
         name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
     }
-    shown = [_declared(each) for name, each in parameters.items() if name not in bundles]
-    for bundle in bundles.values():
-        hints = get_type_hints(bundle, include_extras=True)
-        age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
-        for each in sorted(fields(bundle), key=lambda each: age[each.name]):
-            kind = inspect.Parameter.KEYWORD_ONLY
-            shown.append(
-                _declared(inspect.Parameter(each.name, kind, default=each.default, annotation=hints[each.name]))
-            )
+    shown: list[inspect.Parameter] = []
+    for name, each in parameters.items():
+        shown += _options(bundles[name]) if name in bundles else [_declared(each)]
 
     @wraps(command)
     def spread_out(**given: Any) -> None:
@@ -190,6 +184,15 @@ def _spread(command: Callable[..., None]) -> Callable[..., None]:
     spread_out.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     spread_out.__annotations__ = {each.name: each.annotation for each in shown}
     return spread_out
+
+
+def _options(bundle: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(bundle, include_extras=True)
+    age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
+    for each in sorted(fields(bundle), key=lambda each: age[each.name]):
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        option = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        yield _declared(option.replace(annotation=hints[each.name]))
 
 
 def _declared(parameter: inspect.Parameter) -> inspect.Parameter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +17,7 @@ from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
 from refold.client.platform import login
-from refold.core.approval.ballot import DECIDING, Remember, Vote
+from refold.core.approval.ballot import DECIDING, Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
@@ -48,15 +48,20 @@ class Voter(Shell):
     key: Annotated[str, "FILE", "The key that signs the vote; without it, the only one in --data."] = ""
     timeout: Annotated[Seconds, "How long to wait for Kafka and the approval service."] = 30.0
 
+    @property
+    def who(self) -> str:
+        """In whose name it is."""
+        return login() if self.actor is None else self.actor
+
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
         """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
-        vote, answer = self.cast(name, action, settings=settings, **more)
-        self.tell(answer.voted(vote.vote), told(answer, action))
+        answer = self.cast(name, action, settings=settings, **more)
+        self.tell(answer.voted, told(answer, action))
 
     def cast(
         self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
-    ) -> tuple[Vote, Answered]:
-        """Votes; returns the vote, and what became of it."""
+    ) -> Answered:
+        """Votes; returns what became of it."""
         key = vote_key(self.key, self.data)
         self.platform.wait(self.timeout, output.warn)
         approvals = self.platform.approvals
@@ -64,14 +69,12 @@ class Voter(Shell):
         question = self._seen(approvals, name, approval, action, about=about)
         if settings:
             more["args"] = changed(approvals.get(approval).request.args, settings)
-        actor = login() if self.actor is None else self.actor
-        vote = approvals.vote(approval, action, question=question, actor=actor, about=about, **more)
+        vote = approvals.vote(approval, action, question=question, actor=self.who, about=about, **more)
         if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
             output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
         if action == "edit" and (people := others(approvals.get(approval), vote.args)):
             output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
-        position = approvals.send(vote, key, self.platform.publisher)
-        return vote, approvals.answered(vote, position, self.timeout)
+        return approvals.cast(vote, key, self.platform.publisher, self.timeout)
 
     def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
         """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
@@ -104,32 +107,32 @@ class Messenger(Voter):
 
 def told(answer: Answered, action: str) -> str:
     """What became of a vote, in markup."""
-    name = f"[bold]{output.escape(answer.approval)}[/]"
-    if answer.what == "decided" and answer.decision and answer.decision.verdict == "amend":
+    name, made = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
+    words = output.escape(said(made)) if made else ""
+    if answer.what == "decided" and made and made.verdict == "amend":
         return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
-    if answer.what == "decided" and answer.decision:
-        return f"{name} is decided: {output.escape(said(answer.decision))}"
-    if answer.what == "decided_otherwise" and answer.decision:
-        return f"{name} was decided without this vote: {output.escape(said(answer.decision))}"
+    if answer.what == "decided":
+        return f"{name} is decided: {words}"
+    if answer.what == "decided_otherwise":
+        return f"{name} was decided without this vote: {words}"
     if answer.what == "counted":
         return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
-    decides = answer.decision if action != "revoke-grant" else None
-    by = f", which is decided: {output.escape(said(decides))}" if decides else ""
+    by = f", which is decided: {words}" if words and action != "revoke-grant" else ""
     return f"it is recorded with {name}{by}"
 
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filter:
     """Which approvals are meant; an empty field means any."""
 
-    state: str = "open"
-    agent: str = ""
-    tool: str = ""
-    run: str = ""
-    approver: str = ""
+    state: Annotated[str, f"One of {', '.join(APPROVAL_STATES)}."] = "open"
+    agent: Annotated[str, "Only calls of this agent."] = ""
+    tool: Annotated[str, "Only calls of this tool."] = ""
+    run: Annotated[str, "Only calls of this run, and of what it has started."] = ""
+    approver: Annotated[str, "Only what this person or role:NAME may decide."] = ""
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
@@ -147,19 +150,15 @@ class Filter:
 
 def list_approvals(
     *,
-    state: Annotated[str, f"One of {', '.join(APPROVAL_STATES)}."] = "open",
-    agent: Annotated[str, "Only calls of this agent."] = "",
-    tool: Annotated[str, "Only calls of this tool."] = "",
-    run: Annotated[str, "Only calls of this run, and of what it has started."] = "",
-    approver: Annotated[str, "Only what this person or role:NAME may decide."] = "",
+    wanted: Filter,
     mine: Annotated[bool, "Only what your login may decide."] = False,
     watch: Annotated[bool, "Go on, and print every change."] = False,
     shell: Shell,
 ) -> None:
     """List approvals, the oldest first. What was closed long ago is in `refold run show`."""
-    if state not in APPROVAL_STATES:
-        raise UsageError(f"{state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
-    wanted = Filter(state, agent, tool, run, approver or (login() if mine else ""))
+    if wanted.state not in APPROVAL_STATES:
+        raise UsageError(f"{wanted.state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
+    wanted = replace(wanted, approver=wanted.approver or (login() if mine else ""))
     approvals = shell.platform.approvals
     if watch:
         for row in approval_changes(approvals, wanted):
@@ -324,18 +323,53 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
     return Remember(kept_ms, uses or 1)
 
 
+@dataclass(frozen=True)
+class Settler(Voter):
+    """Who says what came of a call."""
+
+    happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
+        None
+    )
+    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "It did not happen: run it."] = False
+    give_up: Annotated[bool, "--give-up, --fail", "Nobody can tell: the call fails."] = False
+    comment: Annotated[str, "How you know; it stays in the history."] = ""
+    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], to check the result before it is said."] = ""
+    as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False
+
+    @property
+    def found(self) -> Settlement:
+        """The outcome as they have found it. **Raises** UsageError."""
+        if (self.happened is not None) + self.did_not_happen + self.give_up != 1:
+            raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
+        if self.happened is not None:
+            return Settlement("happened", json_value(self.happened, "--happened"), self.comment)
+        return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)
+
+    def operate(self, call: str, found: Settlement) -> bool:
+        """An operator's word, where nobody else is asked. False: people are, because of it, and it is not told."""
+        operation = settle_call(self.runs, call, found, self.who, though_asked=self.as_operator)
+        answer = one(self.runs, self.platform.publisher, operation, self.timeout)
+        if answer.what == "asked":
+            return False
+        state = answer.run.state
+        about = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
+        known = "was resolved before as" if answer.what == "known" else "is resolved as"
+        text = f"call [bold]{output.escape(call)}[/] {known} {found.verdict}; the run is {output.styled(state.status)}"
+        self.tell(Resolved(**about, call_id=call, verdict=found.verdict), text)
+        return True
+
+    def check(self, call: str, result: str) -> None:
+        """**Raises** UsageError when the tool could not have had such a result, as far as there is an app to ask."""
+        if not (self.app_ and result):
+            return
+        tool = load_app(self.app_).tools.get(name := doubted(self.runs, call).tool)
+        if tool is None:
+            raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
+        tool.result.load(result)
+
+
 def resolve_call(
-    call: Annotated[str, "RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it."],
-    *,
-    happened: Annotated[
-        str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."
-    ] = None,
-    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "It did not happen: run it."] = False,
-    give_up: Annotated[bool, "--give-up, --fail", "Nobody can tell: the call fails."] = False,
-    comment: Annotated[str, "How you know; it stays in the history."] = "",
-    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], to check the result before it is said."] = "",
-    as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False,
-    voter: Voter,
+    call: Annotated[str, "RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it."], *, voter: Settler
 ) -> None:
     """Settle a call in doubt: record its outcome.
 
@@ -343,26 +377,23 @@ def resolve_call(
     A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
     (--fail), by an operator's word.
     """
-    if (happened is not None) + did_not_happen + give_up != 1:
-        raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
-    verdict = "happened" if happened is not None else "did_not_happen" if did_not_happen else "give_up"
-    result = canonical.dumps(json_value(happened, "--happened")) if happened is not None else ""
-    if app_ and result:
-        _check(voter, call, result, app_)
+    found, name = voter.found, asked_about(call)
+    result = canonical.dumps(found.result) if found.verdict == "happened" else ""
+    voter.check(call, result)
     approval = doubted(voter.runs, call).approval
-    if as_operator or (call == asked_about(call) and not approval):
-        if not _say(voter, asked_about(call), verdict, result=result, comment=comment, though_asked=as_operator):
+    if voter.as_operator or (call == name and not approval):
+        if voter.operate(name, found):
             return
         approval = doubted(voter.runs, call).approval
-        if as_operator:
-            voter.tell({"call_id": asked_about(call), "asked": approval}, _asked(approval))
+        if voter.as_operator:
+            voter.tell({"call_id": name, "asked": approval}, _asked(approval))
             return
         output.note(f"the policy names people for that by now, so they are asked what came of {call}")
     if approval:
         voter.platform.approvals.asked(approval, voter.timeout)
-    action = next(action for action, word in CAME.items() if word == verdict)
-    vote, answer = voter.cast(call, action, about=DOUBT, result=result, message=comment)
-    row = {**answer.voted(vote.vote).dump(), "call_id": asked_about(call), "verdict": verdict}
+    action = next(action for action, word in CAME.items() if word == found.verdict)
+    answer = voter.cast(call, action, about=DOUBT, result=result, message=voter.comment)
+    row = {**answer.voted.dump(), "call_id": name, "verdict": found.verdict}
     voter.tell(row, told(answer, action))
 
 
@@ -370,29 +401,3 @@ def _asked(approval: str) -> str:
     if approval:
         return f"the people of the policy in force are asked instead: {output.escape(approval)}"
     return "the policy in force names nobody, so nobody is asked any more: say it once more"
-
-
-def _say(voter: Voter, call: str, verdict: str, *, result: str, comment: str, though_asked: bool) -> bool:
-    """An operator's word, where nobody else is asked; tells whether people are, because of it."""
-    actor = login() if voter.actor is None else voter.actor
-    value = output.json_text(result) if result else None
-    found = Settlement(verdict, value, comment)
-    operation = settle_call(voter.runs, call, found, actor, though_asked=though_asked)
-    answer = one(voter.runs, voter.platform.publisher, operation, voter.timeout)
-    if answer.what == "asked":
-        return True
-    state = answer.run.state
-    about = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
-    row = Resolved(**about, call_id=call, verdict=verdict)
-    known = "was resolved before as" if answer.what == "known" else "is resolved as"
-    text = f"call [bold]{output.escape(call)}[/] {known} {verdict}; the run is {output.styled(state.status)}"
-    voter.tell(row, text)
-    return False
-
-
-def _check(voter: Voter, call: str, result: str, app: str) -> None:
-    """**Raises** UsageError when the tool could not have had such a result."""
-    tool = load_app(app).tools.get(name := doubted(voter.runs, call).tool)
-    if tool is None:
-        raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
-    tool.result.load(result)
