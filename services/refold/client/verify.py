@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from refold.client import catalog
 from refold.core.approval import signature
@@ -67,18 +67,19 @@ class Verified:
     copied: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
 
+    def only(self, run: str) -> Verified:
+        """What is about one run; the counts are of all. **Raises** NotFoundError if it is not there."""
+        mine = [violation for violation in self.violations if violation.run_id == run]
+        if run not in self.digests and run not in self.frozen and not mine:
+            raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
+        of_runs = ("digests", "open", "overdue", "in_doubt", "frozen", "copied")
+        return replace(self, violations=mine, **{name: _only(getattr(self, name), run) for name in of_runs})
 
-def only(found: Verified, run: str) -> None:
-    """Leaves what is about one run. **Raises** NotFoundError if it is not there."""
-    mine = [violation for violation in found.violations if violation.run_id == run]
-    if run not in found.digests and run not in found.frozen and not mine:
-        raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
-    found.violations = mine
-    found.digests = {run: found.digests[run]} if run in found.digests else {}
-    found.frozen = {run: found.frozen[run]} if run in found.frozen else {}
-    found.copied = {run: found.copied[run]} if run in found.copied else {}
-    for names in (found.open, found.overdue, found.in_doubt):
-        names[:] = [name for name in names if name == run]
+
+def _only(runs: Any, run: str) -> Any:
+    if isinstance(runs, dict):
+        return {run: runs[run]} if run in runs else {}
+    return [run] * (run in runs)
 
 
 def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:
@@ -97,12 +98,32 @@ _OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
-    fold = LogFold()
-    found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
-    states: dict[RunId, RunState] = fold.states
+    found, erased = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), _erased(reader)
+    fold, statuses = LogFold(), _Statuses()
+    tokens = _read(found, reader, fold, statuses, erased)
+    states = fold.states
+    for run, reason in fold.settle().items():
+        _add(found, "beginning" if reason == GAP else "forked", run, reason)
+    found.frozen = {str(run): reason for run, reason in fold.frozen.items()}
+    _check_order(found, reader, states)
+    found.runs = dict(Counter(state.status for state in states.values()))
+    for state in states.values():
+        _note(found, state)
+    for run, what in statuses.wrong.items():
+        _add(found, "status", run, what)
+    _check_outcomes(found, reader, states, erased)
+    _check_open_calls(found, reader, states)
+    _check_approvals(found, reader, states)
+    _check_decisions(found, reader, trust, tokens)
+    return found
+
+
+def _read(
+    found: Verified, reader: LogReader, fold: LogFold, statuses: _Statuses, erased: Markers
+) -> list[tuple[str, str]]:
+    """Reads the run log; returns the signed decisions in it, each with its run."""
     tokens: list[tuple[str, str]] = []
     void: Counter[str] = Counter()
-    statuses, erased = _Statuses(), _erased(reader)
     for record in reader.scan(RUN_LOG):
         if erased.hides(record.key):
             found.erased += record.value is not None
@@ -123,20 +144,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
             tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
         statuses.follow(judged)
     found.void = {reason: count for reason, count in void.items() if count}
-    for run, reason in fold.settle().items():
-        _add(found, "beginning" if reason == GAP else "forked", run, reason)
-    found.frozen = {str(run): reason for run, reason in fold.frozen.items()}
-    _check_order(found, reader, states)
-    found.runs = dict(Counter(state.status for state in states.values()))
-    for state in states.values():
-        _note(found, state)
-    for run, what in statuses.wrong.items():
-        _add(found, "status", run, what)
-    _check_outcomes(found, reader, states, erased)
-    _check_open_calls(found, reader, states)
-    _check_approvals(found, reader, states)
-    _check_decisions(found, reader, trust, tokens)
-    return found
+    return tokens
 
 
 class _Statuses:
@@ -229,15 +237,18 @@ def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunS
             _add(found, "outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
         told[outcome.run_id] = outcome
     for run, state in states.items():
-        outcome_told = told.pop(run, None)
-        if state.over and outcome_told is None:
-            _add(found, "outcome", run, f"the run is {state.status}, and {RUN_COMPLETED} does not have it")
-        elif outcome_told is not None and not state.over and outcome_told.seq + 1 == state.retried.at:
-            continue  # it goes on since
-        elif outcome_told is not None and outcome_told != _expected(state):
-            _add(found, "outcome", run, f"{RUN_COMPLETED} says {outcome_told.status} otherwise than the fold")
+        if what := _otherwise(state, told.pop(run, None)):
+            _add(found, "outcome", run, what)
     for run in told.keys() - erased.runs.keys():
         _add(found, "outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
+
+
+def _otherwise(state: RunState, told: RunOutcome | None) -> str:
+    """What was told of the end of a run otherwise than the fold says."""
+    if told is None:
+        return f"the run is {state.status}, and {RUN_COMPLETED} does not have it" if state.over else ""
+    goes_on = not state.over and told.seq + 1 == state.retried.at
+    return "" if goes_on or told == _expected(state) else f"{RUN_COMPLETED} says {told.status} otherwise than the fold"
 
 
 def _expected(state: RunState) -> RunOutcome | None:

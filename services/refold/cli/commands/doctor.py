@@ -23,6 +23,7 @@ from refold.cli.commands.topics import topics_of
 from refold.cli.errors import expected
 from refold.cli.platform import RedisOption, Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
+from refold.client.catalog import Shelves
 from refold.client.platform import Platform
 from refold.client.stores import blob_store
 from refold.core.approval.policy import UNRULED, Policy
@@ -223,21 +224,11 @@ def _approvals(there: Platform) -> Iterator[Finding]:
     now = clock_ms()
     known = there.catalog
     first = known.whole
-    if known.lost:
-        yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
-    if known.behind:
-        yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
-    if known.void:
-        text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
-        yield "warning", f"{text}; nobody but the authority should write there"
-    for row in halt_rows(first.halts):
-        yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
+    yield from _catalog(known)
     policy = first.policy
     if policy is None:
-        text = (
-            'no policy is in force: tools with approval="required" are denied, all else runs; `refold policy publish`'
-        )
-        yield "warning", text
+        text = 'no policy is in force: tools with approval="required" are denied, all else runs'
+        yield "warning", f"{text}; `refold policy publish`"
     for use in ("decision", "vote"):
         active = [key for key in first.keys.values() if key.use == use and key.signs_at(now)]
         if not active:
@@ -254,6 +245,19 @@ def _approvals(there: Platform) -> Iterator[Finding]:
     elif policy:
         rules = output.counted(len(policy.rules), "rule")
         yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"
+
+
+def _catalog(known: Shelves) -> Iterator[Finding]:
+    """What is wrong with the catalog, and what it halts."""
+    if known.lost:
+        yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
+    if known.behind:
+        yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
+    if known.void:
+        text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
+        yield "warning", f"{text}; nobody but the authority should write there"
+    for row in halt_rows(known.whole.halts):
+        yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
 
 
 def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:

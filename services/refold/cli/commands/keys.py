@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,33 +51,45 @@ def init_root(
     teller.tell(row, "\n".join(lines))
 
 
-def new_key(
-    name: Annotated[str, "Whose key it is; its id begins with it."],
-    *,
-    use: Annotated[str, "What it signs: decision, vote or request."],
-    actor: Annotated[list[str] | None, "It speaks for nobody else. May be repeated."] = None,
-    anybody: Annotated[bool, "It speaks for everybody: for a gateway that knows its users."] = False,
+@dataclass(frozen=True, kw_only=True)
+class Holder(Office):
+    """What a new key signs, and for whom it speaks."""
+
+    use: Annotated[str, "What it signs: decision, vote or request."]
+    actor: Annotated[list[str] | None, "It speaks for nobody else. May be repeated."] = None
+    anybody: Annotated[bool, "It speaks for everybody: for a gateway that knows its users."] = False
     role: Annotated[
         list[str] | None, "It may say that its actors have this role, which logins tell. May be repeated."
-    ] = None,
-    strength: Annotated[str, "How its holder makes sure who somebody is."] = "",
-    out: OutOption = "",
-    publish: Annotated[bool, "--publish/--no-publish", "Put the public key into the catalog."] = True,
-    office: Office,
-) -> None:
+    ] = None
+    strength: Annotated[str, "How its holder makes sure who somebody is."] = ""
+    out: OutOption = ""
+    publish_: Annotated[bool, "--publish/--no-publish", "Put the public key into the catalog."] = True
+
+    def check(self) -> None:
+        """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
+        if self.use in ("vote", REQUEST) and self.anybody == bool(self.actor):
+            some = "the key is for some people and for anybody"
+            problem = some if self.anybody else "whom the key speaks for is not said"
+            raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
+        for name in self.actor or ():
+            if not is_person(name):
+                raise UsageError(no_person(name), hint="--actor names a person")
+        if self.use == ROOT:
+            raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
+
+
+def new_key(name: Annotated[str, "Whose key it is; its id begins with it."], *, holder: Holder) -> None:
     """Create a key: a file, and a catalog entry."""
-    key = keys.new(use, name)
-    more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
+    key = keys.new(holder.use, name)
+    more = {"actors": tuple(holder.actor or ()), "roles": tuple(holder.role or ()), "strength": holder.strength}
     public = PublicKey.parse(key.public(**more).content())
-    _check_voters(use, actor or [], anybody=anybody)
-    if use == ROOT:
-        raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
-    if publish:
-        _ = office.platform.catalog  # whether it can be read at all, before there is a file
-    path = _save(key, out, office.data)
-    if publish:
-        office.publish([key_entry(public, login())])
-    _tell_new(office, public, path, published=publish)
+    holder.check()
+    if holder.publish_:
+        _ = holder.platform.catalog  # whether it can be read at all, before there is a file
+    path = _save(key, holder.out, holder.data)
+    if holder.publish_:
+        holder.publish([key_entry(public, login())])
+    _tell_new(holder, public, path, published=holder.publish_)
 
 
 def list_keys(*, shell: Shell) -> None:
@@ -133,16 +145,6 @@ def revoke_key(
     office.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
     office.tell(public.content(), text)
-
-
-def _check_voters(use: str, actors: list[str], *, anybody: bool) -> None:
-    """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
-    if use in ("vote", REQUEST) and anybody == bool(actors):
-        problem = "the key is for some people and for anybody" if anybody else "whom the key speaks for is not said"
-        raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
-    for name in actors:
-        if not is_person(name):
-            raise UsageError(no_person(name), hint="--actor names a person")
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

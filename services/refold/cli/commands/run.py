@@ -17,7 +17,7 @@ from refold.client.addresses import own_key
 from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full
-from refold.client.verify import only, verify_log
+from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.events import Spendable
@@ -66,52 +66,57 @@ SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without
 ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
 
 
-def begin_run(
-    agent: Annotated[str, "The agent to run."],
-    *,
-    input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null",
-    id_: Annotated[str, "The run's id.  \\[default: a fresh one]"] = "",
-    wait: Annotated[bool, "Wait until the run is over."] = False,
-    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", AtLeast(0.1)] = None,
-    label: Annotated[list[str] | None, "K=V", "May be repeated."] = None,
-    session: Annotated[list[str] | None, "ID", "What it is part of; may be repeated."] = None,
-    requester: Annotated[str, "Who asks for it.  \\[default: your login]"] = "",
-    not_before: Annotated[str, "2h|TIME", "When it begins: in 10m, or at 2030-01-31T12:00Z."] = "",
-    deadline: Annotated[str, "2h|TIME", "The run fails if it is not over by then."] = "",
-    budget: Annotated[str, "usd=2.50,calls=9", "A smaller budget than the agent has."] = "",
-    key: SignOption = "",
-    shell: Shell,
-) -> None:
+@dataclass(frozen=True)
+class Asking(Shell):
+    """What is asked for beside the agent, and whether somebody waits for it."""
+
+    input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
+    id_: Annotated[str, "The run's id.  \\[default: a fresh one]"] = ""
+    wait: Annotated[bool, "Wait until the run is over."] = False
+    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", AtLeast(0.1)] = None
+    label: Annotated[list[str] | None, "K=V", "May be repeated."] = None
+    session: Annotated[list[str] | None, "ID", "What it is part of; may be repeated."] = None
+    requester: Annotated[str, "Who asks for it.  \\[default: your login]"] = ""
+    not_before: Annotated[str, "2h|TIME", "When it begins: in 10m, or at 2030-01-31T12:00Z."] = ""
+    deadline: Annotated[str, "2h|TIME", "The run fails if it is not over by then."] = ""
+    budget: Annotated[str, "usd=2.50,calls=9", "A smaller budget than the agent has."] = ""
+    key: SignOption = ""
+
+    def request(self, agent: str) -> RunRequest:
+        """The request as it is sent. **Raises** UsageError, MalformedError."""
+        asked = RunRequest(
+            RunId(self.id_),
+            agent,
+            canonical.dumps(json_value(self.input_, "--input")),
+            self.requester or login(),
+            until_ms(self.not_before, "--not-before"),
+            dict(labels_of(self.label)),
+            sessions=self.session or [],
+            deadline_ms=until_ms(self.deadline, "--deadline"),
+            budget=smaller_budget(self.budget),
+        )
+        settings = self.platform.settings
+        return prepared(asked, settings, partial(blob_store, settings), own_key(REQUEST, self.key, self.data))
+
+
+def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    asked = RunRequest(
-        RunId(id_),
-        agent,
-        canonical.dumps(json_value(input_, "--input")),
-        requester or login(),
-        until_ms(not_before, "--not-before"),
-        dict(labels_of(label)),
-        sessions=session or [],
-        deadline_ms=until_ms(deadline, "--deadline"),
-        budget=smaller_budget(budget),
-    )
-    settings = shell.platform.settings
-    request = prepared(asked, settings, partial(blob_store, settings), own_key(REQUEST, key, shell.data))
-    run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
-    known = bool(id_) and not waits and _is_known(runs, request)
-    position = publish_input(shell.platform.publisher, request)
+    request, runs, timeout = asking.request(agent), asking.runs, asking.timeout
+    run, waits = request.run_id, asking.wait or timeout is not None
+    known = bool(asking.id_) and not waits and _is_known(runs, request)
+    position = publish_input(asking.platform.publisher, request)
     if waits:
         follow_up(runs, start_run(request), position, timeout)
         ended = runs.ended(run, timeout)
-        shell.tell(ending_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
-        if ended.state.status != "completed":
-            fail()
+        view, ok = run_views.run_view(info_of(ended)), ended.state.status == "completed"
+        asking.tell(ending_of(ended), lambda: output.console().print(view), ok=ok)
         return
     words = "is known already, and asked for again:" if known else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
     if stall := runs.stall(run, _BEGUN_S):
         output.warn(f"{run} is stalled: {stall.message}")
     watch = f"[dim]follow it: refold run watch {run}[/]"
-    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
+    asking.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
 
 
 def show_run(
@@ -248,7 +253,7 @@ def verify_runs(
     """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
-        only(verified, run)
+        verified = verified.only(run)
     row = {"ok": not verified.violations, **output.plain(verified)}
     shell.tell(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
 
