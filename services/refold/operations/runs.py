@@ -47,23 +47,14 @@ class Runs:
     def find(self, run: str) -> Run | None:
         """One run, or None when the log has no entry of it."""
         wanted = run_id(run)
-        number, found = home(wanted, self.partitions), Run.empty(wanted)
-        for fold, judged in judge(self.reader, partition=number, only=lambda name: name == wanted.encode()):
-            found.take(judged, fold)
-        found.stall(self.holds(number).get(wanted))
-        return next(iter(self._there([found])), None)
+        found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
+        return next(iter(found), None)
 
     def family(self, run: str) -> list[Run]:
         """The runs below one, each behind the one that has started it."""
-        below, found = f"{run_id(run)}.", dict[RunId, Run]()
-        number = home(run, self.partitions)
-        for fold, judged in judge(self.reader, partition=number, only=lambda name: name.startswith(below.encode())):
-            known = found.setdefault(judged.run_id, Run.empty(judged.run_id))
-            known.take(judged, fold)
-        for name, hold in self.holds(number).items() if found else ():
-            if name in found:
-                found[name].stall(hold)
-        return sorted(self._there(found.values()), key=lambda each: _path(each.state.run_id))
+        below = f"{run_id(run)}.".encode()
+        found = self._read(home(run, self.partitions), lambda name: name.startswith(below))
+        return sorted(found, key=lambda each: _path(each.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
         """The runs whose code is held, of a partition or of all."""
@@ -82,15 +73,18 @@ class Runs:
 
     def all(self, partition: int | None = None) -> list[Run]:
         """All runs, or those of a partition, in order of their requests' arrival in the log."""
+        return sorted(self._read(partition, lambda _: True), key=lambda run: run.state.requested_ms)
+
+    def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
+        """The runs of such names up to the end of the log; `one`, if all of them are its records."""
         found: dict[RunId, Run] = {}
-        for fold, judged in judge(self.reader, partition=partition):
-            if judged.run_id:
-                run = found.setdefault(judged.run_id, Run.empty(judged.run_id))
-                run.take(judged, fold)
-        for name, hold in self.holds(partition).items():
+        for fold, judged in judge(self.reader, partition=partition, only=only):
+            if name := one or judged.run_id:
+                found.setdefault(name, Run.empty(name)).take(judged, fold)
+        for name, hold in self.holds(partition).items() if found else ():
             if name in found:
                 found[name].stall(hold)
-        return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)
+        return self._there(found.values())
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
         """The runs that the log has an entry of, but for what is left of erased ones."""

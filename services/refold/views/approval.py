@@ -188,26 +188,19 @@ def question_row(approval: Approval) -> Question:
 
 def _row(approval: Approval) -> dict[str, Any]:
     request, decided, askers = approval.request, approval.decision, approval.roles.askers
+    told = ("run_id", "tool", "agent", "requester", "asked_ms", "expires_ms", "level", "call_id", "about")
     return {
+        **{name: getattr(request, name) for name in told},
         "id": request.approval_id,
         "state": approval.state,
         "verdict": decided.verdict if decided else "",
-        "run_id": request.run_id,
-        "tool": request.tool,
-        "agent": request.agent,
-        "requester": request.requester,
         "requester_verified": is_verified(request, askers),
         "args": json_text(request.args),
         "leading": approval.count.leading,
         "quorum": quorum_of(request, askers),
         "approvers": list(approval.count.approvers),
-        "asked_ms": request.asked_ms,
-        "expires_ms": request.expires_ms,
-        "level": request.level,
         "held": approval.held,
         "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
-        "call_id": request.call_id,
-        "about": request.about,
         "resolve": resolve_commands(request.approval_id) if request.about == DOUBT else [],
         "others": list(approval.others),
     }

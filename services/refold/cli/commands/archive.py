@@ -79,11 +79,7 @@ def archive_status(
     shell.tell_rows(rows, "run_id status reason", "no run is due")
 
 
-def verify_archive(
-    run: Annotated[str, "This run only."] = "",
-    *,
-    where: Archive,
-) -> None:
+def verify_archive(run: Annotated[str, "This run only."] = "", *, where: Archive) -> None:
     """Check archived copies by their bytes alone: each chain from its first entry to its end, every id and digest."""
     archive = shelf(where.archive)
     count, problems = 0, list[dict[str, str]]()

@@ -20,11 +20,7 @@ from refold.views.letter import letter_of, letters_in, whole_letter
 LetterArgument = Annotated[str, "[SERVICE/]PARTITION/OFFSET", "Where the dead letter lies, as `list` prints it."]
 
 
-def list_letters(
-    *,
-    code: Annotated[str, "Only those with this code."] = "",
-    shell: Listing,
-) -> None:
+def list_letters(*, code: Annotated[str, "Only those with this code."] = "", shell: Listing) -> None:
     """List dead letters, the oldest first."""
     letters = _letters(shell.platform)
     rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)

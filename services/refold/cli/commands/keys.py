@@ -132,12 +132,7 @@ def rotate_key(
     _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
 
 
-def revoke_key(
-    kid: KidArgument,
-    *,
-    reason: Annotated[str, "Why; it stays in the catalog."],
-    office: Office,
-) -> None:
+def revoke_key(kid: KidArgument, *, reason: Annotated[str, "Why; it stays in the catalog."], office: Office) -> None:
     """Revoke a key, and all that it ever signed. Revoked again, it only gets the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
