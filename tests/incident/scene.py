@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
+from refold.cli.apps import app_pools
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
-from refold.cli.commands.topics import app_pools
 from refold.core.approval.signature import trusted
 from refold.embedded.properties import QUICK_SESSION
 from refold.embedded.stack import DevStack, ServiceProcess

@@ -201,14 +201,18 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
     words = [each for each in meta if isinstance(each, str)]
     if not words:
         return parameter
-    written, about = (words[0] if words[1:] else ""), words[-1]
-    names = [word.strip(",") for word in written.split() if word.startswith("-")]
-    metavar = " ".join(word for word in written.split() if not word.startswith("-"))
-    least = next((each.number for each in meta if isinstance(each, AtLeast)), None)
-    name = parameter.name.strip("_")
-    more: dict[str, Any] = {"help": about, "min": least, "metavar": metavar or None}
+    name = parameter.name.strip("_").replace("_", "-")
+    names, metavar = _written(words[0] if words[1:] else "")
+    least = [each.number for each in meta if isinstance(each, AtLeast)]
+    more: dict[str, Any] = {"help": words[-1], "min": least[0] if least else None}
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-        declared = typer.Option(*(names or [f"--{name.replace('_', '-')}"]), **more)
+        declared = typer.Option(*(names or [f"--{name}"]), metavar=metavar or None, **more)
     else:
-        declared = typer.Argument(**{**more, "metavar": metavar or name.upper()})
+        declared = typer.Argument(metavar=metavar or name.upper(), **more)
     return parameter.replace(annotation=Annotated[kind, declared])
+
+
+def _written(text: str) -> tuple[list[str], str]:
+    """The names of an option, and what is written behind them."""
+    names = [word for word in text.split() if word.startswith("-")]
+    return [name.strip(",") for name in names], " ".join(word for word in text.split() if word not in names)

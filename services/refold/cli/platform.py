@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -24,6 +24,7 @@ from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
 from refold.runtime.clock import clock_ms
+from refold.views.history import Run
 
 KafkaOption = Annotated[str, "HOST:PORT", "Kafka's bootstrap address."]
 RedisOption = Annotated[str, "URL", "Address of Redis or Valkey."]
@@ -32,6 +33,11 @@ DataOption = Annotated[
     typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
 ]
 JsonOption = Annotated[bool, "Print data, one JSON value."]
+RunArgument = Annotated[str, "RUN", "The run's id."]
+AgentOption = Annotated[str, "NAME", "Only runs of this agent."]
+SessionOption = Annotated[str, "ID", "Only runs of this session."]
+LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label; may be repeated."]
+SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without it, the only one in --data, if any."]
 ActorOption = Annotated[str, "Name to record as the actor.  \\[default: your login]"]
 
 
@@ -75,6 +81,13 @@ class Shell(Teller):
         """The runs in its log."""
         return self.platform.runs
 
+    def all_runs(self) -> Iterator[Run]:
+        """Every run in its log, a part at a time, and how far that is on stderr."""
+        told = output.progress()
+        for number in range(self.runs.partitions):
+            told("read the run log", number, self.runs.partitions)
+            yield from self.runs.all(number)
+
 
 @dataclass(frozen=True)
 class Listing(Shell):
@@ -110,6 +123,11 @@ def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
     if not equals or not name:
         raise UsageError(f"{text!r} {problem}", hint=hint)
     return name, value
+
+
+def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """The labels of an option. **Raises** UsageError."""
+    return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
 def source(text: str) -> str:

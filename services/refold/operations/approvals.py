@@ -347,10 +347,7 @@ def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
     approval = register.find(vote.approval)
     decided = register.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
-        known = approval is None or any(each.vote == vote.vote for each in approval.said)
-        decides = vote.action in ballot.HANDING and approval is not None and approval.count.settled is not None
-        known = known and (decided is not None or not decides)  # it has given earlier votes their weight
-        return Answered("recorded", vote, position, decided) if known else None
+        return Answered("recorded", vote, position, decided) if _is_recorded(approval, decided, vote) else None
     if decided is not None:
         ours = any(by.vote == vote.vote for by in decided.votes)
         return Answered("decided" if ours else "decided_otherwise", vote, position, decided)
@@ -359,6 +356,14 @@ def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
     counts = any(each.vote == vote.vote for each, _ in approval.count.cast)
     needed = quorum_of(approval.request, approval.roles.askers)
     return Answered("counted", vote, position, leading=approval.count.leading, quorum=needed) if counts else None
+
+
+def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote) -> bool:
+    """True once a vote that decides nothing is known, and the decision, where it has given earlier ones weight."""
+    if approval is None:
+        return True
+    decides = vote.action in ballot.HANDING and approval.count.settled is not None
+    return any(each.vote == vote.vote for each in approval.said) and (decided is not None or not decides)
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:

@@ -16,11 +16,10 @@ from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import output
-from refold.cli.apps import load_app
-from refold.cli.commands.halting import halt_rows
+from refold.cli.apps import load_app, topics_of
 from refold.cli.commands.provision import nobody_text
-from refold.cli.commands.topics import topics_of
 from refold.cli.errors import expected
+from refold.cli.office import halt_rows
 from refold.cli.platform import RedisOption, Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.catalog import Shelves

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refold.cli import output
-from refold.cli.office import Office, warn_of_void
+from refold.cli.office import Office, halt_rows, warn_of_void
 from refold.cli.platform import Shell
 from refold.client.platform import login
-from refold.core.approval.catalog import HALT, Halts, halt_name
+from refold.core.approval.catalog import HALT, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
@@ -81,14 +81,6 @@ def _show(shell: Shell) -> None:
     warn_of_void(there)
     rows = halt_rows(there.whole.halts)
     shell.tell_rows(rows, "what reason", "[green]nothing is halted[/]")
-
-
-def halt_rows(halts: Halts) -> list[output.Data]:
-    """What is halted, for people and programs."""
-    return [
-        {"what": f"{scope} {name}".rstrip(), "scope": scope, "name": name, "reason": reason}
-        for (scope, name), reason in sorted(halts.by_name.items())
-    ]
 
 
 def _said(name: str) -> str:

@@ -69,12 +69,13 @@ def publish_policy(
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
-    people = [roles_entry(Path(roles), actor or login())] if roles else []
+    who = actor or login()
+    people = [roles_entry(Path(roles), who)] if roles else []
     content = policies.load_files(files) if files else {}
     policy = merged_policy(content) if files else None
     warnings = [_problem_text(problem) for problem in policies.problems_of(content)] if files else []
     # The policy before the word that it is in force, and roles that it may name before both.
-    entries = [*people, *(policy_entries(policy, actor or login()) if policy else [])]
+    entries = [*people, *(policy_entries(policy, who) if policy else [])]
     if policy:
         _check_roles(policy, people, office.platform.catalog.whole)
     office.publish(entries)
@@ -131,10 +132,8 @@ def show_policy(*, shell: Shell) -> None:
     there = shell.platform.catalog
     found = policy_views.in_force(there.whole)
     warn_of_void(there)
-    if shell.json_:
-        output.emit({**found, "differing_partitions": there.behind, "void": there.void})
-        return
-    policy_views.print_in_force(found)
+    row = {**found, "differing_partitions": there.behind, "void": there.void}
+    shell.tell(row, lambda: policy_views.print_in_force(found))
 
 
 def try_policy(
@@ -185,15 +184,16 @@ def explain_judgement(
     policy = merged_policy(content) if content is not None else _policy_of(platform, recorded)
     asked = _hindsight(policy, app_, platform)
     now, rules = asked.judge(recorded.state, recorded.call), asked.explain(recorded.state, recorded.call)
-    if shell.json_:
-        row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement}
-        row |= {"now": now, "rules": rules, "args": output.json_text(recorded.call.args)}
-        row["edited_args"] = output.json_text(recorded.edited.args) if recorded.edited else None
-        output.emit(row)
-        return
+    args, edited = recorded.call.args, recorded.edited
+    row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement, "now": now}
+    row |= {"rules": rules, "args": output.json_text(args)}
     asks_itself = not draft and _asks_itself(policy, recorded, rules)
-    policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
-    _tell_unknown(asked)
+
+    def in_words() -> None:
+        policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
+        _tell_unknown(asked)
+
+    shell.tell(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
 
 
 def _problem_text(problem: Problem) -> str:

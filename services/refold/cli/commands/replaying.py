@@ -79,17 +79,14 @@ def _blobs(archive: str, shell: Shell) -> Blobs | None:
 
 def _recorded(archive: str, shell: Shell) -> Iterator[Run]:
     """Every run that there is, a part at a time."""
-    told = output.progress()
-    if archive:
-        place = shelf(archive)
-        files = place.files()
-        for number, file in enumerate(files):
-            told("read the archive", number, len(files))
-            yield from map(history, place.runs(file))
+    if not archive:
+        yield from shell.all_runs()
         return
-    for number in range(shell.runs.partitions):
-        told("read the run log", number, shell.runs.partitions)
-        yield from shell.runs.all(number)
+    told, place = output.progress(), shelf(archive)
+    files = place.files()
+    for number, file in enumerate(files):
+        told("read the archive", number, len(files))
+        yield from map(history, place.runs(file))
 
 
 def _line(row: Rehearsed) -> str:

@@ -10,7 +10,19 @@ from typing import Annotated, Any
 from refold.cli import output
 from refold.cli.errors import fail
 from refold.cli.groups import AtLeast
-from refold.cli.platform import Listing, Shell, json_value, pair, since_ms, until_ms
+from refold.cli.platform import (
+    AgentOption,
+    LabelOption,
+    Listing,
+    RunArgument,
+    SessionOption,
+    Shell,
+    SignOption,
+    json_value,
+    labels_of,
+    since_ms,
+    until_ms,
+)
 from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.addresses import own_key
@@ -54,14 +66,6 @@ _BEGUN_S = 1.0
 """How long `run start` looks at what becomes of a request."""
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """What a run may be beside its status, and what says so of it."""
-
-RunArgument = Annotated[str, "RUN", "The run's id."]
-
-AgentOption = Annotated[str, "NAME", "Only runs of this agent."]
-SessionOption = Annotated[str, "ID", "Only runs of this session."]
-LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label; may be repeated."]
-
-SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without it, the only one in --data, if any."]
 
 ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
 
@@ -270,10 +274,6 @@ def smaller_budget(text: str) -> Spendable | None:
         else:
             raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
     return Spendable(**said) if said else None  # type: ignore[arg-type]
-
-
-def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
-    return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
 def _history(run: str, archive: str, shell: Shell) -> Run:

@@ -9,16 +9,21 @@ from functools import partial
 from typing import Annotated, Any
 
 from refold.cli import output
-from refold.cli.commands.run import (
+from refold.cli.groups import Natural, Seconds
+from refold.cli.platform import (
+    ActorOption,
     AgentOption,
     LabelOption,
     RunArgument,
     SessionOption,
+    Shell,
     SignOption,
+    agree,
+    json_value,
     labels_of,
+    since_ms,
+    until_ms,
 )
-from refold.cli.groups import Natural, Seconds
-from refold.cli.platform import ActorOption, Shell, agree, json_value, since_ms, until_ms
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
 from refold.client.platform import login
@@ -50,7 +55,7 @@ from refold.operations.run import (
     step_of,
     word,
 )
-from refold.operations.runs import Runs, Selector, selected
+from refold.operations.runs import Selector, selected
 from refold.sdk.source import spoken
 from refold.views.history import Run
 from refold.views.outcome import PauseSaid, Redriven, Said, SignalSaid
@@ -426,7 +431,7 @@ def _warning(again: list[Done]) -> str:
 
 def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, and stalled runs."""
-    rows = [row for row in versions_in_use(_all(shell.runs)) if agent in ("", row.agent)]
+    rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
     cells = [{**dict(row), "stalled": len(row.stalled), "because": sorted(set(row.stalled.values()))} for row in rows]
     shell.tell_rows(rows, "agent version live stalled because", "no run lives", cells=cells)
 
@@ -443,7 +448,7 @@ def migrate_runs(
     """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
     if bool(run) == bool(agent and since):
         raise UsageError("say which runs", hint="RUN, or --agent and --from")
-    chosen = _chosen(operator.runs, run, agent, since)
+    chosen = _chosen(operator, run, agent, since)
     if not chosen:
         raise NotFoundError(f"no run of {agent} of version {since} lives", hint="`refold versions list` shows all")
     rows, told = list[dict[str, str]](), output.progress()
@@ -458,14 +463,14 @@ def migrate_runs(
     operator.tell(rows, "\n".join([*lines, done]), ok=not refused)
 
 
-def _chosen(runs: Runs, run: str, agent: str, since: str) -> list[Run]:
+def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
     if run:
-        found = runs.get(run)
+        found = operator.runs.get(run)
         if since and since not in _names(found):
             raise ConflictError(f"run {run} is of version {found.state.version}", hint="leave --from out")
         return [found]
-    live = [each for each in _all(runs) if not each.state.over and each.state.request and each.state.started_ms]
-    return [each for each in live if each.state.request.agent == agent and since in _names(each)]  # type: ignore[union-attr]
+    live = [each for each in operator.all_runs() if each.state.started_ms and not each.state.over]
+    return [each for each in live if Selector(agent=agent).takes(each) and since in _names(each)]
 
 
 def _names(run: Run) -> tuple[str, str]:
@@ -478,14 +483,6 @@ def _migrate(run: Run, to: str, operator: Operator) -> str:
         return operator.perform(migrate(run.state, to, operator.who)).what
     except (ConflictError, UsageError) as error:
         return error.message
-
-
-def _all(runs: Runs) -> list[Run]:
-    told, found = output.progress(), list[Run]()
-    for number in range(runs.partitions):
-        told("read the run log", number, runs.partitions)
-        found += runs.all(number)
-    return found
 
 
 def fail_run(run: RunArgument, *, reason: ReasonOption = "", operator: Operator) -> None:

@@ -13,9 +13,8 @@ import typer
 from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, principals, quotas, wanted_acls
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
-from refold.cli.apps import app_pools
+from refold.cli.apps import app_pools, topics_of
 from refold.cli.platform import Shell
-from refold.client.platform import Platform
 from refold.core.errors import UsageError
 
 PoolsOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."]
@@ -36,13 +35,6 @@ def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
 def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
     shell.tell_rows(topics_of(shell.platform, "").present(), "topic partitions replication", "no topics")
-
-
-def topics_of(platform: Platform, app: str) -> Topics:
-    """The topics that a platform needs to serve an app. **Raises** UnreachableError."""
-    platform.knock()
-    settings = platform.settings
-    return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
 
 
 def _print(differences: list[TopicDifference], word: str) -> None:
