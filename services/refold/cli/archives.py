@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
 
 from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
@@ -14,8 +13,6 @@ from refold.operations.runs import Runs
 from refold.runtime.settings import Settings, load
 from refold.sdk.app import App
 from refold.views.history import Run
-
-ArchiveOption = Annotated[str, "URL", "file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]"]
 
 
 def shelf(url: str) -> Shelf:

@@ -13,23 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from refold.cli import options
+
 _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
-
-
-class AtLeast(NamedTuple):
-    """The smallest number that an option takes."""
-
-    number: float
-
-
-Natural = Annotated[int, AtLeast(0)]
-Positive = Annotated[int, AtLeast(1)]
-Seconds = Annotated[float, AtLeast(0.1)]
 
 
 @dataclass(frozen=True)
@@ -203,7 +194,7 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
         return parameter
     name = parameter.name.strip("_").replace("_", "-")
     names, metavar = _written(words[0] if words[1:] else "")
-    least = [each.number for each in meta if isinstance(each, AtLeast)]
+    least = [each.number for each in meta if isinstance(each, options.AtLeast)]
     more: dict[str, Any] = {"help": words[-1], "min": least[0] if least else None}
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
         declared = typer.Option(*(names or [f"--{name}"]), metavar=metavar or None, **more)

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.errors import fail
-from refold.cli.groups import Positive
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
 from refold.core.approval.requirement import duration_ms
@@ -26,26 +25,12 @@ from refold.operations.runs import Runs
 from refold.runtime.clock import clock_ms
 from refold.views.history import Run
 
-KafkaOption = Annotated[str, "HOST:PORT", "Kafka's bootstrap address."]
-RedisOption = Annotated[str, "URL", "Address of Redis or Valkey."]
-DataOption = Annotated[
-    str,
-    typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
-]
-JsonOption = Annotated[bool, "Print data, one JSON value."]
-RunArgument = Annotated[str, "RUN", "The run's id."]
-AgentOption = Annotated[str, "NAME", "Only runs of this agent."]
-SessionOption = Annotated[str, "ID", "Only runs of this session."]
-LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label; may be repeated."]
-SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without it, the only one in --data, if any."]
-ActorOption = Annotated[str, "Name to record as the actor.  \\[default: your login]"]
-
 
 @dataclass(frozen=True)
 class Teller:
     """The option of what tells something without a platform."""
 
-    json_: JsonOption = False
+    json_: options.JsonOption = False
 
     def tell(self, value: Any, words: str | Callable[[], object], *, ok: bool = True) -> None:
         """Tells what was found, as JSON or in words: lines of markup, or what prints them. If not `ok`, it failed."""
@@ -68,8 +53,8 @@ class Teller:
 class Shell(Teller):
     """The options of most commands: where the platform is, and how to tell what was found."""
 
-    kafka: KafkaOption = ""
-    data: DataOption = ""
+    kafka: options.KafkaOption = ""
+    data: options.DataOption = ""
 
     @cached_property
     def platform(self) -> Platform:
@@ -93,7 +78,7 @@ class Shell(Teller):
 class Listing(Shell):
     """The options of a list that grows with time."""
 
-    limit: Annotated[Positive, "Show only the newest N."] = 50
+    limit: Annotated[options.Positive, "Show only the newest N."] = 50
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:

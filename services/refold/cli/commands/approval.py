@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.groups import AtLeast, Seconds
 from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
@@ -46,7 +45,7 @@ class Voter(Shell):
 
     actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
     key: Annotated[str, "FILE", "The key that signs the vote; without it, the only one in --data."] = ""
-    timeout: Annotated[Seconds, "How long to wait for Kafka and the approval service."] = 30.0
+    timeout: Annotated[options.Seconds, "How long to wait for Kafka and the approval service."] = 30.0
 
     @property
     def who(self) -> str:
@@ -215,7 +214,7 @@ def approve(
     *,
     remember: Annotated[str, "run", "Let the same call pass again without asking."] = "",
     for_: Annotated[str | None, "TIME", "How long the grant lasts, such as 30m.  \\[default: 1h]"] = None,
-    uses: Annotated[int | None, "Uses of the grant.  \\[default: 1]", AtLeast(1)] = None,
+    uses: Annotated[int | None, "Uses of the grant.  \\[default: 1]", options.AtLeast(1)] = None,
     voter: Messenger,
 ) -> None:
     """Approve the call as it is."""

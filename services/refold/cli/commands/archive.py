@@ -13,11 +13,10 @@ from refold.archive import inspection
 from refold.archive.service import Archivist, Swept
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.archives import ArchiveOption, history, settings_for, shelf
+from refold.cli.archives import history, settings_for, shelf
 from refold.cli.commands.serve.process import ServedApp
-from refold.cli.groups import Positive
 from refold.cli.platform import Listing, Shell, Teller, agree, since_ms
 from refold.client.stores import vault
 from refold.core.errors import ConflictError, MalformedError, UsageError
@@ -28,7 +27,7 @@ from refold.views.run import events_of, info_of
 class Archive(Teller):
     """The options of a command about an archive."""
 
-    archive: ArchiveOption = ""
+    archive: options.ArchiveOption = ""
 
 
 def list_archived(
@@ -36,7 +35,7 @@ def list_archived(
     agent: Annotated[str, "Only runs of this agent."] = "",
     status: Annotated[str, "Only runs that ended like this."] = "",
     since: Annotated[str, "30d|TIME", "Only runs that ended since then."] = "",
-    limit: Annotated[Positive, "Show only the newest N."] = Listing.limit,
+    limit: Annotated[options.Positive, "Show only the newest N."] = Listing.limit,
     where: Archive,
 ) -> None:
     """List archived runs, by the time they ended."""
@@ -55,7 +54,7 @@ def list_archived(
 def archive_status(
     *,
     app: ServedApp,
-    archive: ArchiveOption = "",
+    archive: options.ArchiveOption = "",
     no_archive: Annotated[bool, "The archivist keeps no copies."] = False,
     shell: Shell,
 ) -> None:
@@ -149,7 +148,7 @@ def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
 def erase_run(
     run: Annotated[str, "The run's id."],
     *,
-    archive: ArchiveOption = "",
+    archive: options.ArchiveOption = "",
     no_archive: Annotated[bool, "Keep no copy of it."] = False,
     dry_run: Annotated[bool, "Say whether it could be erased; write nothing."] = False,
     yes: Annotated[bool, "Do not ask."] = False,

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import app_pools
-from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
-from refold.cli.platform import DataOption, Teller, quiet
+from refold.cli.commands.provision import Provision, folder_of
+from refold.cli.platform import Teller, quiet
 from refold.client.addresses import data_dir, running_dev
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
@@ -37,11 +37,11 @@ def dev(
         ),
     ] = HELLO,
     *,
-    data: DataOption = "",
+    data: options.DataOption = "",
     fresh: Annotated[bool, "Forget all earlier runs."] = False,
     kafka: Annotated[str, "HOST:PORT", "Use this Kafka instead."] = "",
     redis: Annotated[str, "URL", "Use this Redis instead."] = "",
-    policies: PoliciesOption = "",
+    policies: options.PoliciesOption = "",
 ) -> None:
     """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
     quiet()
@@ -125,7 +125,7 @@ ROLES_KILLED = ("planner", "executor", "approval", "broker", "valkey")
 class Beside(Teller):
     """The options of what looks at a running `refold dev`."""
 
-    data: DataOption = ""
+    data: options.DataOption = ""
 
     def running(self) -> dict[str, Any]:
         """What its dev.json says. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""

@@ -15,12 +15,12 @@ import confluent_kafka
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
 from refold.adapters.redis.ledger import RedisLedger
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app, topics_of
 from refold.cli.commands.provision import nobody_text
 from refold.cli.errors import expected
 from refold.cli.office import halt_rows
-from refold.cli.platform import RedisOption, Shell, connect
+from refold.cli.platform import Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.catalog import Shelves
 from refold.client.platform import Platform
@@ -56,7 +56,7 @@ class Symptom(NamedTuple):
 def doctor(
     *,
     app: Annotated[str, "Also load this app: MODULE:APP or path/file.py[:APP]."] = "",
-    redis: RedisOption = "",
+    redis: options.RedisOption = "",
     shell: Shell,
 ) -> None:
     """Check this machine, Kafka, Redis and an app."""

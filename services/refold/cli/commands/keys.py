@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.commands.provision import key_entry, new_root, save_pub
-from refold.cli.office import Office, RootOption, root_path, warn_of_void
-from refold.cli.platform import DataOption, Shell, Teller, time_ms
+from refold.cli.office import Office, root_path, warn_of_void
+from refold.cli.platform import Shell, Teller, time_ms
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
@@ -24,9 +24,9 @@ OutOption = Annotated[str, "FILE", "The private key; without it, keys/KID.json i
 
 def init_root(
     *,
-    root: RootOption = "",
+    root: options.RootOption = "",
     pub: Annotated[str, "FILE", "What services are to trust; without it, beside the root key."] = "",
-    data: DataOption = "",
+    data: options.DataOption = "",
     teller: Teller,
 ) -> None:
     """Create the root key, which signs policies, roles and keys. An existing one is shown again.

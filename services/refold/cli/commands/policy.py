@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
 from refold.cli.office import Office, warn_of_void
-from refold.cli.platform import ActorOption, Shell, Teller, since_ms
+from refold.cli.platform import Shell, Teller, since_ms
 from refold.cli.views import policies as policy_views
 from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
@@ -59,7 +59,7 @@ def publish_policy(
     files: Annotated[list[str] | None, "Policy files, or folders; together one policy."] = None,
     *,
     roles: Annotated[str, "FILE", "Who has which role, and who none."] = "",
-    actor: ActorOption = "",
+    actor: options.ActorOption = "",
     office: Office,
 ) -> None:
     """Put a policy in force for new runs, and roles for all runs. Published again, it changes nothing.

@@ -7,22 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.errors import fail
-from refold.cli.groups import AtLeast
-from refold.cli.platform import (
-    AgentOption,
-    LabelOption,
-    Listing,
-    RunArgument,
-    SessionOption,
-    Shell,
-    SignOption,
-    json_value,
-    labels_of,
-    since_ms,
-    until_ms,
-)
+from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.addresses import own_key
@@ -77,14 +64,14 @@ class Asking(Shell):
     input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
     id_: Annotated[str, "The run's id.  \\[default: a fresh one]"] = ""
     wait: Annotated[bool, "Wait until the run is over."] = False
-    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", AtLeast(0.1)] = None
+    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", options.AtLeast(0.1)] = None
     label: Annotated[list[str] | None, "K=V", "May be repeated."] = None
     session: Annotated[list[str] | None, "ID", "What it is part of; may be repeated."] = None
     requester: Annotated[str, "Who asks for it.  \\[default: your login]"] = ""
     not_before: Annotated[str, "2h|TIME", "When it begins: in 10m, or at 2030-01-31T12:00Z."] = ""
     deadline: Annotated[str, "2h|TIME", "The run fails if it is not over by then."] = ""
     budget: Annotated[str, "usd=2.50,calls=9", "A smaller budget than the agent has."] = ""
-    key: SignOption = ""
+    key: options.SignOption = ""
 
     def request(self, agent: str) -> RunRequest:
         """The request as it is sent. **Raises** UsageError, MalformedError."""
@@ -124,7 +111,7 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> 
 
 
 def show_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
     full: Annotated[bool, "With --json: large values in full, from the blob store."] = False,
     archive: ArchiveUrl = "",
@@ -149,9 +136,9 @@ def show_run(
 def list_runs(
     *,
     status: Annotated[str, "Only these; also `doubt`, `held`, `stalled`, `paused`."] = "",
-    agent: AgentOption = "",
-    session: SessionOption = "",
-    label: LabelOption = None,
+    agent: options.AgentOption = "",
+    session: options.SessionOption = "",
+    label: options.LabelOption = None,
     shell: Listing,
 ) -> None:
     """List runs, the oldest first."""
@@ -171,7 +158,7 @@ class Events(Shell):
 
     raw: Annotated[bool, "Records as they lie in the log, void ones too."] = False
     since: Annotated[str, "2h|TIME", "Only events since then: 10m, 2030-01-31T12:00Z."] = ""
-    tail: Annotated[int | None, "N", "Only the last N of them.", AtLeast(1)] = None
+    tail: Annotated[int | None, "N", "Only the last N of them.", options.AtLeast(1)] = None
     full: Annotated[bool, "Values in full, however long they are."] = False
     follow: Annotated[bool, "--follow, -f", "Go on, and print each event as it comes."] = False
     archive: ArchiveUrl = ""
@@ -210,7 +197,7 @@ class Events(Shell):
         watching.follow_events(self.runs, run, None, tell)
 
 
-def print_events(run: RunArgument, *, events: Events) -> None:
+def print_events(run: options.RunArgument, *, events: Events) -> None:
     """Print the history of a run, one event a line, with its place in Kafka and the input that caused it."""
     if events.follow:
         events.go_on(run)
@@ -224,9 +211,9 @@ def print_events(run: RunArgument, *, events: Events) -> None:
 
 
 def watch_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, "How long to wait at most.", AtLeast(0.1)] = None,
+    timeout: Annotated[float | None, "How long to wait at most.", options.AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Show a run live until it is over. With --json one event a line."""
@@ -239,9 +226,9 @@ def watch_run(
 
 
 def stream_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, "End after this long without output.", AtLeast(0.1)] = None,
+    timeout: Annotated[float | None, "End after this long without output.", options.AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Print a run's live output, such as the tokens of a model. With --json one part a line."""
@@ -251,7 +238,7 @@ def stream_run(
 def verify_runs(
     run: Annotated[str, "Report on this run only."] = "",
     *,
-    settle: Annotated[float, "How long other topics may take to agree with the log.", AtLeast(0)] = 5.0,
+    settle: Annotated[float, "How long other topics may take to agree with the log.", options.AtLeast(0)] = 5.0,
     shell: Shell,
 ) -> None:
     """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""

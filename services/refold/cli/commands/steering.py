@@ -8,22 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-from refold.cli import output
-from refold.cli.groups import Natural, Seconds
-from refold.cli.platform import (
-    ActorOption,
-    AgentOption,
-    LabelOption,
-    RunArgument,
-    SessionOption,
-    Shell,
-    SignOption,
-    agree,
-    json_value,
-    labels_of,
-    since_ms,
-    until_ms,
-)
+from refold.cli import options, output
+from refold.cli.platform import Shell, agree, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
 from refold.client.addresses import own_key
 from refold.client.platform import login
@@ -66,8 +52,8 @@ from refold.views.run import ending_of, row_of, versions_in_use
 class Operator(Shell):
     """Who says something about a run, and how long they wait: the options of what only a human may do."""
 
-    actor: ActorOption = ""
-    timeout: Annotated[Seconds, "How long to wait for the planner."] = 30.0
+    actor: options.ActorOption = ""
+    timeout: Annotated[options.Seconds, "How long to wait for the planner."] = 30.0
 
     @property
     def who(self) -> str:
@@ -99,19 +85,18 @@ class Operator(Shell):
 
 
 OneOrMany = Annotated[str, "RUN", "The run; without it, filters."]
-ReasonOption = Annotated[str, "Why; it stays in the history."]
 
 
 @dataclass(frozen=True)
 class Speaker(Operator):
     """Who says something of a run, or of many, and what these have in common."""
 
-    session: SessionOption = ""
-    label: LabelOption = None
-    agent: AgentOption = ""
+    session: options.SessionOption = ""
+    label: options.LabelOption = None
+    agent: options.AgentOption = ""
     yes: Annotated[bool, "Do it to all of them; without it they are shown."] = False
     as_operator: Annotated[bool, "Say it as an operator, though you asked for the run."] = False
-    key: SignOption = ""
+    key: options.SignOption = ""
 
     def which(self, run: str) -> Selector:
         """What many have in common, if no single one is named. **Raises** UsageError."""
@@ -156,7 +141,7 @@ class Speaker(Operator):
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 
 
-def cancel_run(run: OneOrMany = "", *, reason: ReasonOption = "", operator: Speaker) -> None:
+def cancel_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
     """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
     A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
@@ -165,7 +150,7 @@ def cancel_run(run: OneOrMany = "", *, reason: ReasonOption = "", operator: Spea
     operator.say("cancel", run, reason)
 
 
-def pause_run(run: OneOrMany = "", *, reason: ReasonOption = "", operator: Speaker) -> None:
+def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
     """Pause a run and the runs it has started. Nothing new goes out of it until `refold run resume`.
 
     What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
@@ -206,8 +191,8 @@ class Caller(Operator):
 
     payload: PayloadOption = "null"
     id_: Annotated[str, "Its id: twice is one signal.  \\[default: a fresh one]"] = ""
-    session: SessionOption = ""
-    label: LabelOption = None
+    session: options.SessionOption = ""
+    label: options.LabelOption = None
     yes: Annotated[bool, "Tell all of them; without it they are shown."] = False
 
     def message(self, run: str, name: str) -> RunSignal:
@@ -312,16 +297,16 @@ def _tell(operator: Operator, answer: Performed, step: int, said: str, words: st
 class Retry(Operator):
     """What a retry changes, and which runs it is about where it is about many."""
 
-    step: Annotated[Natural, "--from STEP", "Repeat this step and all after it."] = 0
+    step: Annotated[options.Natural, "--from STEP", "Repeat this step and all after it."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "That call's arguments instead."] = ""
-    steps: Annotated[Natural, "Raise the limit of steps to N."] = 0
-    history_bytes: Annotated[Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0
-    children: Annotated[Natural, "Raise the limit of started runs to N."] = 0
-    tokens: Annotated[Natural, "Raise the budget to N tokens."] = 0
+    steps: Annotated[options.Natural, "Raise the limit of steps to N."] = 0
+    history_bytes: Annotated[options.Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0
+    children: Annotated[options.Natural, "Raise the limit of started runs to N."] = 0
+    tokens: Annotated[options.Natural, "Raise the budget to N tokens."] = 0
     usd: Annotated[str, "2.50", "Raise the budget to so many dollars."] = "0"
-    calls: Annotated[Natural, "Raise the budget to N calls."] = 0
+    calls: Annotated[options.Natural, "Raise the budget to N calls."] = 0
     deadline: Annotated[str, "2h|TIME|none", "When it fails if it is not over."] = ""
-    reason: ReasonOption = ""
+    reason: options.ReasonOption = ""
     agent: Annotated[str, "All failed runs of this agent."] = ""
     code: Annotated[str, "All that failed with this code."] = ""
     since: Annotated[str, "2h|TIME", "All that failed since then."] = ""
@@ -485,14 +470,14 @@ def _migrate(run: Run, to: str, operator: Operator) -> str:
         return error.message
 
 
-def fail_run(run: RunArgument, *, reason: ReasonOption = "", operator: Operator) -> None:
+def fail_run(run: options.RunArgument, *, reason: options.ReasonOption = "", operator: Operator) -> None:
     """End a stalled run whose code will never agree with its history."""
     fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
     operator.tell_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
 
 def repair_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
     head: Annotated[str, "ID", "The last entry of the history that counts."] = "",
     operator: Operator,
