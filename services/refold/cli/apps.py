@@ -1,9 +1,7 @@
-"""An app of the user's, loaded by name, and what it needs: when it cannot be loaded, the cause comes first."""
+"""An app of the user's, loaded by name: when it cannot be, the cause comes first."""
 
 from __future__ import annotations
 
-from refold.adapters.kafka.topics import Topics
-from refold.client.platform import Platform
 from refold.core.errors import RefoldError, UsageError
 from refold.runtime.frames import user_frames
 from refold.sdk.app import App
@@ -28,10 +26,3 @@ def load_app(target: str) -> App:
 def app_pools(app: str) -> tuple[str, ...]:
     """The pools of an app: each is served by an executor of its own. Without an app there is `default`."""
     return load_app(app).pools if app else ("default",)
-
-
-def topics_of(platform: Platform, app: str) -> Topics:
-    """The topics that a platform needs to serve an app. **Raises** UnreachableError."""
-    platform.knock()
-    settings = platform.settings
-    return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)

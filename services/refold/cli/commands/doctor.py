@@ -14,9 +14,10 @@ import confluent_kafka
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
+from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import options, output
-from refold.cli.apps import load_app, topics_of
+from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import nobody_text
 from refold.cli.errors import expected
 from refold.cli.office import halt_rows
@@ -159,7 +160,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     settings = there.settings
     brokers = len(clients.admin(settings.kafka).list_topics(timeout=_ASK_S).brokers)
     yield "ok", f"{settings.kafka.bootstrap} answers: {output.counted(brokers, 'broker')}"
-    topics = topics_of(there, app)
+    topics = Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
     differences = topics.diff()
     for each in differences:
         weight: Weight = "problem" if each.unfit or each.setting in ("topic", "partitions") else "warning"

@@ -13,8 +13,9 @@ import typer
 from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, principals, quotas, wanted_acls
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
-from refold.cli.apps import app_pools, topics_of
+from refold.cli.apps import app_pools
 from refold.cli.platform import Shell
+from refold.client.platform import Platform
 from refold.core.errors import UsageError
 
 PoolsOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."]
@@ -91,6 +92,13 @@ def compare_acls(
         compared = rules.rules()
         fine = not any(rule.state in ("missing", "surplus") for rule in compared)
         shell.tell(compared, lambda: _tell(compared), ok=fine)
+
+
+def topics_of(platform: Platform, app: str) -> Topics:
+    """The topics that a platform needs to serve an app. **Raises** UnreachableError."""
+    platform.knock()
+    settings = platform.settings
+    return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
 
 
 def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
