@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from refold.cli.apps import app_pools
 from refold.cli.commands import checkout
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
-from refold.cli.commands.topics import app_pools
 from refold.core.errors import RefoldError, TimedOutError
 from refold.embedded import process
 from refold.embedded.stack import DevStack, ServiceProcess

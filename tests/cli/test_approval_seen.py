@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from refold.cli.voting import Voter
+from refold.cli.commands.approval import Voter
 from refold.core.approval.question import named
 from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import ApprovalRequest

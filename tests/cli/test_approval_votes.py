@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.cli import voting
+from refold.cli.commands import approval as voting
 from refold.client.addresses import vote_key
 from refold.core.approval.ballot import Remember
 from refold.core.approval.signature import SigningKey

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from refold.cli import voting
+from refold.cli.commands import approval as voting
 from refold.cli.commands.doctor import _anybody
 from refold.cli.views import approvals as approval_views
 from refold.cli.views import policies as policy_views

@@ -17,7 +17,8 @@ from refold.cli import output
 from refold.cli.commands import checkout
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import tell
-from refold.cli.views import approvals, policies, records
+from refold.cli.views import approvals, policies
+from refold.cli.views import watching as records
 from refold.client.addresses import addresses
 from refold.client.platform import listens
 from refold.core.errors import ConflictError, UnreachableError

@@ -6,12 +6,22 @@ import pytest
 
 from refold.cli.views import runs as views
 from refold.core.errors import ConflictError
-from refold.core.events import Event, RunCompleted, RunPaused, RunRequested, RunStarted, RunSuspended, RunUnpaused
+from refold.core.events import (
+    Event,
+    Failure,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunRequested,
+    RunRetried,
+    RunStarted,
+    RunSuspended,
+    RunUnpaused,
+)
 from refold.core.messages import RunOperation, RunSignal
 from refold.operations.operation import one
 from refold.operations.run import By, word
-from refold.operations.runs import Runs
-from refold.operations.selection import Selector, selected
+from refold.operations.runs import Runs, Selector, selected
 from refold.views.run import info_of, row_of
 from tests.cli.chronicle import Chronicle, requested
 from tests.cli.test_waiting_seen import EVIL, Planner, seen
@@ -60,6 +70,13 @@ def test_who_pauses_a_run_hears_that_it_is() -> None:
     assert say(told(), "pause", PAUSED) == "accepted"
     assert say(told(PAUSED), "pause") == "known"
     assert say(told(RunPaused("ann", "", "requester")), "resume", RunUnpaused("ann", "requester")) == "accepted"
+
+
+def test_a_run_that_was_retried_is_paused_as_any_other() -> None:
+    chronicle = told(RunFailed(Failure("raised", "boom")))
+    chronicle.add("r", [RunRetried("op")], emit=False)
+
+    assert say(chronicle, "pause", PAUSED) == "accepted"
 
 
 @pytest.mark.parametrize(

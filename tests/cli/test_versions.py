@@ -13,7 +13,7 @@ from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
 from refold.operations.runs import Runs
 from refold.sdk.source import spoken
-from refold.views.agent import versions_in_use
+from refold.views.run import versions_in_use
 from tests.cli.terminal import refold
 from tests.eventlog.log import MemoryLogReader
 from tests.recovery.rig import Rig

@@ -11,7 +11,8 @@ import structlog
 from rich.console import Console
 
 from refold.cli import output
-from refold.cli.views import records, runs
+from refold.cli.views import runs
+from refold.cli.views import watching as records
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,

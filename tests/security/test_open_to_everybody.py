@@ -24,7 +24,7 @@ from refold.adapters.kafka.acls import has_authorizer
 from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis import checks
 from refold.adapters.redis.ledger import RedisLedger
-from refold.cli.exposure import accept, kafka_holes, redis_holes
+from refold.cli.commands.serve.process import accept, kafka_holes, redis_holes
 from refold.client.addresses import is_here
 from refold.core.errors import UsageError
 from refold.embedded.kafka import EmbeddedKafka

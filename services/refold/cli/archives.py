@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
-
-import typer
 
 from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
@@ -16,15 +13,6 @@ from refold.operations.runs import Runs
 from refold.runtime.settings import Settings, load
 from refold.sdk.app import App
 from refold.views.history import Run
-
-ArchiveOption = Annotated[
-    str,
-    typer.Option(
-        "--archive",
-        metavar="URL",
-        help="file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]",
-    ),
-]
 
 
 def shelf(url: str) -> Shelf:

@@ -1,20 +1,24 @@
 """Commands as groups list them, imported when they are called: `refold --help` imports none.
 
-The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function; a
-parameter that is a dataclass of options is spread into them, so that shared options are written once.
+The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function: its
+positional parameters are arguments, the others are options. `Annotated` has their help, behind what is written for them
+where that is not their name: `step: Annotated[int, "--from STEP", "Repeat this step and all after it."]`. A parameter
+that is a dataclass of options is spread into them, so that shared options are written once.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from refold.cli import options
 
 _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
 
@@ -155,24 +159,51 @@ class Later(TyperCommand):
 def _spread(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of its dataclass as options. A class's own come before those it inherits."""
     parameters = inspect.signature(command, eval_str=True).parameters
-    bundles = [(name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)]
-    if not bundles:
-        return command
-    bundle: Any
-    [(name, bundle)] = bundles
-    hints = get_type_hints(bundle, include_extras=True)
-    age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
-    options = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
-        for each in sorted(fields(bundle), key=lambda each: age[each.name])
-    ]
+    bundles: dict[str, Any] = {
+        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
+    }
+    shown: list[inspect.Parameter] = []
+    for name, each in parameters.items():
+        shown += _options(bundles[name]) if name in bundles else [_declared(each)]
 
     @wraps(command)
     def spread_out(**given: Any) -> None:
-        taken = {option.name: given.pop(option.name) for option in options}
-        command(**given, **{name: bundle(**taken)})
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
+        command(**given)
 
-    all_of_them = [*(each for other, each in parameters.items() if other != name), *options]
-    spread_out.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
-    spread_out.__annotations__ = {each.name: each.annotation for each in all_of_them}
+    spread_out.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    spread_out.__annotations__ = {each.name: each.annotation for each in shown}
     return spread_out
+
+
+def _options(bundle: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(bundle, include_extras=True)
+    age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
+    for each in sorted(fields(bundle), key=lambda each: age[each.name]):
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        option = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        yield _declared(option.replace(annotation=hints[each.name]))
+
+
+def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as Typer takes it, which gets its own words otherwise."""
+    kind, *meta = get_args(parameter.annotation) or (parameter.annotation,)
+    words = [each for each in meta if isinstance(each, str)]
+    if not words:
+        return parameter
+    name = parameter.name.strip("_").replace("_", "-")
+    names, metavar = _written(words[0] if words[1:] else "")
+    least = [each.number for each in meta if isinstance(each, options.AtLeast)]
+    more: dict[str, Any] = {"help": words[-1], "min": least[0] if least else None}
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        declared = typer.Option(*(names or [f"--{name}"]), metavar=metavar or None, **more)
+    else:
+        declared = typer.Argument(metavar=metavar or name.upper(), **more)
+    return parameter.replace(annotation=Annotated[kind, declared])
+
+
+def _written(text: str) -> tuple[list[str], str]:
+    """The names of an option, and what is written behind them."""
+    names = [word for word in text.split() if word.startswith("-")]
+    return [name.strip(",") for name in names], " ".join(word for word in text.split() if word not in names)

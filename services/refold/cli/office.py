@@ -5,29 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.platform import Shell
 from refold.client import catalog
 from refold.client.addresses import ROOT_KEY, data_dir
 from refold.client.catalog import Shelves
+from refold.core.approval.catalog import Halts
 from refold.core.approval.signature import ROOT, SigningKey, Trust
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.runtime import keys
-
-RootOption = Annotated[
-    str,
-    typer.Option(
-        "--root",
-        envvar="REFOLD_ROOT",
-        metavar="FILE",
-        help="The root key, which signs the catalog.  \\[default: keys/root.json in --data]",
-    ),
-]
 
 
 def root_path(root: str, data: str) -> Path:
@@ -48,7 +36,7 @@ def root_key(path: Path, trust: Trust) -> SigningKey:
 class Office(Shell):
     """The options of what signs."""
 
-    root: RootOption = ""
+    root: options.RootOption = ""
 
     def publish(self, entries: Iterable[CatalogEntry]) -> Shelves:
         """Signs entries and writes them into all partitions; returns the catalog as it was before."""
@@ -69,3 +57,11 @@ def warn_of_void(there: Shelves) -> None:
     if there.behind:
         names = ", ".join(map(str, there.behind))
         output.warn(f"partitions {names} of the catalog have something else: publish again, it mends them")
+
+
+def halt_rows(halts: Halts) -> list[output.Data]:
+    """What is halted, for people and programs."""
+    return [
+        {"what": f"{scope} {name}".rstrip(), "scope": scope, "name": name, "reason": reason}
+        for (scope, name), reason in sorted(halts.by_name.items())
+    ]

@@ -113,17 +113,24 @@ def styled(status: str) -> str:
 
 def moment(at_ms: int) -> str:
     """A time in UTC, as --since takes it, or a dash."""
-    try:
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" if at_ms else "-"
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
+    return _at(at_ms, lambda at: f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z") if at_ms else "-"
 
 
 def clock(at_ms: int, now_ms: int) -> str:
     """A time in UTC for a list: of the last day the time alone, else the day with its minute."""
+    form = "{:%H:%M:%S}" if abs(now_ms - at_ms) < DAY_MS else "{:%Y-%m-%d %H:%M}"
+    return _at(at_ms, form.format) if at_ms else "-"
+
+
+def in_utc(at_ms: int) -> str:
+    """A time in UTC, to the second, for people who decide by it."""
+    return _at(at_ms, "{:%Y-%m-%d %H:%M:%S} UTC".format)
+
+
+def _at(at_ms: int, show: Callable[[datetime], str]) -> str:
+    """A time of the log, of which anybody may have written anything."""
     try:
-        form = "%H:%M:%S" if abs(now_ms - at_ms) < DAY_MS else "%Y-%m-%d %H:%M"
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):{form}}" if at_ms else "-"
+        return show(datetime.fromtimestamp(at_ms / 1000, UTC))
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
 
@@ -138,14 +145,6 @@ def duration(ms: int) -> str:
         if ms >= size:
             return f"{ms // size} {unit} {ms % size // below} {part}"
     return f"{ms // 60_000} m {ms % 60_000 // 1000} s"
-
-
-def in_utc(at_ms: int) -> str:
-    """A time in UTC, to the second, for people who decide by it."""
-    try:
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
 
 
 def escape(text: str, limit: int = 0) -> str:

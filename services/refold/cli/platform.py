@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,45 +14,47 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from refold.cli import output
+from refold.cli import options, output
+from refold.cli.errors import fail
 from refold.client.addresses import addresses
 from refold.client.platform import Platform
+from refold.core.approval.requirement import duration_ms
 from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
-
-KafkaOption = Annotated[str, typer.Option("--kafka", help="Kafka's bootstrap address.", metavar="HOST:PORT")]
-RedisOption = Annotated[str, typer.Option("--redis", help="Address of Redis or Valkey.", metavar="URL")]
-DataOption = Annotated[
-    str,
-    typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")]
-ActorOption = Annotated[str, typer.Option("--actor", help="Name to record as the actor.  \\[default: your login]")]
+from refold.runtime.clock import clock_ms
+from refold.views.history import Run
 
 
 @dataclass(frozen=True)
 class Teller:
     """The option of what tells something without a platform."""
 
-    json_: JsonOption = False
+    json_: options.JsonOption = False
 
-    def tell(self, value: Any, words: str | Callable[[], object]) -> None:
-        """Tells what was found, as JSON or in words: lines of markup, or what prints them."""
+    def tell(self, value: Any, words: str | Callable[[], object], *, ok: bool = True) -> None:
+        """Tells what was found, as JSON or in words: lines of markup, or what prints them. If not `ok`, it failed."""
         if self.json_:
             output.emit(value)
         elif isinstance(words, str):
             output.say(words)
         else:
             words()
+        if not ok:
+            fail()
+
+    def tell_rows(self, rows: Sequence[Any], columns: str, nothing: str, *, cells: Iterable[Any] | None = None) -> None:
+        """Tells rows, for people as a table of some of their columns, or of `cells`, which they can read better."""
+        shown = [output.plain(each) for each in (rows if cells is None else cells)]
+        self.tell(rows, lambda: output.print_rows(shown, columns.split(), nothing))
 
 
 @dataclass(frozen=True)
 class Shell(Teller):
     """The options of most commands: where the platform is, and how to tell what was found."""
 
-    kafka: KafkaOption = ""
-    data: DataOption = ""
+    kafka: options.KafkaOption = ""
+    data: options.DataOption = ""
 
     @cached_property
     def platform(self) -> Platform:
@@ -63,12 +66,19 @@ class Shell(Teller):
         """The runs in its log."""
         return self.platform.runs
 
+    def all_runs(self) -> Iterator[Run]:
+        """Every run in its log, a part at a time, and how far that is on stderr."""
+        told = output.progress()
+        for number in range(self.runs.partitions):
+            told("read the run log", number, self.runs.partitions)
+            yield from self.runs.all(number)
+
 
 @dataclass(frozen=True)
 class Listing(Shell):
     """The options of a list that grows with time."""
 
-    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = 50
+    limit: Annotated[options.Positive, "Show only the newest N."] = 50
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
@@ -85,12 +95,24 @@ def quiet() -> None:
     )
 
 
+def agree(question: str, otherwise: str, *, yes: bool) -> None:
+    """Asks whether it shall be done, unless that was said before. Ends the command, with a word, if it shall not."""
+    if not yes and not typer.confirm(question):
+        output.say(otherwise)
+        fail()
+
+
 def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
     """The two sides of `NAME=VALUE`. **Raises** UsageError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"{text!r} {problem}", hint=hint)
     return name, value
+
+
+def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """The labels of an option. **Raises** UsageError."""
+    return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
 def source(text: str) -> str:
@@ -118,3 +140,28 @@ def json_value(text: str, option: str) -> Any:
 
 
 _AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has double quotes inside them: '"Ada"'"""
+
+
+def time_ms(text: str) -> int:
+    """A time with its zone. **Raises** UsageError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(f"{text!r} is not a time with a zone", hint="write 2030-01-31T12:00Z")
+    return int(moment.timestamp() * 1000)
+
+
+def until_ms(text: str, option: str) -> int:
+    """Until when, as an option says it: a time with its zone, how long from now, or 0: never. **Raises** UsageError."""
+    if not text:
+        return 0
+    return time_ms(text) if "-" in text else clock_ms() + duration_ms(option, text)
+
+
+def since_ms(text: str) -> int:
+    """What --since means: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
+    if not text:
+        return 0
+    return time_ms(text) if "-" in text else clock_ms() - duration_ms("--since", text)

@@ -59,15 +59,15 @@ class Addresses:
 
 def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     """The settings by what was said on the command line and by what is known here."""
-    running = running_dev(data)
-    named = kafka or os.environ.get("REFOLD_KAFKA__BOOTSTRAP")
-    parts: dict[str, dict[str, str]] = {}
-    if address := named or running.get("kafka"):
-        parts["kafka"] = {"bootstrap": address}
-    if address := redis or os.environ.get("REFOLD_REDIS__URL") or running.get("redis"):
-        parts["redis"] = {"url": address}
-    if (address := running.get("blobs")) and not named and not os.environ.get("REFOLD_BLOBS__URL"):
-        parts["blobs"] = {"url": address}
+    running, given = running_dev(data), os.environ.get
+    named = kafka or given("REFOLD_KAFKA__BOOTSTRAP")
+    elsewhere = named or given("REFOLD_BLOBS__URL")
+    known = {
+        "kafka": {"bootstrap": named or running.get("kafka")},
+        "redis": {"url": redis or given("REFOLD_REDIS__URL") or running.get("redis")},
+        "blobs": {"url": None if elsewhere else running.get("blobs")},
+    }
+    parts = {name: part for name, part in known.items() if any(part.values())}
     settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()

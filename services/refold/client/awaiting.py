@@ -367,8 +367,7 @@ class AsyncClient:
         question = approvals.get(name).request.question
         more |= {"result": canonical.dumps(result)} if action == "answer" else {}
         vote = approvals.vote(name, action, question=question, actor=self._actor, **more)
-        position = approvals.send(vote, key, self._platform.publisher)
-        return approvals.answered(vote, position, timeout.total_seconds()).voted(vote.vote)
+        return approvals.cast(vote, key, self._platform.publisher, timeout.total_seconds()).voted
 
     def _asked(self, approval: str, until: float) -> str:
         """The id of a question. One that the run's history shows already may still be on its way to its topic."""

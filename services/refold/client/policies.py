@@ -102,16 +102,8 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
         except UsageError as error:
             found.append(Problem(file, "", _said(error)))
             continue
-        if "fallback" in content:
-            try:
-                found += _slips(file, UNRULED, read_fallback(content["fallback"]), content["fallback"])
-            except UsageError as error:
-                found.append(Problem(file, UNRULED, _said(error)))
-        if "doubt" in content:
-            try:
-                found += _doubtful(file, read_doubt(content["doubt"]))
-            except UsageError as error:
-                found.append(Problem(file, DOUBT, _said(error)))
+        found += _problems_of_part(file, content, "fallback", UNRULED)
+        found += _problems_of_part(file, content, "doubt", DOUBT)
         for number, text in enumerate(content["rules"], 1):
             try:
                 rule = Rule.parse(text, number)
@@ -122,9 +114,8 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
                 found.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
             if rule.requirement:
                 found += _slips(file, rule.name, rule.requirement, text["require"])
-            found += [
-                Problem(file, rule.name, reason, fatal=False) for reason in _traps(rule, [each for _, each in rules])
-            ]
+            traps = _traps(rule, [each for _, each in rules])
+            found += [Problem(file, rule.name, reason, fatal=False) for reason in traps]
             names.setdefault(rule.name, file)
             rules.append((file, rule))
     # What no file shows by itself: two that contradict each other, or what JSON does not hold.
@@ -136,6 +127,17 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
     places = {id(rule): file for file, rule in rules}
     dead = dead_rules([rule for _, rule in rules])
     return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+
+
+def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: str) -> list[Problem]:
+    if part not in content:
+        return []
+    try:
+        if part == "doubt":
+            return _doubtful(file, read_doubt(content[part]))
+        return _slips(file, rule, read_fallback(content[part]), content[part])
+    except UsageError as error:
+        return [Problem(file, rule, _said(error))]
 
 
 def sent_once(policy: Policy, tools: Iterable[ToolFacts]) -> list[Problem]:

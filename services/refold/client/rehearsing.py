@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.client.values import values_of
 from refold.core.errors import NonDeterminismError, text_of
@@ -53,28 +53,23 @@ def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearse
         there = ", ".join(sorted(app.agents)) or "none"
         why = f"app {app.name} has no agent {name}; there is {there}"
         return Rehearsed(state.run_id, name, state.version, "", "no_agent", steps, message=why)
-    facts = (state.run_id, name, state.version, agent.version)
     needs = agent.needs(state.version) if state.version else ""
     if registered is None and not needs:
         needs = f"version {spoken(state.version)[0]}"
+    agrees = Rehearsed(state.run_id, name, state.version, agent.version, "agrees", steps, needs=needs)
     values = values_of(state, blobs)
     try:
         stands = rehearse(app, agent, state, values)
     except NonDeterminismError as error:
         step, change = error.fields.get("step"), error.fields.get("change")
         place = step if isinstance(step, int) else 0
-        named = str(change or "")
-        return Rehearsed(*facts, "differs", steps, step=place, change=named, message=str(error), needs=needs)
+        return replace(agrees, verdict="differs", step=place, change=str(change or ""), message=str(error))
     except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-        return Rehearsed(
-            *facts,
-            "raises",
-            steps,
-            message=f"{type(error).__name__}: {text_of(error)}",
-            needs=needs,
-            stack=stack_of(error),
-        )
+        return replace(agrees, verdict="raises", message=_words(error), stack=stack_of(error))
     if stands.error is not None:
-        message, stack = f"{type(stands.error).__name__}: {text_of(stands.error)}", stack_of(stands.error)
-        return Rehearsed(*facts, "agrees", steps, over=True, message=message, needs=needs, stack=stack)
-    return Rehearsed(*facts, "agrees", steps, over=stands.over, needs=needs)
+        return replace(agrees, over=True, message=_words(stands.error), stack=stack_of(stands.error))
+    return replace(agrees, over=stands.over)
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {text_of(error)}"

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from refold.client import catalog
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.approval.signature import Trust
-from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, CallProposed, Entry
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
@@ -67,6 +67,59 @@ class Verified:
     copied: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
 
+    def add(self, kind: str, run: str, what: str) -> None:
+        """Notes something that must not be."""
+        self.violations.append(Violation(kind, run, what))
+
+    def settle(self, fold: LogFold) -> None:
+        """Takes what the fold says of all runs, once the log is read."""
+        for run, reason in fold.settle().items():
+            self.add("beginning" if reason == GAP else "forked", run, reason)
+        self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
+        self.runs = dict(Counter(state.status for state in fold.states.values()))
+        for state in fold.states.values():
+            _note(self, state)
+
+    def read(self, reader: LogReader, fold: LogFold, statuses: _Statuses, erased: Markers) -> list[tuple[str, str]]:
+        """Reads the run log; returns the signed decisions in it, each with its run."""
+        tokens: list[tuple[str, str]] = []
+        void: Counter[str] = Counter()
+        for record in reader.scan(RUN_LOG):
+            if erased.hides(record.key):
+                self.erased += record.value is not None
+                continue
+            judged = feed(fold, record)
+            self.records += judged.void != "anchor"  # that is of no run
+            _check_record(self, judged)
+            if judged.void == "copy":
+                self.copied[judged.run_id] = self.copied.get(judged.run_id, 0) + 1
+            if judged.void:
+                void[judged.void] += judged.void != "anchor"
+            # What was held aside until now was counted as an orphan.
+            void["orphan"] -= len(judged.linked)
+            for entry in [each.entry for each in (judged, *judged.linked) if each.state is not None]:
+                assert entry is not None, "what counts was read"
+                self.accepted += 1
+                self.events += len(entry.events)
+                tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
+            statuses.follow(judged)
+        self.void = {reason: count for reason, count in void.items() if count}
+        return tokens
+
+    def only(self, run: str) -> Verified:
+        """What is about one run; the counts are of all. **Raises** NotFoundError if it is not there."""
+        mine = [violation for violation in self.violations if violation.run_id == run]
+        if run not in self.digests and run not in self.frozen and not mine:
+            raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
+        of_runs = ("digests", "open", "overdue", "in_doubt", "frozen", "copied")
+        return replace(self, violations=mine, **{name: _only(getattr(self, name), run) for name in of_runs})
+
+
+def _only(runs: Any, run: str) -> Any:
+    if isinstance(runs, dict):
+        return {run: runs[run]} if run in runs else {}
+    return [run] * (run in runs)
+
 
 def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:
     """Checks all of it. **Units**: `settle_s` is how long other topics may take to agree with the log."""
@@ -84,41 +137,13 @@ _OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
-    fold = LogFold()
-    found = Verified(now_ms, partitions=reader.partitions(RUN_LOG))
-    states: dict[RunId, RunState] = fold.states
-    tokens: list[tuple[str, str]] = []
-    void: Counter[str] = Counter()
-    statuses, erased = _Statuses(), _erased(reader)
-    for record in reader.scan(RUN_LOG):
-        if erased.hides(record.key):
-            found.erased += record.value is not None
-            continue
-        judged = feed(fold, record)
-        found.records += judged.void != "anchor"  # that is of no run
-        _check_record(found, judged)
-        if judged.void == "copy":
-            found.copied[judged.run_id] = found.copied.get(judged.run_id, 0) + 1
-        if judged.void:
-            void[judged.void] += judged.void != "anchor"
-        # What was held aside until now was counted as an orphan.
-        void["orphan"] -= len(judged.linked)
-        for entry in [each.entry for each in (judged, *judged.linked) if each.state is not None]:
-            assert entry is not None, "what counts was read"
-            found.accepted += 1
-            found.events += len(entry.events)
-            tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
-        statuses.follow(judged)
-    found.void = {reason: count for reason, count in void.items() if count}
-    for run, reason in fold.settle().items():
-        _add(found, "beginning" if reason == GAP else "forked", run, reason)
-    found.frozen = {str(run): reason for run, reason in fold.frozen.items()}
+    found, erased = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), _erased(reader)
+    fold, statuses = LogFold(), _Statuses()
+    tokens, states = found.read(reader, fold, statuses, erased), fold.states
+    found.settle(fold)
     _check_order(found, reader, states)
-    found.runs = dict(Counter(state.status for state in states.values()))
-    for state in states.values():
-        _note(found, state)
     for run, what in statuses.wrong.items():
-        _add(found, "status", run, what)
+        found.add("status", run, what)
     _check_outcomes(found, reader, states, erased)
     _check_open_calls(found, reader, states)
     _check_approvals(found, reader, states)
@@ -158,11 +183,11 @@ def _check_record(found: Verified, judged: JudgedRecord) -> None:
     """A record must be what its key says, and one that counts must lie at home."""
     run, void = judged.run_id, judged.void
     if void == "hash":
-        _add(found, "hash", run, f"{judged.place} has other bytes than its key names: they were changed")
+        found.add("hash", run, f"{judged.place} has other bytes than its key names: they were changed")
     elif void == "body":
-        _add(found, "body", run, f"{judged.place} is not an entry of the run that its key names")
+        found.add("body", run, f"{judged.place} is not an entry of the run that its key names")
     elif not void and home(run, found.partitions) != judged.record.partition:
-        _add(found, "home", run, f"{judged.place} counts, but the home of the run is {home(run, found.partitions)}")
+        found.add("home", run, f"{judged.place} counts, but the home of the run is {home(run, found.partitions)}")
 
 
 def _check_order(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
@@ -175,7 +200,7 @@ def _check_order(found: Verified, reader: LogReader, states: dict[RunId, RunStat
         order = [offsets[head.id] for head in states[RunId(run)].heads if head.id in offsets]
         if order != sorted(order) and run not in found.frozen:
             text = f"{found.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
-            _add(found, "copied", run, f"{text}: refold run repair {run}")
+            found.add("copied", run, f"{text}: refold run repair {run}")
 
 
 def _note(found: Verified, state: RunState) -> None:
@@ -213,18 +238,21 @@ def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunS
         before = told.get(outcome.run_id)
         again = before is not None and before.status == "failed" and before.seq < outcome.seq  # it was retried
         if before is not None and before != outcome and not again:
-            _add(found, "outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
+            found.add("outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
         told[outcome.run_id] = outcome
     for run, state in states.items():
-        outcome_told = told.pop(run, None)
-        if state.over and outcome_told is None:
-            _add(found, "outcome", run, f"the run is {state.status}, and {RUN_COMPLETED} does not have it")
-        elif outcome_told is not None and not state.over and outcome_told.seq + 1 == state.retried.at:
-            continue  # it goes on since
-        elif outcome_told is not None and outcome_told != _expected(state):
-            _add(found, "outcome", run, f"{RUN_COMPLETED} says {outcome_told.status} otherwise than the fold")
+        if what := _otherwise(state, told.pop(run, None)):
+            found.add("outcome", run, what)
     for run in told.keys() - erased.runs.keys():
-        _add(found, "outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
+        found.add("outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
+
+
+def _otherwise(state: RunState, told: RunOutcome | None) -> str:
+    """What was told of the end of a run otherwise than the fold says."""
+    if told is None:
+        return f"the run is {state.status}, and {RUN_COMPLETED} does not have it" if state.over else ""
+    goes_on = not state.over and told.seq + 1 == state.retried.at
+    return "" if goes_on or told == _expected(state) else f"{RUN_COMPLETED} says {told.status} otherwise than the fold"
 
 
 def _expected(state: RunState) -> RunOutcome | None:
@@ -255,12 +283,12 @@ def _check_open_calls(found: Verified, reader: LogReader, states: dict[RunId, Ru
         if call in kept:  # its request may have to wait until the run goes on
             continue
         if call not in asked:
-            _add(found, "open-call", call.partition("/")[0], f"call {call} is open, and no executor is asked for it")
+            found.add("open-call", call.partition("/")[0], f"call {call} is open, and no executor is asked for it")
         elif asked[call] != attempt:
             text = f"call {call} is at attempt {attempt}, and executors are asked for {asked[call]}"
-            _add(found, "open-call", call.partition("/")[0], text)
+            found.add("open-call", call.partition("/")[0], text)
     for call in asked.keys() - expected.keys():
-        _add(found, "open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
+        found.add("open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
 
 
 def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[str, int]:
@@ -281,7 +309,7 @@ def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> It
             row = codec.decode(kind, record.value) if record.value is not None else None
         except (MalformedError, FoldError) as error:
             place = f"{topic}/{record.partition}/{record.offset}"
-            _add(found, "unreadable", "", f"{place} is not what the topic holds: {error.message}")
+            found.add("unreadable", "", f"{place} is not what the topic holds: {error.message}")
             continue
         yield (record.key or b"").decode(errors="replace"), row
 
@@ -295,9 +323,9 @@ def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, Run
         name = (record.key or b"").decode(errors="replace")
         (asked.discard if record.value is None else asked.add)(name)
     for name in sorted(expected.keys() - asked):
-        _add(found, "open-call", expected[name], f"approval {name} is open, and nobody is asked")
+        found.add("open-call", expected[name], f"approval {name} is open, and nobody is asked")
     for name in sorted(asked - expected.keys()):
-        _add(found, "open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")
+        found.add("open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")
 
 
 def _check_decisions(found: Verified, reader: LogReader, trust: Trust, tokens: list[tuple[str, str]]) -> None:
@@ -310,8 +338,4 @@ def _check_decisions(found: Verified, reader: LogReader, trust: Trust, tokens: l
         try:
             Decision.parse(signature.verified(token, still, use="decision"))
         except (UnauthorisedError, MalformedError) as error:
-            _add(found, "decision", run, f"a decision that the run has accepted does not hold: {error.message}")
-
-
-def _add(found: Verified, kind: str, run: str, what: str) -> None:
-    found.violations.append(Violation(kind, run, what))
+            found.add("decision", run, f"a decision that the run has accepted does not hold: {error.message}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from refold.core.approval import ballot, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
-from refold.core.approval.catalog import ROLE, Roles
+from refold.core.approval.catalog import ROLE
 from refold.core.approval.decision import Decision
 from refold.core.approval.question import context_edited
 from refold.core.approval.requester import quorum_of
@@ -33,6 +33,16 @@ SETTLE_S = 1.0
 """How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
 
 
+class Words(TypedDict, total=False):
+    """What goes with an action, as told at `Vote`."""
+
+    args: str
+    result: str
+    message: str
+    to: tuple[str, ...]
+    remember: Remember | None
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What became of a vote.
@@ -42,16 +52,17 @@ class Answered:
     """
 
     what: Literal["decided", "decided_otherwise", "counted", "recorded"]
-    approval: str
+    vote: Vote
     position: Cause
     decision: Decision | None = None
     leading: int = 0
     quorum: int = 0
 
-    def voted(self, vote: str) -> Voted:
-        """The outcome as users see it, of the vote with this id."""
-        facts = {"position": self.position, "leading": self.leading, "quorum": self.quorum, "vote": vote}
-        return Voted(outcome=self.what, approval=self.approval, decision=plain(self.decision), **facts)
+    @property
+    def voted(self) -> Voted:
+        """The outcome as users see it."""
+        facts = {"position": self.position, "leading": self.leading, "quorum": self.quorum, "vote": self.vote.vote}
+        return Voted(outcome=self.what, approval=self.vote.approval, decision=plain(self.decision), **facts)
 
 
 ENOUGH_DIGITS = 16
@@ -132,20 +143,9 @@ class Approvals:
         return asked[0]
 
     def vote(
-        self,
-        approval_id: str,
-        action: str,
-        *,
-        question: str,
-        actor: str,
-        about: str = "",
-        args: str = "",
-        result: str = "",
-        message: str = "",
-        to: tuple[str, ...] = (),
-        remember: Remember | None = None,
+        self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **words: Unpack[Words]
     ) -> Vote:
-        """A vote on the `question` (its whole digest) that was shown; what goes with which action is told at `Vote`.
+        """A vote on the `question` (its whole digest) that was shown.
 
         `about` is what they mean to decide on: `doubt` is what came of a call, see `ApprovalRequest`.
 
@@ -160,20 +160,9 @@ class Approvals:
             raise ConflictError(f"{approval_id} is another question than the one that was shown", hint="look again")
         if approval and action in ballot.DECIDING and approval.request.about != about:
             raise _another_matter(approval.request, action)
-        vote = Vote(
-            approval=approval_id,
-            vote=secrets.token_hex(8),
-            question=question,
-            environment=asked.environment,
-            actor=actor,
-            action=action,
-            issued=approval.now if approval else clock_ms(),
-            args=args,
-            result=result,
-            message=message,
-            to=to,
-            remember=remember,
-        )
+        issued = approval.now if approval else clock_ms()
+        name = approval_id, secrets.token_hex(8), question
+        vote = Vote(*name, asked.environment, actor, action, issued, **words)
         ballot.check_vote(vote)
         quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
@@ -181,6 +170,10 @@ class Approvals:
         if approval is not None and (problem := _objection(approval, vote)):
             raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")
         return vote
+
+    def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
+        """Sends a vote and waits for what becomes of it. **Raises** as `answered`."""
+        return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Waits for a question that a run log has and its topic not yet, for a while at most."""
@@ -287,43 +280,66 @@ def _is_name(name: str) -> bool:
 
 def _objection(approval: Approval, vote: Vote) -> str:
     """Why a vote should not be sent: it would be void, or nothing could come of it."""
-    request, to = approval.request, vote.to
-    if problem := ballot.objection(request, vote, approval.now):
+    if problem := ballot.objection(approval.request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
-    if vote.action == "edit" and (wrong_context := context_edited(request, vote.args)):
-        return f"the vote would be void: {wrong_context}"
-    if vote.action == "edit" and (found := approval.judged(vote.args)) and found.denial:
-        return f"the vote would be void: {found.denial}"
-    if wrong := [name for name in to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:
+    if wrong := [name for name in vote.to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:
         return f"{wrong[0]!r} is not a name"
-    if vote.action == "comment" and not vote.message.strip():
-        return "an empty comment says nothing"
-    if vote.action == "withdraw" and not any(
-        each.actor == vote.actor and each.action in ballot.SAYING and approval.fate(each) != "withdrawn"
-        for each in approval.said
-        if each.action != "withdraw"
-    ):
-        return f"{vote.actor} has said nothing that could be taken back"
-    asker = request.requester if request.requirement.not_requester else ""
-    if vote.action == "delegate":
-        return _no_deputy(to[0], vote.actor, asker, approval.roles)
-    if vote.action == "reassign":
-        if problem := ballot.count(request, [*approval.live(), vote], approval.roles, approval.now).void.get(vote):
-            return f"the vote would be void: {problem.reason}"
-        more = request.requirement.escalate_to if request.level else []
-        people, elsewhere = reach([*to, *more], approval.roles)
-        able, quorum = [name for name in people if name != asker], quorum_of(request, approval.roles.askers)
-        if len(able) < quorum and not elsewhere and "*" not in more:
-            return f"{quorum} must agree, and {', '.join(to)} are {len(able)} who may decide by the catalog"
+    objects = _OBJECTIONS.get(vote.action)
+    return objects(approval, vote) if objects else ""
+
+
+def _no_edit(approval: Approval, vote: Vote) -> str:
+    wrong = context_edited(approval.request, vote.args)
+    if not wrong and (found := approval.judged(vote.args)):
+        wrong = found.denial
+    return f"the vote would be void: {wrong}" if wrong else ""
+
+
+def _no_comment(approval: Approval, vote: Vote) -> str:
+    return "" if vote.message.strip() else "an empty comment says nothing"
+
+
+def _nothing_said(approval: Approval, vote: Vote) -> str:
+    mine = (each for each in approval.said if each.actor == vote.actor and each.action != "withdraw")
+    if any(each.action in ballot.SAYING and approval.fate(each) != "withdrawn" for each in mine):
+        return ""
+    return f"{vote.actor} has said nothing that could be taken back"
+
+
+def _asker(request: ApprovalRequest) -> str:
+    """Who has asked for the run, if they may not decide on it."""
+    return request.requester if request.requirement.not_requester else ""
+
+
+def _no_deputy(approval: Approval, vote: Vote) -> str:
+    name = vote.to[0]
+    if name == vote.actor:
+        return f"{name} decides already, and cannot delegate to {name}"
+    if name == _asker(approval.request):
+        return f"{name} has asked for the run and may not decide on it"
+    return f"{name} is revoked by the catalog and may not decide" if name in approval.roles.revoked else ""
+
+
+def _too_few(approval: Approval, vote: Vote) -> str:
+    request, roles = approval.request, approval.roles
+    if problem := ballot.count(request, [*approval.live(), vote], roles, approval.now).void.get(vote):
+        return f"the vote would be void: {problem.reason}"
+    more = request.requirement.escalate_to if request.level else []
+    people, elsewhere = reach([*vote.to, *more], roles)
+    able, quorum = [name for name in people if name != _asker(request)], quorum_of(request, roles.askers)
+    if len(able) < quorum and not elsewhere and "*" not in more:
+        return f"{quorum} must agree, and {', '.join(vote.to)} are {len(able)} who may decide by the catalog"
     return ""
 
 
-def _no_deputy(name: str, actor: str, asker: str, roles: Roles) -> str:
-    if name == actor:
-        return f"{name} decides already, and cannot delegate to {name}"
-    if name == asker:
-        return f"{name} has asked for the run and may not decide on it"
-    return f"{name} is revoked by the catalog and may not decide" if name in roles.revoked else ""
+_OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
+    "edit": _no_edit,
+    "comment": _no_comment,
+    "withdraw": _nothing_said,
+    "delegate": _no_deputy,
+    "reassign": _too_few,
+}
+"""Why nothing could come of a vote, by its action."""
 
 
 def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
@@ -331,19 +347,23 @@ def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
     approval = register.find(vote.approval)
     decided = register.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
-        known = approval is None or any(each.vote == vote.vote for each in approval.said)
-        decides = vote.action in ballot.HANDING and approval is not None and approval.count.settled is not None
-        known = known and (decided is not None or not decides)  # it has given earlier votes their weight
-        return Answered("recorded", vote.approval, position, decided) if known else None
+        return Answered("recorded", vote, position, decided) if _is_recorded(approval, decided, vote) else None
     if decided is not None:
-        if any(by.vote == vote.vote for by in decided.votes):
-            return Answered("decided", vote.approval, position, decided)
-        return Answered("decided_otherwise", vote.approval, position, decided)
-    counts = approval is not None and any(each.vote == vote.vote for each, _ in approval.count.cast)
-    if approval is None or not counts or approval.count.settled is not None:
+        ours = any(by.vote == vote.vote for by in decided.votes)
+        return Answered("decided" if ours else "decided_otherwise", vote, position, decided)
+    if approval is None or approval.count.settled is not None:
         return None
+    counts = any(each.vote == vote.vote for each, _ in approval.count.cast)
     needed = quorum_of(approval.request, approval.roles.askers)
-    return Answered("counted", vote.approval, position, leading=approval.count.leading, quorum=needed)
+    return Answered("counted", vote, position, leading=approval.count.leading, quorum=needed) if counts else None
+
+
+def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote) -> bool:
+    """True once a vote that decides nothing is known, and the decision, where it has given earlier ones weight."""
+    if approval is None:
+        return True
+    decides = vote.action in ballot.HANDING and approval.count.settled is not None
+    return any(each.vote == vote.vote for each in approval.said) and (decided is not None or not decides)
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from refold.core.errors import ConflictError, FoldError, MalformedError, RefoldError, UsageError
+from refold.core.errors import ConflictError, RefoldError, UsageError
 from refold.core.events import Cause, Event
 from refold.core.ids import RunId, home
 from refold.core.messages import ApprovalVote, DeadLetter, RunOperation, RunRequest, RunSignal
@@ -17,7 +17,7 @@ from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
 from refold.operations.runs import Runs, is_over
 from refold.ports.log import Record
-from refold.views.history import JudgedRecord, Run
+from refold.views.history import JudgedRecord, Run, read
 from refold.views.outcome import Said
 
 UNDER_WAY = 500
@@ -172,9 +172,7 @@ def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldEr
         if record is None:
             yield None
             continue
-        try:
-            letter = codec.decode(DeadLetter, record.value or b"")
-        except (MalformedError, FoldError):
+        if (letter := read(DeadLetter, record.value)) is None:
             continue
         hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
         refused: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)

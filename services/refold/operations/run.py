@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from refold.core.approval.requester import signed
@@ -82,6 +83,25 @@ def _ended(look: Followed) -> str | None:
     return "accepted" if look.over else None
 
 
+def _once(
+    message: RunSignal | RunOperation, had: Callable[[RunState], bool], refuse: Callable[[RunState], None]
+) -> OperationRow:
+    """What the log may have `had` before: then it is `known`. What was neither had nor taken `refuse` may refuse.
+
+    Both look at the run as it is at the end of the log: what it was before it was retried says nothing.
+    """
+
+    def judge(look: Followed) -> str | None:
+        if look.fresh or not look.whole:
+            return _taken(look)
+        if had(look.run.state):
+            return "known"
+        refuse(look.run.state)
+        return None
+
+    return OperationRow(message, judge)
+
+
 def prepared(
     request: RunRequest, settings: Settings, blobs: Callable[[], Blobs | None], key: SigningKey | None
 ) -> RunRequest:
@@ -151,18 +171,13 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
         raise ConflictError(f"run {state.run_id} is paused with {above}, which has started it", hint=hint)
     said = _said(state, kind, by)
 
-    def judge(look: Followed) -> str | None:
-        if look.fresh:
-            return "accepted"
-        _refuse_an_end(look.run.state)
-        pause = own(look.run.state)
+    def had(state: RunState) -> bool:
+        pause = own(state)
         if kind == PAUSE and pause is not None:
-            so = isinstance(said, RunSignal) or pause.role == OPERATOR
-        else:
-            so = (pause is None) == (kind == RESUME)
-        return "known" if look.whole and so else None
+            return isinstance(said, RunSignal) or pause.role == OPERATOR
+        return not state.over and (pause is None) == (kind == RESUME)
 
-    return OperationRow(said, judge)
+    return _once(said, had, _refuse_an_end)
 
 
 def _said(state: RunState, kind: str, by: By) -> RunSignal | RunOperation:
@@ -280,20 +295,16 @@ def signal_message(run: str, name: str, data: object, *, signal_id: str = "", ac
 
 def signal(state: RunState, said: RunSignal) -> OperationRow:
     """Tells a run what one of its waits takes, now or later. Refused: there is no room for it, or the run is over."""
-    if not _was_told(state, said):
+    if not _was_told(said, state):
         _refuse_the_end(state)
+    once = _once(said, partial(_was_told, said), _refuse_the_end)
 
     def judge(look: Followed) -> str | None:
-        state = look.run.state
         if any(isinstance(event, SignalDropped) for event in look.fresh):
-            reason = f"run {state.run_id} has no room for it: it keeps {state.mail.bytes:,} bytes of signals already"
+            mail = look.run.state.mail
+            reason = f"run {state.run_id} has no room for it: it keeps {mail.bytes:,} bytes of signals already"
             raise ConflictError(reason, hint="say it again when the run has waited for some of them")
-        if look.fresh:
-            return "accepted"
-        if look.whole and not _was_told(state, said):
-            _refuse_the_end(state)
-            return None
-        return "known" if look.whole else None
+        return once.judge(look)
 
     return OperationRow(said, judge)
 
@@ -309,18 +320,9 @@ def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
     """Resolves or fails a callback. **Raises** NotFoundError for a token that the run has not made."""
     if not (step := step_of(state, said)):
         raise NotFoundError(f"run {said.run_id} has made no callback with this token", hint="pass it on whole")
-    if not _was_answered(state, step, said):
+    if not _was_answered(step, said, state):
         _refuse_the_end(state)
-
-    def judge(look: Followed) -> str | None:
-        if look.fresh:
-            return "accepted"
-        if look.whole and not _was_answered(look.run.state, step, said):
-            _refuse_the_end(look.run.state)
-            return None
-        return "known" if look.whole else None
-
-    return OperationRow(said, judge)
+    return _once(said, partial(_was_answered, step, said), _refuse_the_end)
 
 
 def step_of(state: RunState, said: RunSignal) -> int:
@@ -335,14 +337,14 @@ def _refuse_the_end(state: RunState) -> None:
         raise ConflictError(f"run {state.run_id} is {state.status}", hint="nothing waits for this any more")
 
 
-def _was_told(state: RunState, said: RunSignal) -> bool:
+def _was_told(said: RunSignal, state: RunState) -> bool:
     """True if a run has had this very signal before."""
     step, waiting = state.mail.taken.get(said.signal_id), state.mail.kept.get(said.signal_id)
     had = state.outcomes[step][1] if step else waiting.signal if waiting else None
     return isinstance(had, SignalReceived) and (had.name, had.data) == (said.name, said.data)
 
 
-def _was_answered(state: RunState, step: int, said: RunSignal) -> bool:
+def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
     """True if a callback was resolved like this before, or by the same sender's same answer."""
     outcome = state.outcomes[step][1] if step in state.outcomes else None
     if isinstance(outcome, CallbackCompleted):
@@ -457,14 +459,9 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
 def migrate(state: RunState, to: str, actor: str) -> OperationRow:
     """Hands a run to another version of its agent. Refused: its history does not agree with that, or it is over."""
 
-    def judge(look: Followed) -> str | None:
-        if look.fresh:
-            return "accepted"
-        if look.whole and spoken(look.run.state.version)[0] == to:
-            return "known"
-        if look.run.state.over:
-            how = look.run.state.status
-            raise ConflictError(f"run {state.run_id} is {how} already", hint="nothing is left to do")
-        return None
+    def refuse(state: RunState) -> None:
+        if state.over:
+            raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing is left to do")
 
-    return OperationRow(operated(state.run_id, "migrate", {"from": state.version, "to": to}, actor), judge)
+    said = operated(state.run_id, "migrate", {"from": state.version, "to": to}, actor)
+    return _once(said, lambda state: spoken(state.version)[0] == to, refuse)

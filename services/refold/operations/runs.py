@@ -1,18 +1,23 @@
-"""Finds, lists and follows runs by reading the run log."""
+"""Finds, lists and follows runs by reading the run log; those that many are meant by, by what they have in common."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 
 from refold.core.errors import NotFoundError, TimedOutError
-from refold.core.ids import RunId, home, run_id
+from refold.core.events import RunFailed
+from refold.core.ids import RunId, home, parents_of, run_id
 from refold.core.messages import Hold
+from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.run.erased import Markers
 from refold.core.run.held import held_run, read_hold
 from refold.core.run.log import LogFold
+from refold.core.run.pausing import own
+from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogReader, Record
 from refold.views.history import JudgedRecord, Run, feed
@@ -42,23 +47,14 @@ class Runs:
     def find(self, run: str) -> Run | None:
         """One run, or None when the log has no entry of it."""
         wanted = run_id(run)
-        number, found = home(wanted, self.partitions), Run.empty(wanted)
-        for fold, judged in judge(self.reader, partition=number, only=lambda name: name == wanted.encode()):
-            found.take(judged, fold)
-        found.stall(self.holds(number).get(wanted))
-        return next(iter(self._there([found])), None)
+        found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
+        return next(iter(found), None)
 
     def family(self, run: str) -> list[Run]:
         """The runs below one, each behind the one that has started it."""
-        below, found = f"{run_id(run)}.", dict[RunId, Run]()
-        number = home(run, self.partitions)
-        for fold, judged in judge(self.reader, partition=number, only=lambda name: name.startswith(below.encode())):
-            known = found.setdefault(judged.run_id, Run.empty(judged.run_id))
-            known.take(judged, fold)
-        for name, hold in self.holds(number).items() if found else ():
-            if name in found:
-                found[name].stall(hold)
-        return sorted(self._there(found.values()), key=lambda each: _path(each.state.run_id))
+        below = f"{run_id(run)}.".encode()
+        found = self._read(home(run, self.partitions), lambda name: name.startswith(below))
+        return sorted(found, key=lambda each: _path(each.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
         """The runs whose code is held, of a partition or of all."""
@@ -77,15 +73,18 @@ class Runs:
 
     def all(self, partition: int | None = None) -> list[Run]:
         """All runs, or those of a partition, in order of their requests' arrival in the log."""
+        return sorted(self._read(partition, lambda _: True), key=lambda run: run.state.requested_ms)
+
+    def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
+        """The runs of such names up to the end of the log; `one`, if all of them are its records."""
         found: dict[RunId, Run] = {}
-        for fold, judged in judge(self.reader, partition=partition):
-            if judged.run_id:
-                run = found.setdefault(judged.run_id, Run.empty(judged.run_id))
-                run.take(judged, fold)
-        for name, hold in self.holds(partition).items():
+        for fold, judged in judge(self.reader, partition=partition, only=only):
+            if name := one or judged.run_id:
+                found.setdefault(name, Run.empty(name)).take(judged, fold)
+        for name, hold in self.holds(partition).items() if found else ():
             if name in found:
                 found[name].stall(hold)
-        return sorted(self._there(found.values()), key=lambda run: run.state.requested_ms)
+        return self._there(found.values())
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
         """The runs that the log has an entry of, but for what is left of erased ones."""
@@ -178,3 +177,53 @@ def judge(
 def run_named(record: Record) -> bytes:
     """What the key of a record says whose it is. Folds keep runs apart, so that those of others cost a look at this."""
     return (record.key or b"").partition(b"/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What runs have in common: a session, all of these labels, an agent, the code of their failure, and that they have
+    failed since then; what is empty means any."""
+
+    session: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    agent: str = ""
+    code: str = ""
+    since_ms: int = 0
+
+    def __bool__(self) -> bool:
+        return self != Selector()
+
+    def takes(self, run: Run) -> bool:
+        """True if a run is meant."""
+        asked = run.state.request
+        if asked is None:
+            return not self
+        in_session = not self.session or self.session in (*asked.sessions, asked.session)
+        labelled = all(asked.labels.get(name) == value for name, value in self.labels)
+        return in_session and labelled and self.agent in ("", asked.agent) and self._failed(run.state)
+
+    def _failed(self, state: RunState) -> bool:
+        code = state.end.failure.code if isinstance(state.end, RunFailed) else ""
+        return self.code in ("", code) and state.at_ms >= self.since_ms
+
+
+_ABLE: dict[str, Callable[[RunState], bool]] = {
+    "cancel": lambda state: not state.over,
+    PAUSE: lambda state: not state.over and own(state) is None,
+    RESUME: lambda state: not state.over and own(state) is not None,
+    "signal": lambda state: not state.over,
+    "retry": lambda state: isinstance(state.end, RunFailed),
+}
+"""On which runs an operation may be performed, by kind."""
+
+
+def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
+    """The runs that are meant and on which an operation of this kind may be performed.
+
+    What cancels or pauses a run reaches those below it, so that these are not named beside it.
+    """
+    meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
+    if kind in ("cancel", PAUSE):
+        names = {run.state.run_id for run in meant}
+        meant = [run for run in meant if names.isdisjoint(parents_of(run.state.run_id))]
+    return [run for run in meant if _ABLE[kind](run.state)]

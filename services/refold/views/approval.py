@@ -87,17 +87,20 @@ class Approval:
         """What a vote is worth by now."""
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
-        later = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor]
-        live = self.live()
-        if vote.action in ballot.SAYING and vote.action != "withdraw":
-            if any(each.action == "withdraw" for each in later):
-                return "withdrawn"
-            if vote in live and any(each in live and each.action in ballot.SAYING for each in later):
-                return "superseded"
+        if vote.action in ballot.SAYING and vote.action != "withdraw" and (overtaken := self._overtaken(vote)):
+            return overtaken
         if vote in self.count.void:
             return "void"
         counts = self.decision is None and any(vote == cast for cast, _ in self.count.cast)
         return "counts" if counts else "recorded"
+
+    def _overtaken(self, vote: Vote) -> Fate | None:
+        """What its voter has said since takes its worth away."""
+        later, live = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor], self.live()
+        if any(each.action == "withdraw" for each in later):
+            return "withdrawn"
+        again = vote in live and any(each in live and each.action in ballot.SAYING for each in later)
+        return "superseded" if again else None
 
     def live(self) -> list[Vote]:
         """The votes that are counted, or would be if their people were entitled."""
@@ -185,26 +188,19 @@ def question_row(approval: Approval) -> Question:
 
 def _row(approval: Approval) -> dict[str, Any]:
     request, decided, askers = approval.request, approval.decision, approval.roles.askers
+    told = ("run_id", "tool", "agent", "requester", "asked_ms", "expires_ms", "level", "call_id", "about")
     return {
+        **{name: getattr(request, name) for name in told},
         "id": request.approval_id,
         "state": approval.state,
         "verdict": decided.verdict if decided else "",
-        "run_id": request.run_id,
-        "tool": request.tool,
-        "agent": request.agent,
-        "requester": request.requester,
         "requester_verified": is_verified(request, askers),
         "args": json_text(request.args),
         "leading": approval.count.leading,
         "quorum": quorum_of(request, askers),
         "approvers": list(approval.count.approvers),
-        "asked_ms": request.asked_ms,
-        "expires_ms": request.expires_ms,
-        "level": request.level,
         "held": approval.held,
         "grant": decided.grant.id if decided and decided.grant and decided.grant.use else "",
-        "call_id": request.call_id,
-        "about": request.about,
         "resolve": resolve_commands(request.approval_id) if request.about == DOUBT else [],
         "others": list(approval.others),
     }

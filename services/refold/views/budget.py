@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Spendable, Used
 from refold.core.messages import WindowSpent
 from refold.core.planning.windows import WindowKey, key_of
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
-from refold.core.wire import codec
-from refold.views.history import ReadRecord
+from refold.views.history import ReadRecord, read
 from refold.views.model import View
 
 
@@ -93,7 +91,7 @@ def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
     for record in records:
         if record.value is None:
             told.pop(record.key or b"", None)
-        elif (spent := _read(record.value)) is not None and spent.lane == record.partition:
+        elif (spent := read(WindowSpent, record.value)) is not None and spent.lane == record.partition:
             told[record.key or b""] = spent  # the copies in other partitions are for the lanes of those
     lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
     for spent in sorted(told.values(), key=lambda each: each.log):
@@ -116,10 +114,3 @@ def _added(key: WindowKey, told: list[WindowSpent]) -> LimitInUse:
         then=limits.then,
         reached="hard" if used >= 100 else "soft" if used > limits.soft_percent else "",
     )
-
-
-def _read(value: bytes) -> WindowSpent | None:
-    try:
-        return codec.decode(WindowSpent, value)
-    except (FoldError, MalformedError):
-        return None

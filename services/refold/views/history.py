@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import Hold
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
+from refold.core.wire import codec
 from refold.views.steps import Timeline
+
+_T = TypeVar("_T")
 
 
 class ReadRecord(Protocol):
@@ -91,6 +95,14 @@ class Run:
         for judged in self.records:
             if judged.entry is not None:
                 self.timeline.feed(judged.entry)
+
+
+def read(kind: type[_T], value: bytes | None) -> _T | None:
+    """What a record holds; None for what nobody here can read, as of a newer version."""
+    try:
+        return codec.decode(kind, value or b"")
+    except (MalformedError, FoldError):
+        return None
 
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:

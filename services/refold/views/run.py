@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
@@ -243,6 +244,19 @@ class RawRecord(View):
     bytes: int
 
 
+class VersionInUse(View):
+    """A version of an agent and its live runs. `stalled` maps those that stand still to the reason.
+
+    A version is needed as long as there are such runs: without it they go on with the newest where that agrees.
+    """
+
+    agent: str
+    version: str
+    live: int = 0
+    stalled: dict[str, str] = Field(default_factory=dict)
+    runs: list[str] = Field(default_factory=list)
+
+
 def row_of(run: Run) -> RunRow:
     """A run in a line."""
     return RunRow(**_row(run))
@@ -383,3 +397,29 @@ def _record(judged: JudgedRecord) -> RawRecord:
         nonce=entry.nonce.hex() if entry else "",
         bytes=len(judged.record.value or b""),
     )
+
+
+def versions_in_use(runs: Iterable[Run]) -> list[VersionInUse]:
+    """The versions by agent, in the order in which their first runs began."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        state = run.state
+        if state.request is not None and state.started_ms and not state.over:
+            found.setdefault((state.request.agent, state.version), []).append(run)
+    rows = [
+        VersionInUse(
+            agent=agent,
+            version=version,
+            live=len(live),
+            stalled={run.state.run_id: _why(run) for run in live if run.hold},
+            runs=[run.state.run_id for run in live],
+        )
+        for (agent, version), live in found.items()
+    ]
+    return sorted(rows, key=lambda row: row.agent)
+
+
+def _why(run: Run) -> str:
+    hold = run.hold
+    assert hold is not None, "it stands still"
+    return f"{hold.reason}, needs {hold.needs}" if hold.needs else hold.reason

@@ -10,8 +10,8 @@ _PASS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_
 _DEV = CommandGroup(
     "Run a broker, Valkey and every service on this machine, each restarted when it dies.",
     {
-        "status": Verb("processes:status", "Show the processes of a running `refold dev`.", "--json"),
-        "kill": Verb("processes:kill_processes", "Kill processes of a running `refold dev` by SIGKILL.", "executor"),
+        "status": Verb("dev:status", "Show the processes of a running `refold dev`.", "--json"),
+        "kill": Verb("dev:kill_processes", "Kill processes of a running `refold dev` by SIGKILL.", "executor"),
     },
     itself=Verb("dev:dev", "Run a broker, Valkey and every service on this machine.", "app.py"),
 )
@@ -25,20 +25,20 @@ _RUN = CommandGroup(
         "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
         "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "r-7"),
         "signal": Verb(
-            "signalling:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
+            "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
         ),
-        "pause": Verb("saying:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
-        "resume": Verb("saying:resume_run", "Resume a paused run.", "r-7"),
-        "cancel": Verb("saying:cancel_run", "Cancel a run and the runs it has started.", "r-7 --reason withdrawn"),
+        "pause": Verb("steering:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
+        "resume": Verb("steering:resume_run", "Resume a paused run.", "r-7"),
+        "cancel": Verb("steering:cancel_run", "Cancel a run and the runs it has started.", "r-7 --reason withdrawn"),
         "retry": Verb(
-            "redriving:retry_run", "Retry a failed run where it failed, or a stalled one.", "r-7 --tokens 9000"
+            "steering:retry_run", "Retry a failed run where it failed, or a stalled one.", "r-7 --tokens 9000"
         ),
         "resolve": Verb(
-            "resolving:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
+            "approval:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
         ),
-        "fail": Verb("run:fail_run", "End a stalled run whose code will never agree with its history.", "r-7"),
-        "repair": Verb("run:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
-        "erase": Verb("erasing:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
+        "fail": Verb("steering:fail_run", "End a stalled run whose code will never agree with its history.", "r-7"),
+        "repair": Verb("steering:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
+        "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
         "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
         "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
     },
@@ -53,18 +53,18 @@ _CALLBACK = CommandGroup(
     "Complete or fail a callback by its token.",
     {
         "resolve": Verb(
-            "signalling:resolve_callback", "Complete a callback with its result.", "cb_7Qx --payload '{\"paid\": true}'"
+            "steering:resolve_callback", "Complete a callback with its result.", "cb_7Qx --payload '{\"paid\": true}'"
         ),
         "fail": Verb(
-            "signalling:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message declined"
+            "steering:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message declined"
         ),
     },
 )
 _VERSIONS = CommandGroup(
     "List which versions of agents have live runs, and migrate runs.",
     {
-        "list": Verb("versions:list_versions", "List the versions that live runs need.", "--agent order"),
-        "migrate": Verb("versions:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
+        "list": Verb("steering:list_versions", "List the versions that live runs need.", "--agent order"),
+        "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
     },
 )
 _DEADLETTER = CommandGroup(
@@ -134,7 +134,7 @@ _TOPICS = CommandGroup(
         "apply": Verb("topics:apply_topics", "Create missing topics and correct their settings.", "--app app.py"),
         "diff": Verb("topics:diff_topics", "Show what `apply` would change; exit code 1 if anything.", "--app app.py"),
         "list": Verb("topics:list_topics", "List the topics on the broker."),
-        "acls": Verb("acls:compare_acls", "Show who may do what, and compare it with the broker.", "--apply"),
+        "acls": Verb("topics:compare_acls", "Show who may do what, and compare it with the broker.", "--apply"),
     },
 )
 _KEYS = CommandGroup(
@@ -170,7 +170,7 @@ COMMANDS = CommandGroup(
         "callback": _CALLBACK,
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
         "versions": _VERSIONS,
-        "limits": Verb("limits:limits", "List what runs have spent of the limits per day and month.", "--agent order"),
+        "limits": Verb("run:limits", "List what runs have spent of the limits per day and month.", "--agent order"),
         "deadletter": _DEADLETTER,
         "archive": _ARCHIVE,
         "approval": _APPROVAL,

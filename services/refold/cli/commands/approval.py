@@ -1,39 +1,137 @@
-"""`refold approval`: what waits for people, and what they say of it."""
+"""`refold approval` and `refold run resolve`: what waits for people, and what they say of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Annotated
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 
-from refold.cli import output
+from refold.cli import options, output
+from refold.cli.apps import load_app
 from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.cli.voting import ApprovalArgument, Messenger, Voter
+from refold.client.addresses import vote_key
 from refold.client.platform import login
-from refold.core.approval.ballot import Remember
+from refold.core.approval.ballot import DECIDING, Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
-from refold.core.ids import is_below
+from refold.core.events import DOUBT
+from refold.core.ids import asked_about, is_below
+from refold.core.planning.asking import CAME
 from refold.core.wire import canonical
-from refold.operations.approvals import Approvals
-from refold.views.approval import Approval, Question, against, question_row, shown_of
+from refold.operations.approvals import Answered, Approvals, changed, names_the_question
+from refold.operations.operation import one
+from refold.operations.run import Settlement, doubted, settle_call
+from refold.views.approval import Approval, Question, against, others, question_row, reach, said, shown_of, word_for
+from refold.views.outcome import Resolved
+
+ApprovalArgument = Annotated[
+    str,
+    "ID",
+    "RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call, RUN for that of"
+    " a run and what it has started.",
+]
+ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
+"""What lets nothing out, so that nobody has to have seen the question that it is said about."""
+
+
+@dataclass(frozen=True)
+class Voter(Shell):
+    """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
+
+    actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
+    key: Annotated[str, "FILE", "The key that signs the vote; without it, the only one in --data."] = ""
+    timeout: Annotated[options.Seconds, "How long to wait for Kafka and the approval service."] = 30.0
+
+    @property
+    def who(self) -> str:
+        """In whose name it is."""
+        return login() if self.actor is None else self.actor
+
+    def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
+        """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
+        answer = self.cast(name, action, settings=settings, **more)
+        self.tell(answer.voted, told(answer, action))
+
+    def cast(
+        self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
+    ) -> Answered:
+        """Votes; returns what became of it."""
+        key = vote_key(self.key, self.data)
+        self.platform.wait(self.timeout, output.warn)
+        approvals = self.platform.approvals
+        approval = approvals.named(name)
+        question = self._seen(approvals, name, approval, action, about=about)
+        if settings:
+            more["args"] = changed(approvals.get(approval).request.args, settings)
+        vote = approvals.vote(approval, action, question=question, actor=self.who, about=about, **more)
+        if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
+            output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
+        if action == "edit" and (people := others(approvals.get(approval), vote.args)):
+            output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
+        return approvals.cast(vote, key, self.platform.publisher, self.timeout)
+
+    def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
+        """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
+        if action == "revoke-grant":
+            return approvals.granted(approval).question
+        found = approvals.get(approval)
+        refused = action in DECIDING and found.request.about != about
+        if action in ASIDES or names_the_question(name) or found.state != "open" or refused:
+            return found.request.question
+        say = word_for(action, about)
+        if self.json_ or not sys.stdin.isatty():
+            hint = f"look at `refold approval show {approval}`, then say {say} of {approval}"
+            raise UsageError(f"{name} does not say which question you have seen", hint=hint)
+        run = self.runs.find(found.request.run_id)
+        approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
+        typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
+        return found.request.question
+
+
+@dataclass(frozen=True)
+class Messenger(Voter):
+    """A voter who may say why."""
+
+    message: Annotated[str, "--message, -m", "Why; it stays in the history."] = ""
+
+    def vote(self, name: str, action: str, **more: Any) -> None:
+        """Votes, with the message."""
+        super().vote(name, action, message=self.message, **more)
+
+
+def told(answer: Answered, action: str) -> str:
+    """What became of a vote, in markup."""
+    name, made = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
+    words = output.escape(said(made)) if made else ""
+    if answer.what == "decided" and made and made.verdict == "amend":
+        return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
+    if answer.what == "decided":
+        return f"{name} is decided: {words}"
+    if answer.what == "decided_otherwise":
+        return f"{name} was decided without this vote: {words}"
+    if answer.what == "counted":
+        return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
+    by = f", which is decided: {words}" if words and action != "revoke-grant" else ""
+    return f"it is recorded with {name}{by}"
+
 
 APPROVAL_STATES = ("open", "decided", "closed", "all")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filter:
     """Which approvals are meant; an empty field means any."""
 
-    state: str = "open"
-    agent: str = ""
-    tool: str = ""
-    run: str = ""
-    approver: str = ""
+    state: Annotated[str, f"One of {', '.join(APPROVAL_STATES)}."] = "open"
+    agent: Annotated[str, "Only calls of this agent."] = ""
+    tool: Annotated[str, "Only calls of this tool."] = ""
+    run: Annotated[str, "Only calls of this run, and of what it has started."] = ""
+    approver: Annotated[str, "Only what this person or role:NAME may decide."] = ""
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
@@ -50,20 +148,16 @@ class Filter:
 
 
 def list_approvals(
-    state: Annotated[str, typer.Option("--state", help=f"One of {', '.join(APPROVAL_STATES)}.")] = "open",
     *,
-    agent: Annotated[str, typer.Option("--agent", help="Only calls of this agent.")] = "",
-    tool: Annotated[str, typer.Option("--tool", help="Only calls of this tool.")] = "",
-    run: Annotated[str, typer.Option("--run", help="Only calls of this run, and of what it has started.")] = "",
-    approver: Annotated[str, typer.Option("--approver", help="Only what this person or role:NAME may decide.")] = "",
-    mine: Annotated[bool, typer.Option("--mine", help="Only what your login may decide.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and print every change.")] = False,
+    wanted: Filter,
+    mine: Annotated[bool, "Only what your login may decide."] = False,
+    watch: Annotated[bool, "Go on, and print every change."] = False,
     shell: Shell,
 ) -> None:
     """List approvals, the oldest first. What was closed long ago is in `refold run show`."""
-    if state not in APPROVAL_STATES:
-        raise UsageError(f"{state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
-    wanted = Filter(state, agent, tool, run, approver or (login() if mine else ""))
+    if wanted.state not in APPROVAL_STATES:
+        raise UsageError(f"{wanted.state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
+    wanted = replace(wanted, approver=wanted.approver or (login() if mine else ""))
     approvals = shell.platform.approvals
     if watch:
         for row in approval_changes(approvals, wanted):
@@ -92,9 +186,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 def show_approval(
     approval: ApprovalArgument,
     *,
-    full: Annotated[
-        bool, typer.Option("--full", help="Also show what a framework adds to the arguments: names with $.")
-    ] = False,
+    full: Annotated[bool, "Also show what a framework adds to the arguments: names with $."] = False,
     shell: Shell,
 ) -> None:
     """Show an approval: the call, its people, their votes."""
@@ -120,14 +212,9 @@ def list_grants(*, shell: Shell) -> None:
 def approve(
     approval: ApprovalArgument,
     *,
-    remember: Annotated[
-        str, typer.Option("--remember", metavar="run", help="Let the same call pass again without asking.")
-    ] = "",
-    for_: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="How long the grant lasts, such as 30m.  \\[default: 1h]"),
-    ] = None,
-    uses: Annotated[int | None, typer.Option("--uses", help="Uses of the grant.  \\[default: 1]", min=1)] = None,
+    remember: Annotated[str, "run", "Let the same call pass again without asking."] = "",
+    for_: Annotated[str | None, "TIME", "How long the grant lasts, such as 30m.  \\[default: 1h]"] = None,
+    uses: Annotated[int | None, "Uses of the grant.  \\[default: 1]", options.AtLeast(1)] = None,
     voter: Messenger,
 ) -> None:
     """Approve the call as it is."""
@@ -136,15 +223,12 @@ def approve(
 
 def edit(
     approval: ApprovalArgument,
-    args: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="All arguments, as one object.")] = "",
+    args: Annotated[str, "JSON|@FILE|-", "All arguments, as one object."] = "",
     *,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change this argument alone: JSON, text, or @FILE. A number in the place of a text is text.",
-        ),
+        "NAME=VALUE",
+        "Change this argument alone: JSON, text, or @FILE. A number in the place of a text is text.",
     ] = None,
     voter: Messenger,
 ) -> None:
@@ -160,7 +244,7 @@ def edit(
 
 def answer(
     approval: ApprovalArgument,
-    result: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The JSON, a file of it, or stdin.")],
+    result: Annotated[str, "JSON|@FILE|-", "The JSON, a file of it, or stdin."],
     *,
     voter: Messenger,
 ) -> None:
@@ -170,7 +254,7 @@ def answer(
 
 def delegate(
     approval: ApprovalArgument,
-    to: Annotated[str, typer.Argument(metavar="NAME", help="Who decides in your place.")],
+    to: Annotated[str, "NAME", "Who decides in your place."],
     *,
     voter: Messenger,
 ) -> None:
@@ -180,7 +264,7 @@ def delegate(
 
 def reassign(
     approval: ApprovalArgument,
-    to: Annotated[list[str], typer.Argument(metavar="NAME...", help="People, or role:NAME.")],
+    to: Annotated[list[str], "NAME...", "People, or role:NAME."],
     *,
     voter: Messenger,
 ) -> None:
@@ -190,7 +274,7 @@ def reassign(
 
 def comment(
     approval: ApprovalArgument,
-    message: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be said.")],
+    message: Annotated[str, "TEXT", "What is to be said."],
     *,
     voter: Voter,
 ) -> None:
@@ -236,3 +320,83 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
     if not kept_ms:
         raise UsageError("what is remembered for no time is forgotten", hint="--for 1h")
     return Remember(kept_ms, uses or 1)
+
+
+@dataclass(frozen=True)
+class Settler(Voter):
+    """Who says what came of a call."""
+
+    happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
+        None
+    )
+    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "It did not happen: run it."] = False
+    give_up: Annotated[bool, "--give-up, --fail", "Nobody can tell: the call fails."] = False
+    comment: Annotated[str, "How you know; it stays in the history."] = ""
+    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], to check the result before it is said."] = ""
+    as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False
+
+    @property
+    def found(self) -> Settlement:
+        """The outcome as they have found it. **Raises** UsageError."""
+        if (self.happened is not None) + self.did_not_happen + self.give_up != 1:
+            raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
+        if self.happened is not None:
+            return Settlement("happened", json_value(self.happened, "--happened"), self.comment)
+        return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)
+
+    def operate(self, call: str, found: Settlement) -> bool:
+        """An operator's word, where nobody else is asked. False: people are, because of it, and it is not told."""
+        operation = settle_call(self.runs, call, found, self.who, though_asked=self.as_operator)
+        answer = one(self.runs, self.platform.publisher, operation, self.timeout)
+        if answer.what == "asked":
+            return False
+        state = answer.run.state
+        about = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
+        known = "was resolved before as" if answer.what == "known" else "is resolved as"
+        text = f"call [bold]{output.escape(call)}[/] {known} {found.verdict}; the run is {output.styled(state.status)}"
+        self.tell(Resolved(**about, call_id=call, verdict=found.verdict), text)
+        return True
+
+    def check(self, call: str, result: str) -> None:
+        """**Raises** UsageError when the tool could not have had such a result, as far as there is an app to ask."""
+        if not (self.app_ and result):
+            return
+        tool = load_app(self.app_).tools.get(name := doubted(self.runs, call).tool)
+        if tool is None:
+            raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
+        tool.result.load(result)
+
+
+def resolve_call(
+    call: Annotated[str, "RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it."], *, voter: Settler
+) -> None:
+    """Settle a call in doubt: record its outcome.
+
+    Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
+    A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
+    (--fail), by an operator's word.
+    """
+    found, name = voter.found, asked_about(call)
+    result = canonical.dumps(found.result) if found.verdict == "happened" else ""
+    voter.check(call, result)
+    approval = doubted(voter.runs, call).approval
+    if voter.as_operator or (call == name and not approval):
+        if voter.operate(name, found):
+            return
+        approval = doubted(voter.runs, call).approval
+        if voter.as_operator:
+            voter.tell({"call_id": name, "asked": approval}, _asked(approval))
+            return
+        output.note(f"the policy names people for that by now, so they are asked what came of {call}")
+    if approval:
+        voter.platform.approvals.asked(approval, voter.timeout)
+    action = next(action for action, word in CAME.items() if word == found.verdict)
+    answer = voter.cast(call, action, about=DOUBT, result=result, message=voter.comment)
+    row = {**answer.voted.dump(), "call_id": name, "verdict": found.verdict}
+    voter.tell(row, told(answer, action))
+
+
+def _asked(approval: str) -> str:
+    if approval:
+        return f"the people of the policy in force are asked instead: {output.escape(approval)}"
+    return "the policy in force names nobody, so nobody is asked any more: say it once more"

@@ -1,4 +1,4 @@
-"""`refold archive`: runs that left the topics, read from where they were copied to. Only `status` asks Kafka."""
+"""`refold archive`: runs that left the topics, read from where they were copied to; and `refold run erase`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
-from refold.archive.service import Archivist
+from refold.archive.service import Archivist, Swept
+from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.archives import ArchiveOption, history, settings_for, shelf
-from refold.cli.clock import since_ms
+from refold.cli.archives import history, settings_for, shelf
 from refold.cli.commands.serve.process import ServedApp
-from refold.cli.errors import FAILED, fail
-from refold.cli.platform import Listing, Shell, Teller
+from refold.cli.platform import Listing, Shell, Teller, agree, since_ms
 from refold.client.stores import vault
-from refold.core.errors import ConflictError, MalformedError
+from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.views.run import events_of, info_of
 
 
@@ -30,15 +27,15 @@ from refold.views.run import events_of, info_of
 class Archive(Teller):
     """The options of a command about an archive."""
 
-    archive: ArchiveOption = ""
+    archive: options.ArchiveOption = ""
 
 
 def list_archived(
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
     *,
-    status: Annotated[str, typer.Option("--status", help="Only runs that ended like this.")] = "",
-    since: Annotated[str, typer.Option("--since", metavar="30d|TIME", help="Only runs that ended since then.")] = "",
-    limit: Annotated[int, typer.Option("--limit", help="Show only the newest N.", min=1)] = Listing.limit,
+    agent: Annotated[str, "Only runs of this agent."] = "",
+    status: Annotated[str, "Only runs that ended like this."] = "",
+    since: Annotated[str, "30d|TIME", "Only runs that ended since then."] = "",
+    limit: Annotated[options.Positive, "Show only the newest N."] = Listing.limit,
     where: Archive,
 ) -> None:
     """List archived runs, by the time they ended."""
@@ -49,16 +46,16 @@ def list_archived(
         if (not agent or line.agent == agent) and (not status or line.status == status) and line.ended_ms >= after_ms
     ]
     newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
-    rows = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
-    columns = ("run_id", "agent", "status", "ended", "records", "bytes", "file")
-    where.tell(output.plain(newest), lambda: output.print_rows(rows, columns, "the archive has no such run"))
+    cells = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
+    columns = "run_id agent status ended records bytes file"
+    where.tell_rows(newest, columns, "the archive has no such run", cells=cells)
 
 
 def archive_status(
-    app: ServedApp,
     *,
-    archive: ArchiveOption = "",
-    no_archive: Annotated[bool, typer.Option("--no-archive", help="The archivist keeps no copies.")] = False,
+    app: ServedApp,
+    archive: options.ArchiveOption = "",
+    no_archive: Annotated[bool, "The archivist keeps no copies."] = False,
     shell: Shell,
 ) -> None:
     """Show what the archivist will erase, and leave.
@@ -78,14 +75,10 @@ def archive_status(
     swept = passing.sweep(dry_run=True)
     rows = [{"run_id": run, "status": "left", "reason": reason} for run, reason in swept.left.items()]
     rows += [{"run_id": run, "status": "due", "reason": ""} for run in swept.due if run not in swept.left]
-    shell.tell(rows, lambda: output.print_rows(rows, ("run_id", "status", "reason"), "no run is due"))
+    shell.tell_rows(rows, "run_id status reason", "no run is due")
 
 
-def verify_archive(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="This run only.")] = "",
-    *,
-    where: Archive,
-) -> None:
+def verify_archive(run: Annotated[str, "This run only."] = "", *, where: Archive) -> None:
     """Check archived copies by their bytes alone: each chain from its first entry to its end, every id and digest."""
     archive = shelf(where.archive)
     count, problems = 0, list[dict[str, str]]()
@@ -94,15 +87,13 @@ def verify_archive(
         count += found
         problems += told
     row = {"ok": not problems, "runs": count, "problems": problems}
-    where.tell(row, "\n".join(_verdict(count, problems)))
-    if problems:
-        fail(FAILED)
+    where.tell(row, "\n".join(_verdict(count, problems)), ok=not problems)
 
 
 def restore_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    run: Annotated[str, "The run's id."],
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the files go; made if it is missing.")],
+    to: Annotated[Path, "FOLDER", "Where the files go; made if it is missing."],
     where: Archive,
 ) -> None:
     """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
@@ -152,3 +143,44 @@ def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
     lines = [place + output.escape(each["problem"]) for place, each in zip(places, problems, strict=True)]
     verdict = f"[red]{output.counted(len(problems), 'problem')}[/]" if problems else "[green]everything agrees[/]"
     return [*lines, f"{output.counted(count, 'run')} read: {verdict}"]
+
+
+def erase_run(
+    run: Annotated[str, "The run's id."],
+    *,
+    archive: options.ArchiveOption = "",
+    no_archive: Annotated[bool, "Keep no copy of it."] = False,
+    dry_run: Annotated[bool, "Say whether it could be erased; write nothing."] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
+    shell: Shell,
+) -> None:
+    """Erase a finished run from every topic at once. It is archived first, unless you say otherwise."""
+    platform = shell.platform
+    if archive and no_archive:
+        raise UsageError("a copy is wanted and not wanted", hint="--archive URL, or --no-archive")
+    url = "" if no_archive else archive or platform.settings.archive.url
+    if not (url or no_archive):
+        hint = "--archive URL (or REFOLD_ARCHIVE__URL), or --no-archive"
+        raise UsageError("say whether a copy of the run is to be kept", hint=hint)
+    copy = shelf(url) if url else None
+    reader = platform.runs.reader
+    writer = KafkaWriter(platform.settings.kafka, "archivist")
+    values = vault(platform.settings, url)
+    archivist = Archivist(reader, writer, copy, ArchivistSettings(), vault=values, progress=output.progress())
+    swept = archivist.erase(run, dry_run=True)
+    if not dry_run:
+        kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"
+        agree(f"Erase {run} from every topic? It cannot be undone; {kept}.", "nothing was erased", yes=yes)
+        swept = archivist.erase(run)
+    shell.tell(swept, output.escape(_words(run, swept, dry_run=dry_run)))
+
+
+def _words(run: str, swept: Swept, *, dry_run: bool) -> str:
+    if dry_run:
+        return f"{run} could be erased" if swept.due else f"{run} is being erased already"
+    if run in swept.gone:
+        return f"{run} is gone: nothing of it lies in any topic any more"
+    file = f", archived in {swept.archived[run]}" if run in swept.archived else ""
+    return (
+        f"{run} is erased{file}: {output.counted(swept.tombstones, 'tombstone')}; its bytes go when topics are cleaned"
+    )

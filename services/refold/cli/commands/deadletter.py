@@ -7,11 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
-from refold.cli.errors import FAILED, fail
-from refold.cli.platform import Listing, Shell
+from refold.cli.platform import Listing, Shell, agree
 from refold.client.letters import home_of, original
 from refold.client.platform import Platform
 from refold.core.errors import NotFoundError, UsageError
@@ -20,21 +17,14 @@ from refold.core.topics import DEAD_LETTERS
 from refold.ports.log import Record
 from refold.views.letter import letter_of, letters_in, whole_letter
 
-LetterArgument = Annotated[
-    str, typer.Argument(metavar="[SERVICE/]PARTITION/OFFSET", help="Where the dead letter lies, as `list` prints it.")
-]
+LetterArgument = Annotated[str, "[SERVICE/]PARTITION/OFFSET", "Where the dead letter lies, as `list` prints it."]
 
 
-def list_letters(
-    code: Annotated[str, typer.Option("--code", help="Only those with this code.")] = "",
-    *,
-    shell: Listing,
-) -> None:
+def list_letters(*, code: Annotated[str, "Only those with this code."] = "", shell: Listing) -> None:
     """List dead letters, the oldest first."""
     letters = _letters(shell.platform)
     rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)
-    cells, columns = [row.dump() for row in rows[-shell.limit :]], ("letter", "from", "code", "reason")
-    shell.tell(cells, lambda: output.print_rows(cells, columns, "[green]no dead letters[/]"))
+    shell.tell_rows(rows[-shell.limit :], "letter from code reason", "[green]no dead letters[/]")
 
 
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
@@ -47,8 +37,8 @@ def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
 def replay_letter(
     letter: LetterArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and where to.")] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
+    dry_run: Annotated[bool, "Say what would be sent, and where to."] = False,
     shell: Shell,
 ) -> None:
     """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
@@ -64,9 +54,7 @@ def replay_letter(
         row = {"sent": False, "topic": topic, "partition": partition}
         shell.tell(row, output.escape(f"would send {what}"))
         return
-    if not yes and not typer.confirm(f"Send {what}?"):
-        output.say("nothing was sent")
-        fail(FAILED)
+    agree(f"Send {what}?", "nothing was sent", yes=yes)
     at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=found.read_headers() or ())
     row = {"sent": True, "topic": topic, "partition": at[0], "offset": at[1]}
     shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))

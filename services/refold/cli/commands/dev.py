@@ -1,4 +1,4 @@
-"""`refold dev`: a whole platform on one folder, in the foreground until Ctrl-C."""
+"""`refold dev`: a whole platform on one folder, in the foreground until Ctrl-C, and its processes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import app_pools
-from refold.cli.commands.provision import PoliciesOption, Provision, folder_of
-from refold.cli.platform import DataOption, quiet
-from refold.client.addresses import data_dir
-from refold.core.errors import UsageError
+from refold.cli.commands.provision import Provision, folder_of
+from refold.cli.platform import Teller, quiet
+from refold.client.addresses import data_dir, running_dev
+from refold.client.platform import listens
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.redaction import public_url
 from refold.embedded.children import Exit
+from refold.embedded.files import FolderLock
 from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
 
 HELLO = "refold.cli.commands.hello:hello_app"
@@ -34,11 +37,11 @@ def dev(
         ),
     ] = HELLO,
     *,
-    data: DataOption = "",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget all earlier runs.")] = False,
-    kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT", help="Use this Kafka instead.")] = "",
-    redis: Annotated[str, typer.Option("--redis", metavar="URL", help="Use this Redis instead.")] = "",
-    policies: PoliciesOption = "",
+    data: options.DataOption = "",
+    fresh: Annotated[bool, "Forget all earlier runs."] = False,
+    kafka: Annotated[str, "HOST:PORT", "Use this Kafka instead."] = "",
+    redis: Annotated[str, "URL", "Use this Redis instead."] = "",
+    policies: options.PoliciesOption = "",
 ) -> None:
     """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
     quiet()
@@ -110,3 +113,80 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     output.say(f"start a run     refold run start {agent}{given} --wait")
     if pids.get("executor"):
         output.say("kill a service  refold dev kill executor")
+
+
+ROLES_KILLED = ("planner", "executor", "approval", "broker", "valkey")
+
+
+@dataclass(frozen=True)
+class Beside(Teller):
+    """The options of what looks at a running `refold dev`."""
+
+    data: options.DataOption = ""
+
+    def running(self) -> dict[str, Any]:
+        """What its dev.json says. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""
+        content = running_dev(self.data)
+        if not content or not FolderLock(data_dir(self.data) / "lock").held():
+            raise NotFoundError(f"no `refold dev` runs on {data_dir(self.data)}", hint="`refold dev`, or --data FOLDER")
+        return content
+
+
+def status(*, beside: Beside) -> None:
+    """Show the processes of a running `refold dev`."""
+    content = beside.running()
+    addresses = [
+        {"name": name, "address": address, "answers": listens(address.rpartition("//")[2].partition("/")[0])}
+        for name, address in (("kafka", content["kafka"]), ("redis", content["redis"]))
+    ]
+    restarts = content.get("restarts", {})
+    processes = [
+        {"role": role, "number": number, "pid": pid, "state": state_of(pid), "restarts": restarts.get(role, 0)}
+        for role, pids in content["processes"].items()
+        for number, pid in enumerate(pids or [0], start=1)
+    ]
+
+    def in_words() -> None:
+        for each in addresses:
+            answers = "[green]listens[/]" if each["answers"] else "[red]nobody listens[/]"
+            output.say(f"{each['name']:<9} {output.escape(each['address'])}  {answers}")
+        output.print_rows(processes, ("role", "number", "pid", "state", "restarts"), "no processes")
+
+    beside.tell({"addresses": addresses, "processes": processes}, in_words)
+
+
+def kill_processes(
+    role: Annotated[str, f"One of {', '.join(ROLES_KILLED)}."] = "",
+    number: Annotated[int, "N", "Which of several, as `refold dev status` counts."] = 1,
+    *,
+    all_: Annotated[bool, "All of the role; without a role, all there are."] = False,
+    beside: Beside,
+) -> None:
+    """Kill processes of a running `refold dev` by SIGKILL."""
+    if role not in (*ROLES_KILLED, "") or not (role or all_):
+        raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
+    there = beside.running()["processes"]
+    found = [(name, pid) for name in ([role] if role else ROLES_KILLED) for pid in there.get(name, [])]
+    victims = found if all_ else found[number - 1 : number] * (number > 0)
+    if not victims:
+        hint = "`refold dev status` shows them; one that has just died has no process for a moment"
+        raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
+    for _, pid in victims:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    killed = "killed [bold]{} {}[/] (SIGKILL); `refold dev status` shows its successor"
+    rows = [{"role": name, "pid": pid} for name, pid in victims]
+    beside.tell(rows, "\n".join(killed.format(*victim) for victim in victims))
+
+
+def state_of(pid: int) -> str:
+    """Whether a process runs, is stopped (SIGSTOP), has just ended, or is being started again."""
+    if not pid:
+        return "being started again"
+    if sys.platform != "linux":
+        return "running"
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+    return {"T": "stopped", "t": "stopped", "Z": "gone"}.get(letter, "running")

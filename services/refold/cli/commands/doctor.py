@@ -11,19 +11,19 @@ from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple
 
 import confluent_kafka
-import typer
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
+from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis.ledger import RedisLedger
-from refold.cli import output
-from refold.cli.apps import load_app
-from refold.cli.commands.halting import halt_rows
+from refold.cli import options, output
+from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import nobody_text
-from refold.cli.commands.topics import topics_of
-from refold.cli.errors import FAILED, expected, fail
-from refold.cli.platform import RedisOption, Shell, connect
+from refold.cli.errors import expected
+from refold.cli.office import halt_rows
+from refold.cli.platform import Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
+from refold.client.catalog import Shelves
 from refold.client.platform import Platform
 from refold.client.stores import blob_store
 from refold.core.approval.policy import UNRULED, Policy
@@ -55,9 +55,9 @@ class Symptom(NamedTuple):
 
 
 def doctor(
-    app: Annotated[str, typer.Option("--app", help="Also load this app: MODULE:APP or path/file.py[:APP].")] = "",
     *,
-    redis: RedisOption = "",
+    app: Annotated[str, "Also load this app: MODULE:APP or path/file.py[:APP]."] = "",
+    redis: options.RedisOption = "",
     shell: Shell,
 ) -> None:
     """Check this machine, Kafka, Redis and an app."""
@@ -74,9 +74,7 @@ def doctor(
     ]
     symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
     healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
-    shell.tell({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms))
-    if not healthy:
-        fail(FAILED)
+    shell.tell({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms), ok=healthy)
 
 
 def _print(symptoms: list[Symptom]) -> None:
@@ -162,7 +160,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     settings = there.settings
     brokers = len(clients.admin(settings.kafka).list_topics(timeout=_ASK_S).brokers)
     yield "ok", f"{settings.kafka.bootstrap} answers: {output.counted(brokers, 'broker')}"
-    topics = topics_of(there, app)
+    topics = Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
     differences = topics.diff()
     for each in differences:
         weight: Weight = "problem" if each.unfit or each.setting in ("topic", "partitions") else "warning"
@@ -226,21 +224,11 @@ def _approvals(there: Platform) -> Iterator[Finding]:
     now = clock_ms()
     known = there.catalog
     first = known.whole
-    if known.lost:
-        yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
-    if known.behind:
-        yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
-    if known.void:
-        text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
-        yield "warning", f"{text}; nobody but the authority should write there"
-    for row in halt_rows(first.halts):
-        yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
+    yield from _catalog(known)
     policy = first.policy
     if policy is None:
-        text = (
-            'no policy is in force: tools with approval="required" are denied, all else runs; `refold policy publish`'
-        )
-        yield "warning", text
+        text = 'no policy is in force: tools with approval="required" are denied, all else runs'
+        yield "warning", f"{text}; `refold policy publish`"
     for use in ("decision", "vote"):
         active = [key for key in first.keys.values() if key.use == use and key.signs_at(now)]
         if not active:
@@ -257,6 +245,19 @@ def _approvals(there: Platform) -> Iterator[Finding]:
     elif policy:
         rules = output.counted(len(policy.rules), "rule")
         yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"
+
+
+def _catalog(known: Shelves) -> Iterator[Finding]:
+    """What is wrong with the catalog, and what it halts."""
+    if known.lost:
+        yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
+    if known.behind:
+        yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
+    if known.void:
+        text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
+        yield "warning", f"{text}; nobody but the authority should write there"
+    for row in halt_rows(known.whole.halts):
+        yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
 
 
 def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
-from refold.cli.office import Office, warn_of_void
+from refold.cli.office import Office, halt_rows, warn_of_void
 from refold.cli.platform import Shell
 from refold.client.platform import login
-from refold.core.approval.catalog import HALT, Halts, halt_name
+from refold.core.approval.catalog import HALT, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
@@ -25,13 +23,11 @@ Names = list[str] | None
 class What(Office):
     """The options that say what is meant."""
 
-    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False
-    agent: Annotated[Names, typer.Option("--agent", help="Calls of runs of this agent. May be repeated.")] = None
-    tool: Annotated[Names, typer.Option("--tool", help="Calls of this tool. May be repeated.")] = None
-    pool: Annotated[Names, typer.Option("--pool", help="Calls of this pool. May be repeated.")] = None
-    requester: Annotated[
-        Names, typer.Option("--requester", help="Calls of runs that they asked for. May be repeated.")
-    ] = None
+    everything: Annotated[bool, "--all", "Everything."] = False
+    agent: Annotated[Names, "Calls of runs of this agent. May be repeated."] = None
+    tool: Annotated[Names, "Calls of this tool. May be repeated."] = None
+    pool: Annotated[Names, "Calls of this pool. May be repeated."] = None
+    requester: Annotated[Names, "Calls of runs that they asked for. May be repeated."] = None
 
     def names(self) -> Iterator[str]:
         """The entries that are meant."""
@@ -52,8 +48,8 @@ class What(Office):
 
 def halt(
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; everybody reads it.")] = "",
-    listed: Annotated[bool, typer.Option("--list", help="Halt nothing; show what is.")] = False,
+    reason: Annotated[str, "Why; everybody reads it."] = "",
+    listed: Annotated[bool, "--list", "Halt nothing; show what is."] = False,
     what: What,
 ) -> None:
     """Halt a tool, agent, pool, requester, or all. It takes effect within a second.
@@ -84,15 +80,7 @@ def _show(shell: Shell) -> None:
     there = shell.platform.catalog
     warn_of_void(there)
     rows = halt_rows(there.whole.halts)
-    shell.tell(rows, lambda: output.print_rows(rows, ("what", "reason"), "[green]nothing is halted[/]"))
-
-
-def halt_rows(halts: Halts) -> list[output.Data]:
-    """What is halted, for people and programs."""
-    return [
-        {"what": f"{scope} {name}".rstrip(), "scope": scope, "name": name, "reason": reason}
-        for (scope, name), reason in sorted(halts.by_name.items())
-    ]
+    shell.tell_rows(rows, "what reason", "[green]nothing is halted[/]")
 
 
 def _said(name: str) -> str:

@@ -10,8 +10,6 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.platform import Teller
 from refold.core.errors import ConflictError, UsageError
@@ -21,11 +19,7 @@ _NAME, _SUFFIX = "my-agents", ".template"
 _DOTTED = ("gitignore",)
 
 
-def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The project, and the folder that is made for it.")],
-    *,
-    teller: Teller,
-) -> None:
+def init(name: Annotated[str, "The project, and the folder that is made for it."], *, teller: Teller) -> None:
     """Create a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten."""
     folder = Path(name)
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from refold.cli import output
-from refold.cli.clock import time_ms
+from refold.cli import options, output
 from refold.cli.commands.provision import key_entry, new_root, save_pub
-from refold.cli.office import Office, RootOption, root_path, warn_of_void
-from refold.cli.platform import DataOption, Shell, Teller
+from refold.cli.office import Office, root_path, warn_of_void
+from refold.cli.platform import Shell, Teller, time_ms
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
@@ -21,19 +18,15 @@ from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 
-KidArgument = Annotated[str, typer.Argument(metavar="KID", help="The key's id, as `refold keys list` prints it.")]
-OutOption = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="The private key; without it, keys/KID.json in --data.")
-]
+KidArgument = Annotated[str, "KID", "The key's id, as `refold keys list` prints it."]
+OutOption = Annotated[str, "FILE", "The private key; without it, keys/KID.json in --data."]
 
 
 def init_root(
     *,
-    root: RootOption = "",
-    pub: Annotated[
-        str, typer.Option("--pub", metavar="FILE", help="What services are to trust; without it, beside the root key.")
-    ] = "",
-    data: DataOption = "",
+    root: options.RootOption = "",
+    pub: Annotated[str, "FILE", "What services are to trust; without it, beside the root key."] = "",
+    data: options.DataOption = "",
     teller: Teller,
 ) -> None:
     """Create the root key, which signs policies, roles and keys. An existing one is shown again.
@@ -58,40 +51,45 @@ def init_root(
     teller.tell(row, "\n".join(lines))
 
 
-def new_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is; its id begins with it.")],
-    *,
-    use: Annotated[str, typer.Option("--use", help="What it signs: decision, vote or request.")],
-    actor: Annotated[
-        list[str] | None, typer.Option("--actor", help="It speaks for nobody else. May be repeated.")
-    ] = None,
-    anybody: Annotated[
-        bool, typer.Option("--anybody", help="It speaks for everybody: for a gateway that knows its users.")
-    ] = False,
+@dataclass(frozen=True, kw_only=True)
+class Holder(Office):
+    """What a new key signs, and for whom it speaks."""
+
+    use: Annotated[str, "What it signs: decision, vote or request."]
+    actor: Annotated[list[str] | None, "It speaks for nobody else. May be repeated."] = None
+    anybody: Annotated[bool, "It speaks for everybody: for a gateway that knows its users."] = False
     role: Annotated[
-        list[str] | None,
-        typer.Option("--role", help="It may say that its actors have this role, which logins tell. May be repeated."),
-    ] = None,
-    strength: Annotated[str, typer.Option("--strength", help="How its holder makes sure who somebody is.")] = "",
-    out: OutOption = "",
-    publish: Annotated[
-        bool, typer.Option("--publish/--no-publish", help="Put the public key into the catalog.")
-    ] = True,
-    office: Office,
-) -> None:
+        list[str] | None, "It may say that its actors have this role, which logins tell. May be repeated."
+    ] = None
+    strength: Annotated[str, "How its holder makes sure who somebody is."] = ""
+    out: OutOption = ""
+    publish_: Annotated[bool, "--publish/--no-publish", "Put the public key into the catalog."] = True
+
+    def check(self) -> None:
+        """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
+        if self.use in ("vote", REQUEST) and self.anybody == bool(self.actor):
+            some = "the key is for some people and for anybody"
+            problem = some if self.anybody else "whom the key speaks for is not said"
+            raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
+        for name in self.actor or ():
+            if not is_person(name):
+                raise UsageError(no_person(name), hint="--actor names a person")
+        if self.use == ROOT:
+            raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
+
+
+def new_key(name: Annotated[str, "Whose key it is; its id begins with it."], *, holder: Holder) -> None:
     """Create a key: a file, and a catalog entry."""
-    key = keys.new(use, name)
-    more = {"actors": tuple(actor or ()), "roles": tuple(role or ()), "strength": strength}
+    key = keys.new(holder.use, name)
+    more = {"actors": tuple(holder.actor or ()), "roles": tuple(holder.role or ()), "strength": holder.strength}
     public = PublicKey.parse(key.public(**more).content())
-    _check_voters(use, actor or [], anybody=anybody)
-    if use == ROOT:
-        raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
-    if publish:
-        _ = office.platform.catalog  # whether it can be read at all, before there is a file
-    path = _save(key, out, office.data)
-    if publish:
-        office.publish([key_entry(public, login())])
-    _tell_new(office, public, path, published=publish)
+    holder.check()
+    if holder.publish_:
+        _ = holder.platform.catalog  # whether it can be read at all, before there is a file
+    path = _save(key, holder.out, holder.data)
+    if holder.publish_:
+        holder.publish([key_entry(public, login())])
+    _tell_new(holder, public, path, published=holder.publish_)
 
 
 def list_keys(*, shell: Shell) -> None:
@@ -103,18 +101,14 @@ def list_keys(*, shell: Shell) -> None:
         {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _state(key, now_ms)}
         for key in there.whole.keys.values()
     ]
-    columns = ("kid", "use", "state", "actors", "roles", "strength", "reason")
     warn_of_void(there)
-    shell.tell(rows, lambda: output.print_rows(rows, columns, "no keys; `refold keys new` makes one"))
+    shell.tell_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
 
 
 def rotate_key(
     kid: KidArgument,
     *,
-    at: Annotated[
-        str,
-        typer.Option("--at", metavar="TIME", help="When the old key retires, as 2030-01-31T12:00Z; without it, now."),
-    ] = "",
+    at: Annotated[str, "TIME", "When the old key retires, as 2030-01-31T12:00Z; without it, now."] = "",
     out: OutOption = "",
     office: Office,
 ) -> None:
@@ -138,12 +132,7 @@ def rotate_key(
     _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
 
 
-def revoke_key(
-    kid: KidArgument,
-    *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the catalog.")],
-    office: Office,
-) -> None:
+def revoke_key(kid: KidArgument, *, reason: Annotated[str, "Why; it stays in the catalog."], office: Office) -> None:
     """Revoke a key, and all that it ever signed. Revoked again, it only gets the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
@@ -151,16 +140,6 @@ def revoke_key(
     office.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
     office.tell(public.content(), text)
-
-
-def _check_voters(use: str, actors: list[str], *, anybody: bool) -> None:
-    """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
-    if use in ("vote", REQUEST) and anybody == bool(actors):
-        problem = "the key is for some people and for anybody" if anybody else "whom the key speaks for is not said"
-        raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
-    for name in actors:
-        if not is_person(name):
-            raise UsageError(no_person(name), hint="--actor names a person")
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

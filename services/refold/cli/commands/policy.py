@@ -7,34 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.clock import since_ms
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
-from refold.cli.errors import FAILED, fail
 from refold.cli.office import Office, warn_of_void
-from refold.cli.platform import ActorOption, Shell, Teller
+from refold.cli.platform import Shell, Teller, since_ms
 from refold.cli.views import policies as policy_views
 from refold.client import hindsight, policies
 from refold.client.hindsight import Hindsight, Recorded
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
-from refold.core.approval.catalog import Roles
+from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.policy import Explanation, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
+from refold.operations.runs import Selector
 from refold.runtime.clock import clock_ms
 from refold.sdk.sources import FactsTable
 
-FilesArgument = Annotated[
-    list[str], typer.Argument(metavar="FILES", help="Policy files, or folders of them; together they are one policy.")
-]
-AppOption = Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for what its tools declare.")]
+FilesArgument = Annotated[list[str], "FILES", "Policy files, or folders of them; together they are one policy."]
+AppOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for what its tools declare."]
 
 
 def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
@@ -57,18 +52,14 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) 
     if policy:
         many = output.counted(rules, "rule"), output.counted(len(content), "file")
         lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
-    teller.tell(row, "\n".join(lines))
-    if wrong:
-        fail(FAILED)
+    teller.tell(row, "\n".join(lines), ok=not wrong)
 
 
 def publish_policy(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILES", help="Policy files, or folders; together one policy.")
-    ] = None,
+    files: Annotated[list[str] | None, "Policy files, or folders; together one policy."] = None,
     *,
-    roles: Annotated[str, typer.Option("--roles", metavar="FILE", help="Who has which role, and who none.")] = "",
-    actor: ActorOption = "",
+    roles: Annotated[str, "FILE", "Who has which role, and who none."] = "",
+    actor: options.ActorOption = "",
     office: Office,
 ) -> None:
     """Put a policy in force for new runs, and roles for all runs. Published again, it changes nothing.
@@ -78,28 +69,21 @@ def publish_policy(
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
-    entries: list[CatalogEntry] = [roles_entry(Path(roles), actor or login())] if roles else []
-    policy = None
-    warnings: list[str] = []
-    if files:
-        content = policies.load_files(files)
-        policy = merged_policy(content)
-        warnings = [_problem_text(problem) for problem in policies.problems_of(content)]
-        # The policy before the word that it is in force, and roles that it may name before both.
-        entries += policy_entries(policy, actor or login())
+    who = actor or login()
+    people = [roles_entry(Path(roles), who)] if roles else []
+    content = policies.load_files(files) if files else {}
+    policy = merged_policy(content) if files else None
+    warnings = [_problem_text(problem) for problem in policies.problems_of(content)] if files else []
+    # The policy before the word that it is in force, and roles that it may name before both.
+    entries = [*people, *(policy_entries(policy, who) if policy else [])]
     if policy:
-        before = office.platform.catalog.whole
-        known = Roles.parse(canonical.parse(entries[0].content)) if roles else before.roles
-        if unknown := policies.unknown_roles(policy, known, before.keys.values()):
-            hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
-            raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
+        _check_roles(policy, people, office.platform.catalog.whole)
     office.publish(entries)
     there = office.platform.catalog
-    if missing := nobody_text(there.whole):
-        warnings.append(missing)
+    warnings += filter(None, [nobody_text(there.whole)])
     for warning in warnings:
         output.warn(warning)
-    lines = ["the roles are in force"] if roles else []
+    lines = ["the roles are in force"] * bool(roles)
     if policy:
         rules = output.counted(len(policy.rules), "rule")
         lines.append(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
@@ -107,10 +91,18 @@ def publish_policy(
     office.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
 
 
+def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
+    """**Raises** UsageError for a role that nobody can have, by the roles that are published too or by the catalog."""
+    known = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
+    if unknown := policies.unknown_roles(policy, known, before.keys.values()):
+        hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
+        raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
+
+
 def drop_policy(
-    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="As `refold policy show` prints it.")],
+    digest: Annotated[str, "As `refold policy show` prints it."],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Though approvals wait or runs go on under it.")] = False,
+    force: Annotated[bool, "Though approvals wait or runs go on under it."] = False,
     office: Office,
 ) -> None:
     """Remove an old policy from the catalog: nobody can be asked by its rules any more.
@@ -140,60 +132,45 @@ def show_policy(*, shell: Shell) -> None:
     there = shell.platform.catalog
     found = policy_views.in_force(there.whole)
     warn_of_void(there)
-    if shell.json_:
-        output.emit({**found, "differing_partitions": there.behind, "void": there.void})
-        return
-    policy_views.print_in_force(found)
+    row = {**found, "differing_partitions": there.behind, "void": there.void}
+    shell.tell(row, lambda: policy_views.print_in_force(found))
 
 
 def try_policy(
     files: FilesArgument,
     *,
-    runs: Annotated[
-        list[str] | None, typer.Option("--runs", metavar="all|RUN", help="Which runs; may be repeated.")
-    ] = None,
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
-    since: Annotated[
-        str,
-        typer.Option("--since", metavar="2h|TIME", help="Only calls judged since then: 7d, 2030-01-31T12:00Z."),
-    ] = "",
+    runs: Annotated[list[str] | None, "all|RUN", "Which runs; may be repeated."] = None,
+    agent: Annotated[str, "Only runs of this agent."] = "",
+    since: Annotated[str, "2h|TIME", "Only calls judged since then: 7d, 2030-01-31T12:00Z."] = "",
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
     """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
-    after_ms = since_ms(since)
-    platform = shell.platform
-    asked = _hindsight(merged_policy(policies.load_files(files)), app_, platform)
-    if runs and "all" not in runs:
-        chosen = [platform.runs.get(name) for name in dict.fromkeys(runs)]
-    else:
-        chosen = platform.runs.all()
-    if agent:
-        chosen = [run for run in chosen if run.state.request and run.state.request.agent == agent]
+    after_ms, named = since_ms(since), runs and "all" not in runs
+    there = shell.platform
+    asked = _hindsight(merged_policy(policies.load_files(files)), app_, there)
+    chosen = [there.runs.get(name) for name in dict.fromkeys(runs or ())] if named else there.runs.all()
+    chosen = list(filter(Selector(agent=agent).takes, chosen)) if agent else chosen
     calls = [call for run in chosen for call in hindsight.recorded(run) if call.at_ms >= after_ms]
-    differences = list(asked.differences(calls))
-    rows = [policy_views.difference_row(each) for each in differences]
-    kinds = dict(sorted(Counter(difference.kind for difference in differences).items()))
-    if shell.json_:
-        summary = {"policy": asked.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": asked.unknown}
-        output.emit({**summary, "counts": kinds, "differences": rows})
-    else:
+    rows = [policy_views.difference_row(each) for each in asked.differences(calls)]
+    kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
+
+    def in_words() -> None:
         policy_views.print_differences(rows)
         many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
-        output.say(f"{many[0]} of {many[1]}, {len(differences)} judged otherwise")
+        output.say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
         _tell_unknown(asked)
         if kinds.get("require -> allow") and not app_:
             output.say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
-    if differences:
-        fail(FAILED)
+
+    summary = {"policy": asked.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": asked.unknown}
+    shell.tell({**summary, "counts": kinds, "differences": rows}, in_words, ok=not rows)
 
 
 def explain_judgement(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="RUN/SEQ of the call, or of an approval of it.")],
+    call: Annotated[str, "RUN/SEQ of the call, or of an approval of it."],
     *,
-    draft: Annotated[
-        list[str] | None, typer.Option("--draft", metavar="FILE", help="Ask these files instead; may be repeated.")
-    ] = None,
+    draft: Annotated[list[str] | None, "FILE", "Ask these files instead; may be repeated."] = None,
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
@@ -207,15 +184,16 @@ def explain_judgement(
     policy = merged_policy(content) if content is not None else _policy_of(platform, recorded)
     asked = _hindsight(policy, app_, platform)
     now, rules = asked.judge(recorded.state, recorded.call), asked.explain(recorded.state, recorded.call)
-    if shell.json_:
-        row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement}
-        row |= {"now": now, "rules": rules, "args": output.json_text(recorded.call.args)}
-        row["edited_args"] = output.json_text(recorded.edited.args) if recorded.edited else None
-        output.emit(row)
-        return
+    args, edited = recorded.call.args, recorded.edited
+    row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement, "now": now}
+    row |= {"rules": rules, "args": output.json_text(args)}
     asks_itself = not draft and _asks_itself(policy, recorded, rules)
-    policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
-    _tell_unknown(asked)
+
+    def in_words() -> None:
+        policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
+        _tell_unknown(asked)
+
+    shell.tell(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
 
 
 def _problem_text(problem: Problem) -> str:

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
-from refold.cli import output
+from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.office import RootOption, root_key
-from refold.cli.platform import DataOption, KafkaOption, connect
+from refold.cli.office import root_key
+from refold.cli.platform import connect
 from refold.client import catalog, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
@@ -30,9 +28,6 @@ from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
-PoliciesOption = Annotated[
-    str, typer.Option("--policies", metavar="FOLDER", help="Policy files.  \\[default: policies/, if it is there]")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +171,12 @@ def roles_entry(path: Path, actor: str) -> CatalogEntry:
 
 
 def setup(
-    app: Annotated[str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for its pools and policies.")],
     *,
-    policies: PoliciesOption = "",
-    kafka: KafkaOption = "",
-    root: RootOption = "",
-    data: DataOption = "",
+    app: Annotated[str, "MODULE:APP or path/file.py[:APP], for its pools and policies."],
+    policies: options.PoliciesOption = "",
+    kafka: options.KafkaOption = "",
+    root: options.RootOption = "",
+    data: options.DataOption = "",
 ) -> None:
     """Create topics, keys and a policy on an existing Kafka.
 

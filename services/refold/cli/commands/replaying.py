@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-import typer
-
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import archived, history, shelf
-from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.client.rehearsing import Rehearsed, rehearsed
 from refold.client.stores import archived_blobs, blob_store
@@ -22,18 +19,16 @@ from refold.ports.blobs import Blobs
 from refold.runtime.settings import load
 from refold.views.history import Run
 
-AppArgument = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app with the code to try.")]
-ArchiveUrl = Annotated[
-    str, typer.Option("--archive", metavar="URL", help="Runs of this archive, without asking Kafka.")
-]
+AppArgument = Annotated[str, "MODULE:APP", "The app with the code to try."]
+ArchiveUrl = Annotated[str, "URL", "Runs of this archive, without asking Kafka."]
 
 
 def check_app(
     app: AppArgument,
     *,
-    runs: Annotated[str, typer.Option("--runs", metavar="GLOB", help="Only runs with such ids: 'order-*'.")] = "*",
-    agent: Annotated[str, typer.Option("--agent", help="Only runs of this agent.")] = "",
-    live: Annotated[bool, typer.Option("--live", help="Only runs that are not over.")] = False,
+    runs: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*",
+    agent: Annotated[str, "Only runs of this agent."] = "",
+    live: Annotated[bool, "Only runs that are not over."] = False,
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
@@ -57,22 +52,16 @@ def check_app(
             f"{output.counted(runs_of, 'run')} began on {needs}: check with that, too; "
             "planners that lack it hold those that live (other_foundation)"
         )
-    facts = {
-        "ok": not bad,
-        "checked": len(rows),
-        "differ": len(bad),
-        "other_foundation": elsewhere.total(),
-        "runs": output.plain(rows),
-    }
-    shell.tell(facts, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]))
-    if bad:
-        fail(FAILED)
+    counts = {"checked": len(rows), "differ": len(bad), "other_foundation": elsewhere.total()}
+    shell.tell(
+        {"ok": not bad, **counts, "runs": rows}, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]), ok=not bad
+    )
 
 
 def replay_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    run: Annotated[str, "The run's id."],
     *,
-    app: Annotated[str, typer.Option("--app", metavar="MODULE:APP", help="The app with its code.")],
+    app: Annotated[str, "MODULE:APP", "The app with its code."],
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
@@ -81,9 +70,7 @@ def replay_run(
     row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
-    shell.tell(output.plain(row), "\n".join(_story(found, row)))
-    if row.verdict != "agrees":
-        fail(FAILED)
+    shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")
 
 
 def _blobs(archive: str, shell: Shell) -> Blobs | None:
@@ -92,17 +79,14 @@ def _blobs(archive: str, shell: Shell) -> Blobs | None:
 
 def _recorded(archive: str, shell: Shell) -> Iterator[Run]:
     """Every run that there is, a part at a time."""
-    told = output.progress()
-    if archive:
-        place = shelf(archive)
-        files = place.files()
-        for number, file in enumerate(files):
-            told("read the archive", number, len(files))
-            yield from map(history, place.runs(file))
+    if not archive:
+        yield from shell.all_runs()
         return
-    for number in range(shell.runs.partitions):
-        told("read the run log", number, shell.runs.partitions)
-        yield from shell.runs.all(number)
+    told, place = output.progress(), shelf(archive)
+    files = place.files()
+    for number, file in enumerate(files):
+        told("read the archive", number, len(files))
+        yield from map(history, place.runs(file))
 
 
 def _line(row: Rehearsed) -> str:

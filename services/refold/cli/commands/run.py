@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-
-from refold.cli import output
-from refold.cli.clock import since_ms, until_ms
-from refold.cli.errors import FAILED, fail
-from refold.cli.platform import ActorOption, Listing, Shell, json_value, pair
-from refold.cli.views import records, verification, watching
+from refold.cli import options, output
+from refold.cli.errors import fail
+from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
+from refold.cli.views import watching
 from refold.client.addresses import own_key
 from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
@@ -26,22 +22,21 @@ from refold.core.errors import ConflictError, UsageError
 from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
+from refold.core.planning.windows import value_digest
 from refold.core.run.metering import dollars, nano_usd
+from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
-from refold.operations import run as operations
-from refold.operations.operation import OperationRow, Outcome, Performed, follow_up, many, one, publish_input
-from refold.operations.run import By, prepared, start_run
-from refold.operations.runs import Runs
-from refold.operations.selection import Selector
+from refold.operations.operation import follow_up, publish_input
+from refold.operations.run import prepared, start_run
+from refold.operations.runs import Runs, Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
+from refold.views.budget import LimitInUse, limits_in_use
 from refold.views.history import Run
-from refold.views.outcome import Said
 from refold.views.run import (
     HoldChange,
     RawRecord,
     RunEvent,
-    RunRow,
     RunShown,
     ending_of,
     events_of,
@@ -59,118 +54,66 @@ _BEGUN_S = 1.0
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """What a run may be beside its status, and what says so of it."""
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
-
-AgentOption = Annotated[str, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.")]
-SessionOption = Annotated[str, typer.Option("--session", metavar="ID", help="Only runs of this session.")]
-LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="K=V", help="Only runs with this label; may be repeated.")
-]
-
-SignOption = Annotated[
-    str,
-    typer.Option(
-        "--key", metavar="FILE", help="The key that signs who asks for it; without it, the only one in --data, if any."
-    ),
-]
-
-ArchiveUrl = Annotated[
-    str, typer.Option("--archive", metavar="URL", help="Its copy in this archive, without asking Kafka.")
-]
+ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
 
 
 @dataclass(frozen=True)
-class Operator(Shell):
-    """Who says something about a run, and how long they wait: the options of what only a human may do."""
+class Asking(Shell):
+    """What is asked for beside the agent, and whether somebody waits for it."""
 
-    actor: ActorOption = ""
-    timeout: Annotated[float, typer.Option("--timeout", help="How long to wait for the planner.", min=0.1)] = 30.0
+    input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
+    id_: Annotated[str, "The run's id.  \\[default: a fresh one]"] = ""
+    wait: Annotated[bool, "Wait until the run is over."] = False
+    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", options.AtLeast(0.1)] = None
+    label: Annotated[list[str] | None, "K=V", "May be repeated."] = None
+    session: Annotated[list[str] | None, "ID", "What it is part of; may be repeated."] = None
+    requester: Annotated[str, "Who asks for it.  \\[default: your login]"] = ""
+    not_before: Annotated[str, "2h|TIME", "When it begins: in 10m, or at 2030-01-31T12:00Z."] = ""
+    deadline: Annotated[str, "2h|TIME", "The run fails if it is not over by then."] = ""
+    budget: Annotated[str, "usd=2.50,calls=9", "A smaller budget than the agent has."] = ""
+    key: options.SignOption = ""
 
-    def perform(self, operation: OperationRow) -> Performed:
-        """Performs an operation and waits for its outcome."""
-        return one(self.runs, self.platform.publisher, operation, self.timeout)
-
-    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
-        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
-        show = partial(output.progress(), doing)
-        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
-
-    def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
-        """Tells the outcome of an operation, with more facts."""
-        status = answer.run.state.status
-        row = shape(run_id=answer.run.state.run_id, outcome=answer.what, status=status, **facts)
-        self.tell(row, f"{text} is {output.styled(status)}")
-
-    def tell_meant(self, rows: Sequence[RunRow], would: str) -> None:
-        """Tells which runs are meant by what they have in common, before it is done."""
-        told = {"dry_run": True, "count": len(rows), "runs": rows}
-        self.tell(told, lambda: run_views.print_meant(rows, would))
+    def request(self, agent: str) -> RunRequest:
+        """The request as it is sent. **Raises** UsageError, MalformedError."""
+        asked = RunRequest(
+            RunId(self.id_),
+            agent,
+            canonical.dumps(json_value(self.input_, "--input")),
+            self.requester or login(),
+            until_ms(self.not_before, "--not-before"),
+            dict(labels_of(self.label)),
+            sessions=self.session or [],
+            deadline_ms=until_ms(self.deadline, "--deadline"),
+            budget=smaller_budget(self.budget),
+        )
+        settings = self.platform.settings
+        return prepared(asked, settings, partial(blob_store, settings), own_key(REQUEST, self.key, self.data))
 
 
-def begin_run(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to run.")],
-    *,
-    input_: Annotated[str, typer.Option("--input", metavar="JSON|@FILE|-", help="The agent's input.")] = "null",
-    id_: Annotated[str, typer.Option("--id", help="The run's id.  \\[default: a fresh one]")] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", help="How long to wait at most; implies --wait.", min=0.1)
-    ] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="May be repeated.")] = None,
-    session: Annotated[
-        list[str] | None, typer.Option("--session", metavar="ID", help="What it is part of; may be repeated.")
-    ] = None,
-    requester: Annotated[str, typer.Option("--requester", help="Who asks for it.  \\[default: your login]")] = "",
-    not_before: Annotated[
-        str, typer.Option("--not-before", metavar="2h|TIME", help="When it begins: in 10m, or at 2030-01-31T12:00Z.")
-    ] = "",
-    deadline: Annotated[
-        str, typer.Option("--deadline", metavar="2h|TIME", help="The run fails if it is not over by then.")
-    ] = "",
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="usd=2.50,calls=9", help="A smaller budget than the agent has.")
-    ] = "",
-    key: SignOption = "",
-    shell: Shell,
-) -> None:
+def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    asked = RunRequest(
-        RunId(id_),
-        agent,
-        canonical.dumps(json_value(input_, "--input")),
-        requester or login(),
-        until_ms(not_before, "--not-before"),
-        dict(labels_of(label)),
-        sessions=session or [],
-        deadline_ms=until_ms(deadline, "--deadline"),
-        budget=smaller_budget(budget),
-    )
-    settings = shell.platform.settings
-    request = prepared(asked, settings, partial(blob_store, settings), own_key(REQUEST, key, shell.data))
-    run, runs, waits = request.run_id, shell.runs, wait or timeout is not None
-    known = bool(id_) and not waits and _is_known(runs, request)
-    position = publish_input(shell.platform.publisher, request)
+    request, runs, timeout = asking.request(agent), asking.runs, asking.timeout
+    run, waits = request.run_id, asking.wait or timeout is not None
+    known = bool(asking.id_) and not waits and _is_known(runs, request)
+    position = publish_input(asking.platform.publisher, request)
     if waits:
         follow_up(runs, start_run(request), position, timeout)
         ended = runs.ended(run, timeout)
-        shell.tell(ending_of(ended), lambda: output.console().print(run_views.run_view(info_of(ended))))
-        if ended.state.status != "completed":
-            fail(FAILED)
+        view, ok = run_views.run_view(info_of(ended)), ended.state.status == "completed"
+        asking.tell(ending_of(ended), lambda: output.console().print(view), ok=ok)
         return
     words = "is known already, and asked for again:" if known else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
     if stall := runs.stall(run, _BEGUN_S):
         output.warn(f"{run} is stalled: {stall.message}")
     watch = f"[dim]follow it: refold run watch {run}[/]"
-    shell.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
+    asking.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
 
 
 def show_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
-    full: Annotated[
-        bool, typer.Option("--full", help="With --json: large values in full, from the blob store.")
-    ] = False,
+    full: Annotated[bool, "With --json: large values in full, from the blob store."] = False,
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
@@ -191,13 +134,11 @@ def show_run(
 
 
 def list_runs(
-    status: Annotated[
-        str, typer.Option("--status", help="Only these; also `doubt`, `held`, `stalled`, `paused`.")
-    ] = "",
     *,
-    agent: AgentOption = "",
-    session: SessionOption = "",
-    label: LabelOption = None,
+    status: Annotated[str, "Only these; also `doubt`, `held`, `stalled`, `paused`."] = "",
+    agent: options.AgentOption = "",
+    session: options.SessionOption = "",
+    label: options.LabelOption = None,
     shell: Listing,
 ) -> None:
     """List runs, the oldest first."""
@@ -215,13 +156,11 @@ def list_runs(
 class Events(Shell):
     """The options that say which events of a run are printed, and how."""
 
-    raw: Annotated[bool, typer.Option("--raw", help="Records as they lie in the log, void ones too.")] = False
-    since: Annotated[
-        str, typer.Option("--since", metavar="2h|TIME", help="Only events since then: 10m, 2030-01-31T12:00Z.")
-    ] = ""
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N of them.", min=1)] = None
-    full: Annotated[bool, typer.Option("--full", help="Values in full, however long they are.")] = False
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print each event as it comes.")] = False
+    raw: Annotated[bool, "Records as they lie in the log, void ones too."] = False
+    since: Annotated[str, "2h|TIME", "Only events since then: 10m, 2030-01-31T12:00Z."] = ""
+    tail: Annotated[int | None, "N", "Only the last N of them.", options.AtLeast(1)] = None
+    full: Annotated[bool, "Values in full, however long they are."] = False
+    follow: Annotated[bool, "--follow, -f", "Go on, and print each event as it comes."] = False
     archive: ArchiveUrl = ""
 
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
@@ -241,9 +180,9 @@ class Events(Shell):
         if self.json_:
             output.emit(row)
         elif isinstance(row, RawRecord):
-            output.say(records.raw_line(row))
+            output.say(watching.raw_line(row))
         else:
-            output.say(records.event_line(row, limit=0 if self.full else records.CUT))
+            output.say(watching.event_line(row, limit=0 if self.full else watching.CUT))
 
     def go_on(self, run: str) -> None:
         """Prints events as they come. **Raises** UsageError for what only a history has."""
@@ -258,7 +197,7 @@ class Events(Shell):
         watching.follow_events(self.runs, run, None, tell)
 
 
-def print_events(run: RunArgument, *, events: Events) -> None:
+def print_events(run: options.RunArgument, *, events: Events) -> None:
     """Print the history of a run, one event a line, with its place in Kafka and the input that caused it."""
     if events.follow:
         events.go_on(run)
@@ -266,15 +205,15 @@ def print_events(run: RunArgument, *, events: Events) -> None:
     rows = events.rows(run)
     for row in rows:
         events.print(row)
-    cut = any(records.is_cut(row) for row in rows if isinstance(row, RunEvent))
+    cut = any(watching.is_cut(row) for row in rows if isinstance(row, RunEvent))
     if cut and not (events.full or events.json_):
-        output.note(f"values that end in … have more than {records.CUT} characters: --full shows all of them")
+        output.note(f"values that end in … have more than {watching.CUT} characters: --full shows all of them")
 
 
 def watch_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="How long to wait at most.", min=0.1)] = None,
+    timeout: Annotated[float | None, "How long to wait at most.", options.AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Show a run live until it is over. With --json one event a line."""
@@ -283,67 +222,31 @@ def watch_run(
     else:
         ended = watching.watch(shell.runs, run, timeout)
     if ended.state.status != "completed":
-        fail(FAILED)
+        fail()
 
 
 def stream_run(
-    run: RunArgument,
+    run: options.RunArgument,
     *,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", help="End after this long without output.", min=0.1)
-    ] = None,
+    timeout: Annotated[float | None, "End after this long without output.", options.AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Print a run's live output, such as the tokens of a model. With --json one part a line."""
     watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
 
 
-def fail_run(
-    run: RunArgument,
-    *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
-    operator: Operator,
-) -> None:
-    """End a stalled run whose code will never agree with its history."""
-    by = By(operator.actor or login(), reason)
-    operator.tell_answer(
-        operator.perform(operations.fail_stalled(operator.runs.get(run), by)), f"run [bold]{output.escape(run)}[/]"
-    )
-
-
-def repair_run(
-    run: RunArgument,
-    *,
-    head: Annotated[str, typer.Option("--head", metavar="ID", help="The last entry of the history that counts.")] = "",
-    operator: Operator,
-) -> None:
-    """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
-
-    With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
-    all records, void ones too.
-    """
-    if head and not re.fullmatch(r"[0-9a-f]{32}", head):
-        raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
-    repair = operations.repair(operator.runs.get(run), head, operator.actor or login())
-    operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
-
-
 def verify_runs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Report on this run only.")] = "",
+    run: Annotated[str, "Report on this run only."] = "",
     *,
-    settle: Annotated[
-        float, typer.Option("--settle", help="How long other topics may take to agree with the log.", min=0)
-    ] = 5.0,
+    settle: Annotated[float, "How long other topics may take to agree with the log.", options.AtLeast(0)] = 5.0,
     shell: Shell,
 ) -> None:
     """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
     if run:
-        verification.only(verified, run)
+        verified = verified.only(run)
     row = {"ok": not verified.violations, **output.plain(verified)}
-    shell.tell(row, lambda: verification.print_verified(verified))
-    if verified.violations:
-        fail(FAILED)
+    shell.tell(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
 
 
 def smaller_budget(text: str) -> Spendable | None:
@@ -358,10 +261,6 @@ def smaller_budget(text: str) -> Spendable | None:
         else:
             raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
     return Spendable(**said) if said else None  # type: ignore[arg-type]
-
-
-def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
-    return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
 def _history(run: str, archive: str, shell: Shell) -> Run:
@@ -388,3 +287,25 @@ def _is_known(runs: Runs, request: RunRequest) -> bool:
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
     return taken is not None
+
+
+def limits(
+    *,
+    agent: Annotated[str, "Only limits of this agent."] = "",
+    value: Annotated[str, "Only this tenant, say: the value of a label."] = "",
+    shell: Shell,
+) -> None:
+    """List what runs have spent of the limits per day and month. The newest window is first."""
+    found = [
+        each
+        for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
+        if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
+    ]
+    shell.tell_rows(found, "window runs usd tokens calls reached", "nothing was spent", cells=map(_limit_row, found))
+
+
+def _limit_row(limit: LimitInUse) -> dict[str, str]:
+    whose = [f"agent {limit.agent}"] if limit.agent else []
+    whose += [f"{limit.label} {limit.value}"] if limit.label else []
+    cells = run_views.taken_of(limit.spent, limit.limits)
+    return {"window": limit.window, "runs": ", ".join(whose) or "all", **cells, "reached": limit.reached}

@@ -1,41 +1,97 @@
-"""`refold topics`: the topics as `infra/topics.yaml` wants them, and as the broker has them."""
+"""`refold topics`: topics, and who may do what, as `infra/topics.yaml` wants them, and as the broker has them."""
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Annotated
 
 import typer
 
+from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, principals, quotas, wanted_acls
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
-from refold.cli.errors import FAILED, fail
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
+from refold.core.errors import UsageError
 
-PoolsOption = Annotated[
-    str, typer.Option("--app", help="MODULE:APP or path/file.py[:APP], for the pools that its tools name.")
-]
+PoolsOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."]
 
 
-def apply_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
+def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Create missing topics and correct their settings. Never changes a partition count."""
     changes = topics_of(shell.platform, app_).apply()
     shell.tell(changes, lambda: _print(changes, "is now"))
 
 
-def diff_topics(app_: PoolsOption = "", *, shell: Shell) -> None:
+def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Show what `apply` would change; exit code 1 if anything."""
     differences = topics_of(shell.platform, app_).diff()
-    shell.tell(differences, lambda: _print(differences, "should be"))
-    if differences:
-        fail(FAILED)
+    shell.tell(differences, lambda: _print(differences, "should be"), ok=not differences)
 
 
 def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
-    rows = [output.plain(row) for row in topics_of(shell.platform, "").present()]
-    shell.tell(rows, lambda: output.print_rows(rows, ("topic", "partitions", "replication"), "no topics"))
+    shell.tell_rows(topics_of(shell.platform, "").present(), "topic partitions replication", "no topics")
+
+
+def _print(differences: list[TopicDifference], word: str) -> None:
+    if not differences:
+        output.say("[green]all topics are as they should be[/]")
+    for each in differences:
+        output.say(f"{each.topic}: {each.setting} was {each.found or 'unset'}, {word} {each.expected}")
+
+
+_STATES = {
+    "there": "[green]there[/]",
+    "missing": "[red]missing[/]",
+    "surplus": "[red]surplus[/]",
+    "wider": "[yellow]surplus, and about more than ours[/]",
+}
+
+
+def compare_acls(
+    *,
+    apply: Annotated[bool, "Create what is missing."] = False,
+    prune: Annotated[bool, "With --apply: also remove what is surplus about our topics and groups."] = False,
+    commands: Annotated[bool, "Print command lines of Kafka's own tools, quotas too, and ask no broker."] = False,
+    principal: Annotated[
+        list[str] | None,
+        "ROLE=User:NAME",
+        "Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
+        "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
+    ] = None,
+    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."] = "",
+    shell: Shell,
+) -> None:
+    """Show who may do what, and compare it with the broker. Exit code 1 if they differ.
+
+    What is not in the table is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
+    """
+    if prune and not apply:
+        raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")
+    if commands and apply:
+        raise UsageError("--commands applies nothing", hint="leave out --apply, or --commands")
+    platform, own = shell.platform, app_pools(app_)
+    who = principals(principal or (), own)
+    if commands:
+        kafka = platform.settings.kafka
+        lines = [*command_lines(wanted_acls(kafka.prefix, who), kafka.bootstrap), *quota_lines(who, kafka.bootstrap)]
+        shell.tell(lines, lambda: typer.echo("\n".join(lines)))
+        return
+    platform.knock()
+    # Those that are there keep their rights, whichever app is named.
+    rules = Acls(platform.settings.kafka, principals((), Topics(platform.settings.kafka).pools()) | who)
+    if apply:
+        changes = rules.apply(prune=prune)
+        shell.tell(changes, lambda: _tell_changes(changes))
+    else:
+        compared = rules.rules()
+        fine = not any(rule.state in ("missing", "surplus") for rule in compared)
+        shell.tell(compared, lambda: _tell(compared), ok=fine)
 
 
 def topics_of(platform: Platform, app: str) -> Topics:
@@ -45,8 +101,68 @@ def topics_of(platform: Platform, app: str) -> Topics:
     return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
 
 
-def _print(differences: list[TopicDifference], word: str) -> None:
-    if not differences:
-        output.say("[green]all topics are as they should be[/]")
-    for each in differences:
-        output.say(f"{each.topic}: {each.setting} was {each.found or 'unset'}, {word} {each.expected}")
+def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
+    """The rules as command lines of Kafka's own tool, one for each principal and thing."""
+    for (principal, kind, name, pattern), group in groupby(acls, key=_place):
+        operations = [word for acl in group for word in ("--operation", acl.operation.title().replace("_", ""))]
+        where = [f"--{kind}", name, *(["--resource-pattern-type", "prefixed"] if pattern == "prefixed" else [])]
+        server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
+        yield shlex.join(["kafka-acls.sh", *server, "--add", "--allow-principal", principal, *operations, *where])
+
+
+def quota_lines(who: Principals, bootstrap: str) -> Iterator[str]:
+    """The quotas as command lines of Kafka's own tool, one for each principal."""
+    for principal, bounds in quotas(who):
+        name, config = principal.partition(":")[2], ",".join(f"{key}={bound}" for key, bound in bounds.items())
+        server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
+        entity = ["--entity-type", "users", "--entity-name", name]
+        yield shlex.join(["kafka-configs.sh", *server, "--alter", "--add-config", config, *entity])
+
+
+def _place(acl: Acl) -> tuple[str, str, str, str]:
+    return acl.principal, acl.kind, acl.name, acl.pattern
+
+
+def _tell(rules: list[AclRule]) -> None:
+    _lines(rules, _STATES)
+    count = Counter(rule.state for rule in rules)
+    if count["missing"]:
+        output.say(f"{count['missing']} rules are missing; `refold topics acls --apply` creates them")
+    if count["surplus"]:
+        output.say(f"{count['surplus']} rules are surplus; `refold topics acls --apply --prune` removes them")
+    if count["wider"]:
+        output.say(f"{count['wider']} rules are about our things and about others; remove them yourself if you may")
+    if count["there"] == len(rules):
+        output.say("[green]the broker has all of this, and nothing else about our topics and groups[/]")
+
+
+def _tell_changes(changes: list[AclRule]) -> None:
+    _lines(changes, {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"})
+    if not changes:
+        output.say("[green]all rules are as they should be[/]")
+    output.say("quotas are set by Kafka's own tool: `refold topics acls --commands | grep kafka-configs`")
+
+
+def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
+    """A line for what a principal may do with a thing, as far as the broker has it or not. No table: a terminal may be
+    too narrow for the names, and half a name is none."""
+    wide = max((len(_thing(rule.acl)) for rule in rules), default=0)
+    for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
+        output.say(f"[bold]{output.escape(principal)}[/]")
+        for (*_, state), group in groupby(own, key=_order):
+            same = list(group)
+            operations = ", ".join(_operation(rule.acl) for rule in same)
+            output.say(f"  {output.escape(_thing(same[0].acl)):<{wide}}  {operations:<34}  {words[str(state)]}")
+
+
+def _order(rule: AclRule) -> tuple[str, ...]:
+    return (*_place(rule.acl), rule.state)
+
+
+def _thing(acl: Acl) -> str:
+    return f"{acl.kind} {acl.name}{'*' if acl.pattern == 'prefixed' else ''}"
+
+
+def _operation(acl: Acl) -> str:
+    denied = "not " if acl.permission == "deny" else ""
+    return f"{denied}{acl.operation}{'' if acl.host == '*' else f' from {acl.host}'}"

@@ -87,39 +87,13 @@ def print_approval(
     `ended` is what its run made of it, `otherwise` what the log has instead; `full` has what a framework adds to the
     arguments, too.
     """
-    request = found.request
-    state = "held" if found.held else found.state
+    request, doubt = found.request, found.request.about == DOUBT
     by = f" ({escape(said(found.decision))})" if found.decision else ""
-    doubt = request.about == DOUBT
-    say(f"[bold]{escape(request.call_id)}[/] is {state}{by}")
-    quorum = quorum_of(request, found.roles.askers)
+    say(f"[bold]{escape(request.call_id)}[/] is {'held' if found.held else found.state}{by}")
     if doubt:
         say(f"[bold magenta]nobody knows what came of attempt {request.attempt - 1}: find out what has happened[/]")
-    facts = {
-        "held": found.held,
-        "in the run": ended,
-        "run": request.run_id,
-        "approval": request.approval_id,
-        "agent": request.agent,
-        "session": request.session,
-        "asked for by": _requester(found),
-        "tool": f"{_tool(request)}  version {request.version or '?'}, effect {request.effect}",
-        "environment": request.environment,
-        "attempt": "" if doubt else _attempt(request),
-        "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
-        + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
-        "why": request.requirement.message or "-",
-        "who decides": f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
-        + (", not the requester" if request.requirement.not_requester else "")
-        + (", one more as nobody can tell who asked" if quorum > request.requirement.quorum else ""),
-        "these are": _people(found),
-        "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
-        "escalation": _escalation(request) if request.level or found.state == "open" else "",
-        "may remember": _memory(request.requirement),
-        "grant": " ".join(_grant_cells(grant)[1:]) if grant else "",
-        "question": f"{request.question}, recomputed from the whole call",
-    }
-    for name, value in facts.items():
+    granted = " ".join(_grant_cells(grant)[1:]) if grant else ""
+    for name, value in _facts(found, ended=ended, grant=granted).items():
         if value:
             say(f"  {name:<13} {escape(value)}")
     _print_past(request)
@@ -133,9 +107,44 @@ def print_approval(
     _print_said(found)
     if found.state == "open":
         say(f"\n[dim]{_size(request.args)}[/]")
-        name = escape(request.approval_id)
+        name = request.approval_id
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
-        say("\n".join(map(escape, resolve_commands(request.approval_id)) if doubt else ways))
+        say("\n".join(map(escape, resolve_commands(name) if doubt else ways)))
+
+
+def _facts(found: Approval, *, ended: str, grant: str) -> dict[str, str]:
+    """What there is to know, by its name. What is empty is not shown."""
+    request, doubt = found.request, found.request.about == DOUBT
+    return {
+        "held": found.held,
+        "in the run": ended,
+        "run": request.run_id,
+        "approval": request.approval_id,
+        "agent": request.agent,
+        "session": request.session,
+        "asked for by": _requester(found),
+        "tool": f"{_tool(request)}  version {request.version or '?'}, effect {request.effect}",
+        "environment": request.environment,
+        "attempt": "" if doubt else _attempt(request),
+        "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
+        + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
+        "why": request.requirement.message or "-",
+        "who decides": _deciders(found),
+        "these are": _people(found),
+        "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
+        "escalation": _escalation(request) if request.level or found.state == "open" else "",
+        "may remember": _memory(request.requirement),
+        "grant": grant,
+        "question": f"{request.question}, recomputed from the whole call",
+    }
+
+
+def _deciders(found: Approval) -> str:
+    """Who may decide, as the policy names them, and how many of them have to agree."""
+    needed, quorum = found.request.requirement, quorum_of(found.request, found.roles.askers)
+    votes = f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
+    requester = ", not the requester" if needed.not_requester else ""
+    return votes + requester + (", one more as nobody can tell who asked" if quorum > needed.quorum else "")
 
 
 def _people(found: Approval) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -22,6 +22,7 @@ from refold.cli.output import (
     tool_name,
 )
 from refold.client.catalog import Shelves
+from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
 from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
@@ -181,54 +182,69 @@ def _step_line(step: RunStep, began_ms: int) -> str:
 
 
 def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
-    lines = [_step_line(step, began_ms)]
-    if step.label:  # a line of its own: it is the agent's word, and beside the name of what runs it could pass for that
-        lines.append(f"       called [italic]{escape(step.label)}[/]")
-    if step.name.startswith(AGENT_TOOL):
-        lines.append("       [dim]all of the run, in memory: its own calls are not in the log[/]")
-    lines += [f"       {line}" for line in wait_lines(step, over=over)]
-    for ask in step.approvals:
-        lines += [f"       {line}" for line in _ask_lines(step, ask, over=over)]
+    """A step, and below it who was asked, what was tried, what came of it, and what settles it."""
+    below = [
+        # A line of its own: it is the agent's word, and beside the name of what runs it could pass for that.
+        f"called [italic]{escape(step.label)}[/]" * bool(step.label),
+        "[dim]all of the run, in memory: its own calls are not in the log[/]" * step.name.startswith(AGENT_TOOL),
+        *wait_lines(step, over=over),
+        *(line for ask in step.approvals for line in _ask_lines(step, ask, over=over)),
+        *_tried_lines(step, began_ms),
+        *_settled_lines(step),
+        *_way_out_lines(step, over=over),
+    ]
+    return [_step_line(step, began_ms), *(f"       {line}" for line in below if line)]
+
+
+def _tried_lines(step: RunStep, began_ms: int) -> Iterator[str]:
     usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)
     shown = step.attempts if len(step.attempts) > 1 or not usual else []
     failures = [None, *(attempt.failure for attempt in shown)]
     for attempt, before in zip(shown, failures, strict=False):
-        lines.append(f"       {_attempt_line(attempt, began_ms, again=attempt.failure == before)}")
+        yield _attempt_line(attempt, began_ms, again=attempt.failure == before)
     rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
     if step.failure and step.status == "failed" and not rejected and step.failure != failures[-1]:
-        lines.append(
-            f"       [red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
-        )
+        yield f"[red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
+
+
+def _settled_lines(step: RunStep) -> Iterator[str]:
     if step.status == "given_up" and step.attempts:
-        lines.append("       [magenta]given up: what was sent may have happened all the same[/]")
+        yield "[magenta]given up: what was sent may have happened all the same[/]"
     voted = any(ask.about == DOUBT and ask.actors for ask in step.approvals)  # then it is there already who said what
     if step.resolved and not voted:
         why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""
-        lines.append(f"       [magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]")
+        yield f"[magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]"
     for late in step.late:
         contradicts = " contradicts" if late.contradicts else ""
-        lines.append(f"       [magenta]late result{contradicts}: {escape(late.result or late.status, 60)}[/]")
-    if step.status == "doubt":
-        lines.append("       [bold magenta]nobody can know whether it happened; find out, then one of:[/]")
-        lines += [f"         {escape(command)}" for command in step.ways_out]
-    if step.status == "held" and not over:
-        lines.append("       [bold magenta]its attempts are used up, and it waits for an operator; one of:[/]")
-        lines += [f"         {escape(command)}" for command in step.ways_out]
-    return lines
+        yield f"[magenta]late result{contradicts}: {escape(late.result or late.status, 60)}[/]"
+
+
+def _way_out_lines(step: RunStep, *, over: bool) -> list[str]:
+    if step.status not in _STUCK or (step.status == "held" and over):
+        return []
+    return [f"[bold magenta]{_STUCK[step.status]}[/]", *(f"  {escape(command)}" for command in step.ways_out)]
+
+
+_STUCK = {
+    "doubt": "nobody can know whether it happened; find out, then one of:",
+    "held": "its attempts are used up, and it waits for an operator; one of:",
+}
 
 
 def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
     who = escape(", ".join(ask.approvers))
-    if not ask.verdict and over:
+    if ask.verdict:
+        return _said_lines(ask, who)
+    if over:
         return [f"[magenta]{who} had not decided when the run ended[/]"]
-    if not ask.verdict:
-        many = f"{ask.quorum} of " if ask.quorum > 1 else ""
-        until = f" until {in_utc(ask.expires_ms)}" if ask.expires_ms else ""
-        lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
-        if ask.about == DOUBT:
-            return lines
-        why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
-        return [*lines, why] if ask.rule else lines
+    many = f"{ask.quorum} of " if ask.quorum > 1 else ""
+    until = f" until {in_utc(ask.expires_ms)}" if ask.expires_ms else ""
+    lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
+    why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
+    return [*lines, why] if ask.rule and ask.about != DOUBT else lines
+
+
+def _said_lines(ask: Ask, who: str) -> list[str]:
     if ask.verdict == "expire" and ask.said:
         return [f"[magenta]closed without a decision: {escape(ask.said, 200)}[/]"]
     by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
@@ -406,3 +422,26 @@ def _relative(run: RunRow, depth: int) -> str:
     waits = [f"refold approval show {asked_about(name)}" for name in run.approvals]
     why = f"  [bold yellow]{escape(waits[0])}[/]" if waits and not run.over else ""
     return f"  {'  ' * depth}[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}{why}"
+
+
+def print_verified(found: Verified) -> None:
+    """What `refold run verify` says."""
+    void = ", ".join(f"{count} {reason}" for reason, count in sorted(found.void.items())) or "none"
+    statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(found.runs.items())) or "none"
+    say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")
+    say(f"runs      {statuses}")
+    for name, runs in (
+        ("in doubt", found.in_doubt),
+        ("overdue", found.overdue),
+        ("frozen", list(found.frozen)),
+        ("copied", list(found.copied)),
+    ):
+        if runs:
+            say(f"{name:<9} {escape(', '.join(runs[:10]))}" + (" ..." if len(runs) > 10 else ""))
+    if len(found.digests) <= 10:
+        for run, digest in found.digests.items():
+            say(f"fold      {escape(run)} [dim]{digest}[/]")
+    for violation in found.violations:
+        say(f"[red]{violation.kind}[/] {escape(violation.run_id)}: {escape(violation.what)}")
+    verdict = f"[red]{len(found.violations)} violations[/]" if found.violations else "[green]everything agrees[/]"
+    say(f"verdict   {verdict}")

@@ -6,8 +6,6 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
@@ -18,12 +16,10 @@ from refold.runtime.host import Host
 
 
 def approval(
+    *,
     app: ServedApp,
     member: Member = "",
-    key: Annotated[
-        str,
-        typer.Option("--key", metavar="FILE", help="The key that signs decisions; without it, REFOLD_APPROVAL__KEY"),
-    ] = "",
+    key: Annotated[str, "FILE", "The key that signs decisions; without it, REFOLD_APPROVAL__KEY"] = "",
     data: DevOption = "",
 ) -> None:
     """Judge: count votes of people, and sign."""

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Annotated
 
 import structlog
-import typer
 
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.writer import KafkaWriter
@@ -21,10 +20,10 @@ _log = structlog.get_logger()
 
 
 def archivist(
-    app: ServedApp,
     *,
-    once: Annotated[bool, typer.Option("--once", help="One pass, then end; for a cron job.")] = False,
-    no_archive: Annotated[bool, typer.Option("--no-archive", help="Erase without a copy.")] = False,
+    app: ServedApp,
+    once: Annotated[bool, "One pass, then end; for a cron job."] = False,
+    no_archive: Annotated[bool, "Erase without a copy."] = False,
     member: Member = "",
     data: DevOption = "",
 ) -> None:

@@ -9,15 +9,13 @@ from itertools import count
 from typing import Annotated
 
 import structlog
-import typer
 
 from refold.adapters.kafka.live import KafkaLive
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
-from refold.cli.exposure import redis_holes
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, redis_holes, served
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
@@ -38,9 +36,10 @@ _log = structlog.get_logger()
 
 
 def executor(
+    *,
     app: ServedApp,
     member: Member = "",
-    pool: Annotated[str, typer.Option(metavar="NAME", help="The pool whose calls this process takes.")] = "default",
+    pool: Annotated[str, "NAME", "The pool whose calls this process takes."] = "default",
     data: DevOption = "",
 ) -> None:
     """Act: claim calls, run tools, record results. The relay runs in here too."""

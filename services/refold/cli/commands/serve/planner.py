@@ -22,7 +22,7 @@ DRAIN_S = 1.0
 """How long a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
 
 
-def planner(app: ServedApp, member: Member = "", data: DevOption = "") -> None:
+def planner(*, app: ServedApp, member: Member = "", data: DevOption = "") -> None:
     """Decide: read inputs, write the log, order calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)

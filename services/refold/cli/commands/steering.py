@@ -1,0 +1,493 @@
+"""`refold run`, `callback` and `versions`: what people say to runs, or at once to all that have something in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any
+
+from refold.cli import options, output
+from refold.cli.platform import Shell, agree, json_value, labels_of, since_ms, until_ms
+from refold.cli.views import runs as run_views
+from refold.client.addresses import own_key
+from refold.client.platform import login
+from refold.core import ids
+from refold.core.approval.signature import REQUEST
+from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.core.ids import RunId
+from refold.core.messages import RunSignal
+from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.run.metering import dollars, nano_usd
+from refold.core.run.pausing import own
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.operations import run as operations
+from refold.operations.operation import OperationRow, Outcome, Performed, many, one
+from refold.operations.run import (
+    By,
+    Changes,
+    Done,
+    answered,
+    left_behind,
+    migrate,
+    redrive,
+    retry_code,
+    signal,
+    signal_message,
+    signing,
+    stays,
+    step_of,
+    word,
+)
+from refold.operations.runs import Selector, selected
+from refold.sdk.source import spoken
+from refold.views.history import Run
+from refold.views.outcome import PauseSaid, Redriven, Said, SignalSaid
+from refold.views.run import ending_of, row_of, versions_in_use
+
+
+@dataclass(frozen=True)
+class Operator(Shell):
+    """Who says something about a run, and how long they wait: the options of what only a human may do."""
+
+    actor: options.ActorOption = ""
+    timeout: Annotated[options.Seconds, "How long to wait for the planner."] = 30.0
+
+    @property
+    def who(self) -> str:
+        """In whose name it is."""
+        return self.actor or login()
+
+    def perform(self, operation: OperationRow) -> Performed:
+        """Performs an operation and waits for its outcome."""
+        return one(self.runs, self.platform.publisher, operation, self.timeout)
+
+    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
+        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
+        show = partial(output.progress(), doing)
+        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
+
+    def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
+        """Tells the outcome of an operation, with more facts."""
+        said = answer.said
+        row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
+        self.tell(row, f"{text} is {output.styled(row.status)}")
+
+    def tell_many(self, rows: Sequence[Any], words: str, *, ok: bool, **more: Any) -> None:
+        """Tells the outcome for many runs."""
+        self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
+
+    def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
+        """Tells which runs are meant by what they have in common, before it is done."""
+        self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
+
+
+OneOrMany = Annotated[str, "RUN", "The run; without it, filters."]
+
+
+@dataclass(frozen=True)
+class Speaker(Operator):
+    """Who says something of a run, or of many, and what these have in common."""
+
+    session: options.SessionOption = ""
+    label: options.LabelOption = None
+    agent: options.AgentOption = ""
+    yes: Annotated[bool, "Do it to all of them; without it they are shown."] = False
+    as_operator: Annotated[bool, "Say it as an operator, though you asked for the run."] = False
+    key: options.SignOption = ""
+
+    def which(self, run: str) -> Selector:
+        """What many have in common, if no single one is named. **Raises** UsageError."""
+        which = Selector(self.session, labels_of(self.label), self.agent)
+        if bool(run) == bool(which):
+            hint = "RUN, or --session S, --label K=V, --agent NAME"
+            raise UsageError("it takes a run, or what many have in common", hint=hint)
+        return which
+
+    def by(self, reason: str) -> By:
+        """In whose name it is, signed where who asked for a run has a key."""
+        sign = signing(own_key(REQUEST, self.key, self.data), self.platform.settings.platform)
+        return By(self.who, reason, self.as_operator, sign)
+
+    def say(self, kind: str, run: str, reason: str = "") -> None:
+        """Cancels, pauses or resumes a run, or all that are meant, or shows which these are."""
+        if which := self.which(run):
+            self._say_many(kind, which, reason)
+            return
+        answer = self.perform(word(self.runs.get(run).state, kind, self.by(reason)))
+        name = f"run [bold]{output.escape(run)}[/]"
+        if kind == "cancel":
+            self.tell_answer(answer, name)
+            return
+        state = answer.run.state
+        row = PauseSaid(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
+        self.tell(row, f"{name} is {output.styled(_status(state))}")
+
+    def _say_many(self, kind: str, which: Selector, reason: str) -> None:
+        found = selected(self.runs.all(), which, kind)
+        rows, done = [row_of(run) for run in found], _PAST[kind]
+        if not self.yes:
+            self.tell_meant(rows, lambda: run_views.print_meant(rows, f"would be {done}"))
+            return
+        outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in found], f"{kind} runs")
+        states = [outcomes[RunId(row.run_id)].state for row in rows]
+        rows = [row.model_copy(update={"status": _status(state)}) for row, state in zip(rows, states, strict=True)]
+        so = sum(_is_what(state, kind) for state in states)
+        self.tell_many(rows, f"{output.counted(so, 'run')} of {len(rows)} {done}", ok=so == len(rows))
+
+
+_PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
+
+
+def cancel_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
+    """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
+
+    A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
+    Many runs are named by --session, --label and --agent: without --yes they are shown.
+    """
+    operator.say("cancel", run, reason)
+
+
+def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
+    """Pause a run and the runs it has started. Nothing new goes out of it until `refold run resume`.
+
+    What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
+    kept, and what falls due meanwhile is due then. Many runs are named by --session, --label and --agent: without
+    --yes they are shown.
+    """
+    operator.say(PAUSE, run, reason)
+
+
+def resume_run(run: OneOrMany = "", *, operator: Speaker) -> None:
+    """Resume a paused run. The runs it has started resume too, unless they were paused themselves.
+
+    What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
+    all that are paused by themselves; without --yes they are shown.
+    """
+    operator.say(RESUME, run)
+
+
+def _status(state: RunState) -> str:
+    return "paused" if state.paused and not state.over else state.status
+
+
+def _is_what(state: RunState, kind: str) -> bool:
+    """Whether a run is what it was to become."""
+    if kind == "cancel":
+        return state.status == "cancelled"
+    return not state.over and (own(state) is not None) == (kind == PAUSE)
+
+
+TokenArgument = Annotated[str, "TOKEN", "The callback's token, which begins with cb_."]
+KeyOption = Annotated[str, "KEY", "Your own name for this answer: said again, it is the same answer."]
+PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
+
+
+@dataclass(frozen=True)
+class Caller(Operator):
+    """Who sends a signal to a run, or to many, and what these have in common."""
+
+    payload: PayloadOption = "null"
+    id_: Annotated[str, "Its id: twice is one signal.  \\[default: a fresh one]"] = ""
+    session: options.SessionOption = ""
+    label: options.LabelOption = None
+    yes: Annotated[bool, "Tell all of them; without it they are shown."] = False
+
+    def message(self, run: str, name: str) -> RunSignal:
+        """The signal for a run, or for many, where it is empty."""
+        data = json_value(self.payload, "--payload")
+        return signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
+
+    def tell_all(self, name: str) -> None:
+        """Sends it to all runs that are meant, or shows which these are."""
+        said, found = self.message("", name), selected(self.runs.all(), self._which, "signal")
+        rows = [row_of(run) for run in found]
+        if not self.yes:
+            self.tell_meant(rows, lambda: run_views.print_meant(rows, f"would be told {said.name}"))
+            return
+        mine = {run.state.run_id: replace(said, run_id=run.state.run_id) for run in found}
+        outcomes = self.perform_all([signal(run.state, mine[run.state.run_id]) for run in found], "tell runs")
+        bad = {run: outcome for run, outcome in outcomes.items() if not _has_it(outcome)}
+        for run, outcome in bad.items():
+            output.warn(f"{run}: {outcome.error or 'no answer so far'}")
+        told = [row.dump() | _became(outcomes[RunId(row.run_id)], mine[RunId(row.run_id)]) for row in rows]
+        text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told"
+        if bad:
+            output.note(f"once more, and none is told twice: --id {said.signal_id}")
+        text += f": signal {output.escape(said.signal_id)}"
+        self.tell_many(told, text, said=said.signal_id, ok=not bad)
+
+    @property
+    def _which(self) -> Selector:
+        return Selector(self.session, labels_of(self.label))
+
+
+def signal_run(
+    run: Annotated[str, "The run; without it, filters."],
+    name: Annotated[str, "What it waits for: `ctx.wait_for(NAME)`."] = "",
+    *,
+    caller: Caller,
+) -> None:
+    """Send a signal that a run waits for, now or later. A wait takes it once.
+
+    Many runs are named by --session and --label, each with what it has started: without --yes they are shown. One that
+    never waits for it keeps it until its end.
+
+    Example: refold run signal closed --session shop-7 --yes
+    """
+    if bool(name) == bool(caller.session or caller.label):
+        raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
+    if not name:
+        caller.tell_all(run)
+        return
+    said = caller.message(run, name)
+    answer = caller.perform(signal(caller.runs.get(run).state, said))
+    step = step_of(answer.run.state, said)
+    words = f"taken by step {step}" if step else "kept until the run waits for it"
+    again = " before" if answer.what == "known" else ""
+    words = f"signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};"
+    _tell(caller, answer, step, said.signal_id, words)
+
+
+def _has_it(outcome: Outcome) -> bool:
+    return outcome.what in ("accepted", "known")
+
+
+def _became(outcome: Outcome, said: RunSignal) -> output.Data:
+    step = step_of(outcome.state, said) if _has_it(outcome) else 0
+    return {"outcome": outcome.what, "step": step, "error": outcome.error}
+
+
+def resolve_callback(
+    token: TokenArgument, *, payload: PayloadOption = "null", key: KeyOption = "", operator: Operator
+) -> None:
+    """Complete a callback with its result. The first answer counts; the same one again is harmless."""
+    said = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who)
+    _answer(operator, said, "has the result")
+
+
+def fail_callback(
+    token: TokenArgument,
+    *,
+    message: Annotated[str, "Why there will be no result; the agent sees it."],
+    key: KeyOption = "",
+    operator: Operator,
+) -> None:
+    """Fail a callback: the agent sees a failure."""
+    if not message:
+        raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
+    _answer(operator, answered(token, failure=message, key=key, actor=operator.who), "has failed")
+
+
+def _answer(operator: Operator, said: RunSignal, words: str) -> None:
+    answer = operator.perform(operations.answer_callback(operator.runs.get(said.run_id).state, said))
+    step = step_of(answer.run.state, said)
+    made, again = answer.run.timeline.steps[step - 1], " already" if answer.what == "known" else ""
+    _tell(operator, answer, step, said.key, f"callback [bold]{output.escape(made.name)}[/] {words}{again};")
+
+
+def _tell(operator: Operator, answer: Performed, step: int, said: str, words: str) -> None:
+    run = output.escape(answer.run.state.run_id)
+    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalSaid, step=step, said=said)
+
+
+@dataclass(frozen=True)
+class Retry(Operator):
+    """What a retry changes, and which runs it is about where it is about many."""
+
+    step: Annotated[options.Natural, "--from STEP", "Repeat this step and all after it."] = 0
+    edit: Annotated[str, "JSON|@FILE|-", "That call's arguments instead."] = ""
+    steps: Annotated[options.Natural, "Raise the limit of steps to N."] = 0
+    history_bytes: Annotated[options.Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0
+    children: Annotated[options.Natural, "Raise the limit of started runs to N."] = 0
+    tokens: Annotated[options.Natural, "Raise the budget to N tokens."] = 0
+    usd: Annotated[str, "2.50", "Raise the budget to so many dollars."] = "0"
+    calls: Annotated[options.Natural, "Raise the budget to N calls."] = 0
+    deadline: Annotated[str, "2h|TIME|none", "When it fails if it is not over."] = ""
+    reason: options.ReasonOption = ""
+    agent: Annotated[str, "All failed runs of this agent."] = ""
+    code: Annotated[str, "All that failed with this code."] = ""
+    since: Annotated[str, "2h|TIME", "All that failed since then."] = ""
+    yes: Annotated[bool, "Do it, and do not ask."] = False
+
+    @property
+    def changes(self) -> Changes:
+        """What is changed. **Raises** UsageError."""
+        edit = canonical.dumps(json_value(self.edit, "--edit")) if self.edit else ""
+        nano, deadline_ms = nano_usd(dollars(self.usd, "--usd")), -1
+        if self.deadline != "none":
+            deadline_ms = until_ms(self.deadline, "--deadline")
+        limits = (self.steps, self.history_bytes, deadline_ms, self.children)
+        return Changes(self.step, edit, *limits, self.reason, self.tokens, nano, self.calls)
+
+    def one(self, run: str, changes: Changes) -> None:
+        """Retries a run; asks before what may have had its effect is done once more."""
+        found, words = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
+        if found.status == "stalled":
+            if changes != Changes():
+                hint = "only its code is run again; leave options out"
+                raise UsageError(f"run {run} is stalled, not failed", hint=hint)
+            self.tell_answer(self.perform(retry_code(found, self.who)), words)
+            return
+        operation, kept = redrive(found.state, self.who, changes), stays(found.state)
+        if changes.from_step:
+            kept = changes.from_step - 1
+            again = left_behind(found.state, changes.from_step)
+            agree(_warning(again), "nothing was retried", yes=self.yes or not again)
+        self.tell_answer(self.perform(operation), words, Redriven, kept=kept)
+
+    def many(self, changes: Changes) -> None:
+        """Retries all failed runs that are meant, or shows which these are."""
+        which = Selector(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
+        found = selected(self.runs.all(), which, "retry")
+        if not self.yes:
+            rows = [_row(run, "would be retried") for run in found]
+            self.tell_meant(rows, lambda: _show(rows))
+            return
+        outcomes = self.perform_all([redrive(run.state, self.who, changes) for run in found], "retry failed runs")
+        rows = [_row(run, outcomes[run.state.run_id].what) for run in found]
+        late = sum(row["outcome"] != "accepted" for row in rows)
+        text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
+        hint = "; of the others nothing was heard: `refold deadletter list` may tell" if late else ""
+        self.tell_many(rows, text + hint, ok=not late)
+
+
+def retry_run(run: Annotated[str, "The run; without it, filters."] = "", *, retry: Retry) -> None:
+    """Retry a failed run where it failed, or a stalled one.
+
+    What a failed run has done stays done. With --from the steps before STEP stay, and that one and all after it are
+    done again, as new steps. Many runs at once are named by --agent, --code and --since: without --yes they are shown.
+
+    Example: refold run retry --agent order --code timeout --since 2h --yes
+    """
+    changes, filtered = retry.changes, bool(retry.agent or retry.code or retry.since)
+    if run and filtered:
+        raise UsageError("a run and filters name different things", hint="give one of them")
+    if run:
+        retry.one(run, changes)
+    elif not filtered:
+        raise UsageError("no run is named", hint="refold run retry RUN, or --agent, --code, --since for many")
+    elif retry.step:
+        raise UsageError("--from is about the steps of one run", hint="name the run")
+    else:
+        retry.many(changes)
+
+
+def _row(run: Run, outcome: str) -> output.Data:
+    row, failure = row_of(run), ending_of(run).failed
+    return {
+        "run_id": row.run_id,
+        "agent": row.agent,
+        "code": failure.code if failure else "",
+        "message": failure.message if failure else "",
+        "failed_ms": row.at_ms,
+        "kept": stays(run.state),
+        "outcome": outcome,
+    }
+
+
+def _show(rows: list[output.Data]) -> None:
+    if not rows:
+        output.say("no failed run is meant by that")
+        return
+    columns = ("run", "agent", "code", "failed (UTC)", "steps kept", "message")
+    cells = [
+        (
+            *map(output.escape, (row["run_id"], row["agent"], row["code"])),
+            output.moment(row["failed_ms"]),
+            str(row["kept"]),
+            output.escape(row["message"], 80),
+        )
+        for row in rows
+    ]
+    output.print_table(columns, cells)
+    output.say(f"{output.counted(len(rows), 'run')} would go on: say it once more with --yes")
+
+
+def _warning(again: list[Done]) -> str:
+    many = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
+    more = f" and {len(again) - 10} more" if len(again) > 10 else ""
+    return (
+        f"These may have had their effect, and would be made once more if the code asks for them: {many}{more}. Go on?"
+    )
+
+
+def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: Shell) -> None:
+    """List the versions that live runs need, and stalled runs."""
+    rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
+    cells = [{**dict(row), "stalled": len(row.stalled), "because": sorted(set(row.stalled.values()))} for row in rows]
+    shell.tell_rows(rows, "agent version live stalled because", "no run lives", cells=cells)
+
+
+def migrate_runs(
+    run: Annotated[str, "This run."] = "",
+    *,
+    to: Annotated[str, "VERSION", "What the runs are to go on with."],
+    agent: Annotated[str, "All runs of this agent that live, with --from."] = "",
+    since: Annotated[str, "--from VERSION", "Only runs that are of this version."] = "",
+    dry_run: Annotated[bool, "Say which runs it would be; write nothing."] = False,
+    operator: Operator,
+) -> None:
+    """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
+    if bool(run) == bool(agent and since):
+        raise UsageError("say which runs", hint="RUN, or --agent and --from")
+    chosen = _chosen(operator, run, agent, since)
+    if not chosen:
+        raise NotFoundError(f"no run of {agent} of version {since} lives", hint="`refold versions list` shows all")
+    rows, told = list[dict[str, str]](), output.progress()
+    for number, each in enumerate(chosen):
+        told("migrate", number, len(chosen))
+        outcome = "would" if dry_run else _migrate(each, to, operator)
+        rows.append({"run_id": each.state.run_id, "from": each.state.version, "to": to, "outcome": outcome})
+    refused = [row for row in rows if row["outcome"] not in ("accepted", "known", "would")]
+    lines = [f"[bold]{output.escape(row['run_id'])}[/]: {output.escape(row['outcome'])}" for row in refused]
+    verb = "would be" if dry_run else "are"
+    done = f"{output.counted(len(rows) - len(refused), 'run')} {verb} of version {output.escape(to)}"
+    operator.tell(rows, "\n".join([*lines, done]), ok=not refused)
+
+
+def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
+    if run:
+        found = operator.runs.get(run)
+        if since and since not in _names(found):
+            raise ConflictError(f"run {run} is of version {found.state.version}", hint="leave --from out")
+        return [found]
+    live = [each for each in operator.all_runs() if each.state.started_ms and not each.state.over]
+    return [each for each in live if Selector(agent=agent).takes(each) and since in _names(each)]
+
+
+def _names(run: Run) -> tuple[str, str]:
+    """What the version of a run is called: with what it stands on, and without."""
+    return run.state.version, spoken(run.state.version)[0]
+
+
+def _migrate(run: Run, to: str, operator: Operator) -> str:
+    try:
+        return operator.perform(migrate(run.state, to, operator.who)).what
+    except (ConflictError, UsageError) as error:
+        return error.message
+
+
+def fail_run(run: options.RunArgument, *, reason: options.ReasonOption = "", operator: Operator) -> None:
+    """End a stalled run whose code will never agree with its history."""
+    fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
+    operator.tell_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
+
+
+def repair_run(
+    run: options.RunArgument,
+    *,
+    head: Annotated[str, "ID", "The last entry of the history that counts."] = "",
+    operator: Operator,
+) -> None:
+    """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
+
+    With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
+    all records, void ones too.
+    """
+    if head and not re.fullmatch(r"[0-9a-f]{32}", head):
+        raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
+    repair = operations.repair(operator.runs.get(run), head, operator.who)
+    operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
