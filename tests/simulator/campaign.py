@@ -43,7 +43,7 @@ NEEDED: Mapping[str, int] = {
         _OFTEN,
     ),
     **dict.fromkeys(("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk"), _SELDOM),
-    **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten", "archive.rotten"), _SELDOM),
+    **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten"), _SELDOM),
     **dict.fromkeys(
         (
             *(f"truncated: {topic}" for topic in TRUNCATES.values() if topic != BUDGET_SPENT),
@@ -51,7 +51,7 @@ NEEDED: Mapping[str, int] = {
         ),
         _SELDOM,
     ),
-    **dict.fromkeys(("mirrored.forked", "repairs"), _RARE),
+    **dict.fromkeys(("mirrored.forked", "repairs", "archive.rotten"), _RARE),
 }
 """What has to have happened at least once, and in how many cases at the latest."""
 
