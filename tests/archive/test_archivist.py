@@ -251,6 +251,18 @@ def test_a_run_that_was_retried_is_due_by_its_last_end_and_archived_whole(world:
     assert world.shelf.get("again").status == "completed"
 
 
+def test_a_run_that_was_retried_stays_until_its_last_outcome_is_told(world: World) -> None:
+    retried(world, ends=True)
+    log = world.broker.log(topics.RUN_COMPLETED, home("again", 4))
+    last = [each for each in log.records if each.key == b"again"][-1]
+    log.records.remove(last)  # a planner has told the failure, and not what came of the retry
+
+    swept = later(world, 31).archivist().sweep()
+
+    assert "its outcome" in swept.left["again"]
+    assert "again" not in world.marked()
+
+
 def test_a_run_that_was_retried_and_lives_is_not_due(world: World) -> None:
     retried(world, ends=False)
 
@@ -293,6 +305,22 @@ def test_a_family_never_leaves_in_parts(world: World) -> None:
 
     assert {"house", "house.1"} <= swept.left.keys()
     assert not {"house", "house.1", "house.2"} & (set(swept.archived) | world.marked())
+
+
+def test_an_erasure_of_a_family_that_was_cut_short_is_finished_when_it_is_given_again(world: World) -> None:
+    family = {"house", "house.1", "house.2"}
+    for name in family:
+        world.run(name)
+    world.lives = 1
+    with suppress(UnreachableError):
+        world.archivist().erase("house")
+    assert world.marked() & family == {"house"}
+
+    world.lives = None
+    world.archivist().erase("house")
+
+    assert world.marked() & family == family
+    assert [name for name in family if world.values(name)] == []
 
 
 def test_the_files_of_an_archive_are_their_owners_alone(world: World) -> None:

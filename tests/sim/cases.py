@@ -16,7 +16,8 @@ def parse(line: str) -> Named | None:
     faults = tuple(parse_fault(value) for name, value in values if name == "--fault")
     lies, programs, minds = (options.get("--mode") == mode for mode in ("byzantine", "programs", "minds"))
     seed = int(options.get("--seed", 0))
-    return Named(options.get("--scenario", ""), faults, seed, lies, programs=programs, minds=minds)
+    less = tuple(value for name, value in values if name == "--less")
+    return Named(options.get("--scenario", ""), faults, seed, lies, less, programs=programs, minds=minds)
 
 
 def written(case: Named) -> str:

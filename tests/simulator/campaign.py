@@ -17,6 +17,7 @@ from tests.simulator.attacks.kinds import ENOUGH, Told, tally
 from tests.simulator.case import CaseOutcome, run_case, run_minds, run_programs, run_schedule
 from tests.simulator.workload.budgets import BUDGETS
 from tests.simulator.workload.calls import CALLS
+from tests.simulator.workload.erasures import ERASURES
 from tests.simulator.workload.families import FAMILIES
 from tests.simulator.workload.inputs import Scenario, backlog
 from tests.simulator.workload.pauses import PAUSES
@@ -37,10 +38,12 @@ NEEDED: Mapping[str, int] = {
             *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read", "input.forwarded"),
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
             *("twins", "marks.foreign", "marks.missing", "snapshot.broken"),
+            *("archived", "erased", "erased.repeated", "erase.demanded", "erase.refused", "markers.gone"),
         ),
         _OFTEN,
     ),
     **dict.fromkeys(("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk"), _SELDOM),
+    **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten"), _SELDOM),
     **dict.fromkeys(
         (
             *(f"truncated: {topic}" for topic in TRUNCATES.values() if topic != BUDGET_SPENT),
@@ -48,7 +51,7 @@ NEEDED: Mapping[str, int] = {
         ),
         _SELDOM,
     ),
-    **dict.fromkeys(("mirrored.forked", "repairs"), _RARE),
+    **dict.fromkeys(("mirrored.forked", "repairs", "archive.rotten"), _RARE),
 }
 """What has to have happened at least once, and in how many cases at the latest."""
 
@@ -99,7 +102,7 @@ NEEDED_OF: Mapping[str, Mapping[str, int]] = {
 }
 """By mode, where that has needs of its own."""
 
-SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES, **PAUSES, **BUDGETS}
+SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES, **PAUSES, **BUDGETS, **ERASURES}
 """What is asked of the platform, without and with people, by name."""
 
 SMALLEST = ("pure", "keyed", "probed", "once")

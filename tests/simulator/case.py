@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
-from refold.core.topics import DEAD_LETTERS
+from refold.core.topics import CATALOG, DEAD_LETTERS
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
@@ -25,6 +25,8 @@ from tests.simulator.workload.inputs import ClientInput, Scenario, operation
 from tests.simulator.workload.minds import mind_schedule
 from tests.simulator.workload.programs import program_schedule, pruned, trees_in
 from tests.simulator.workload.schedules import schedule, spare
+from tests.simulator.world.archive import Demand
+from tests.simulator.world.broker import SIM_TOPICS
 from tests.simulator.world.faults import Chance, Fault
 from tests.simulator.world.law import Decree, decree, enact
 from tests.simulator.world.outside import Outside
@@ -118,11 +120,43 @@ class Case:
 
     def _judge(self) -> tuple[str, ...]:
         rested = self._drive()
+        if self.world.settings.archivists:
+            rested = rested and self._clean() and self._repeat()
         found = [*objections(self.world, self.scenario, at_rest=rested), *(() if rested else self._stuck())]
         return (*found, *verdict(self.world)) if self.scenario.programs else tuple(found)
 
+    def _clean(self) -> bool:
+        """Weeks go by: the brokers drop what was erased, tombstones too. False: the world does not come to rest."""
+        world = self.world
+        for topic in (each for each in SIM_TOPICS if each != CATALOG):
+            for partition in range(world.settings.partitions):
+                world.broker.compact(topic, partition, tombstones=True)
+        world.archive.written += 1  # what archivists read is not what it was
+        rested = self._drive()
+        world.erasures.wrong += world.erasures.left() if rested else ()
+        return rested
+
+    def _repeat(self) -> bool:
+        """Who has asked for a run that is erased by now asks once more, half of the time planners that have taken over.
+
+        An id stays known by its row alone: of a run that was erased before a planner had kept one, nobody knows.
+        """
+        world, own = self.world, Random(f"again of {self.scenario.name}")
+        if own.random() < 0.5:
+            world.groups.die_all()
+        for given in self.scenario.inputs:
+            run = (given.key or b"").decode()
+            if given.kind == "run" and run in world.erasures.ever:
+                known = run in world.erasures.known
+                world.counts["erased.repeated" if known else "erased.forgotten"] += 1
+                if known:
+                    self._publish(given)
+        return self._drive()
+
     def _count(self) -> None:
         world = self.world
+        world.counts["erased"] += len(world.erasures.ever)
+        world.counts["markers.gone"] += world.erasures.gone
         world.counts["void_records"] += world.witness.history.void
         world.counts["limits.told"] += world.witness.history.limits.judged if world.struck else 0
         world.counts["limits.of_several"] += world.witness.history.limits.tenants > 1
@@ -166,6 +200,9 @@ class Case:
         return all(lane.clock.fresh for service in services if isinstance(service, Planner) for lane in service.lanes)
 
     def _publish(self, given: ClientInput) -> None:
+        if given.kind == "erase":
+            self.world.archive.demands.append(Demand((given.key or b"").decode()))
+            return
         self.world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))
 
     # The operator

@@ -20,7 +20,7 @@ from refold.core.topics import (
 )
 from refold.planner.lane import Lane
 from refold.planner.service import Planner
-from tests.simulator import budgets, families, pauses, waits
+from tests.simulator import budgets, erasures, families, pauses, waits
 from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses
 from tests.simulator.minds import verdict as minds
@@ -61,6 +61,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += families.objections(world, at_rest=at_rest)
     found += pauses.objections(world)
     found += budgets.objections(world, scenario, at_rest=at_rest)
+    found += erasures.objections(world, scenario, at_rest=at_rest)
     found += minds.objections(world, scenario)
     found += world.store.wrong
     found += folded_again(world)
@@ -262,12 +263,12 @@ def _ledger(world: World) -> Iterator[str]:
 
 def _letters(world: World, scenario: Scenario) -> Iterator[str]:
     """Poison becomes a dead letter with its position, and nothing else is."""
-    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
+    letters = [read_value(record.value) for record in world.witness.laid(*DEAD_LETTERS) if record.value]
     # A tombstone says that an input was erased: nobody has to be told of that.
     bad = [given for given in scenario.inputs if given.kind == "poison" and given.value is not None]
     conflicts = {given.key for given in scenario.inputs if given.kind == "conflict"}
     cleaned = world.hit("clean", "mirror")  # of two starts that nobody has read so far the last one stays
-    refused = {letter["key"] for letter in letters if letter["code"] == "conflict"}
+    refused = {letter["key"] for letter in letters if letter["code"] in ("conflict", "erased")}
     for given in bad:
         if not any(letter["topic"] == given.topic and letter["value"] == (given.value or b"") for letter in letters):
             yield f"poison: {given.value!r} on {given.topic} has no dead letter"
@@ -297,6 +298,7 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
             and letter["key"] not in conflicts
             and not resolving
             and not _said_in_vain(letter, scenario)
+            and not erasures.said_in_vain(world, letter)
             and not waits.said_in_vain(world, letter)
         ):
             why = f"{letter['code']}: {letter['reason']}"
@@ -313,7 +315,7 @@ def _run_named(key: str) -> str:
 
 def _refused_early(world: World, scenario: Scenario) -> set[bytes]:
     """The keys of what was refused because its run was asked for later."""
-    letters = [read_value(record.value or b"") for record in world.witness.laid(*DEAD_LETTERS)]
+    letters = [read_value(record.value) for record in world.witness.laid(*DEAD_LETTERS) if record.value]
     return {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(each, scenario)}
 
 
@@ -387,7 +389,9 @@ def _outcomes(world: World) -> Iterator[str]:
     """Whoever waits for a run hears of its end, and nothing else."""
     told: dict[str, list[dict[str, Any]]] = {}
     for record in world.witness.written.get(RUN_COMPLETED, ()):
-        outcome = read_value(record.value or b"")
+        if record.value is None:
+            continue
+        outcome = read_value(record.value)
         told.setdefault(outcome["run_id"], []).append(outcome)
     for run in world.witness.history.runs.values():
         outcomes = told.pop(run.id, [])
@@ -425,6 +429,10 @@ def _folded(world: World, lane: Lane) -> Iterator[str]:
         if home(name, world.settings.partitions) != lane.partition:
             continue
         state = lane.log.latest(RunId(name))
+        if name in world.erasures.ever:
+            if state is not None and not state.over:
+                yield f"fold: the planner has run {name} at {state.head.seq} {state.status}, and it is erased"
+            continue
         if state is None or (state.head.id, state.head.seq, state.status) != (run.head, run.seq, run.status):
             known = f"{state.head.seq} {state.status}" if state else "nothing"
             yield f"fold: the planner has run {name} at {known}, the log says otherwise"

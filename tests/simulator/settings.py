@@ -23,8 +23,8 @@ INPUTS = PlannerSettings(PARTITIONS, pools=(POOL,)).inputs
 ROOT = SigningKey("root-1", "root", bytes([7] * 32))
 """Whose word the catalog is."""
 
-Role = Literal["planner", "executor", "approval", "other"]
-SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval", "other")
+Role = Literal["planner", "executor", "approval", "other", "archivist"]
+SIM_ROLES: tuple[Role, ...] = ("planner", "executor", "approval", "other", "archivist")
 WINDOWS = {"pushed_briefly": 2_400}
 """How long receivers remember keys, in milliseconds: what the tool declares, and what clocks and stalls may cost."""
 
@@ -43,6 +43,9 @@ class SimSettings:
     more, and a run may have so many `run_steps`, `run_bytes` and `run_children`, and runs above it.
     `limited`: tenants may spend so much a day. A snapshot is written every `snapshot_ms` (0: every `commit_ms`).
     A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
+    An archivist makes a pass every `pass_ms` and keeps runs for `keep_ms` after their end, by the clock of the broker
+    of `run-snapshot` (0: for ever, it erases on demand alone). `rots`: when it dies in a pass, files of runs that are
+    not marked yet are damaged.
     """
 
     partitions: int = PARTITIONS
@@ -50,6 +53,7 @@ class SimSettings:
     executors: int = 1
     approvals: int = 0
     others: int = 0
+    archivists: int = 0
     sharing: bool = False
     epoch_ms: int = 1_700_000_000_000
     idle_ms: int = 500
@@ -81,11 +85,20 @@ class SimSettings:
     retention_ms: int = 20_000
     outage_ms: int = 11_000
     delay_ms: int = 400
+    pass_ms: int = 600
+    keep_ms: int = 0
+    rots: bool = False
     limited: bool = False
     executor_skew_ms: int = 0
     rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000))
 
     def members(self, role: Role) -> int:
         """How many processes a role has at first."""
-        members: dict[Role, int] = {"planner": self.planners, "executor": self.executors, "approval": self.approvals}
-        return members.get(role, self.others)
+        members: dict[Role, int] = {
+            "planner": self.planners,
+            "executor": self.executors,
+            "approval": self.approvals,
+            "other": self.others,
+            "archivist": self.archivists,
+        }
+        return members[role]

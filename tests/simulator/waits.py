@@ -42,7 +42,7 @@ def _seen(run: LoggedRun, told: str) -> Iterator[str]:
 
 
 def _lost(world: World, scenario: Scenario) -> Iterator[str]:
-    letters = {read_value(record.value or b"")["key"] for record in world.witness.written.get(DEAD_LETTER, ())}
+    letters = {read_value(record.value)["key"] for record in world.witness.written.get(DEAD_LETTER, ()) if record.value}
     for given in scenario.inputs:
         name, _, signal = (given.key or b"").decode().partition("/")
         run = world.witness.history.runs.get(name)

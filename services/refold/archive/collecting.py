@@ -17,7 +17,7 @@ class EndedRun:
     """A run that is over. `size` are the bytes of its records, `pools` where its calls went.
 
     `above` are the runs that it was started by, as far as the log has them, `below` those that it has started and that
-    are not over.
+    are not over. `seq` is that of its last event.
     """
 
     run_id: RunId
@@ -30,6 +30,7 @@ class EndedRun:
     pools: tuple[str, ...]
     above: tuple[RunId, ...] = ()
     below: tuple[RunId, ...] = ()
+    seq: int = 0
 
 
 def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
@@ -50,7 +51,7 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
             continue
         run, agent = state.run_id, state.request.agent if state.request else ""
         pools, head = state.called_pools(), state.head.id.hex()
-        found[run] = EndedRun(run, agent, state.status, partition, record.at_ms, head, 0, pools)
+        found[run] = EndedRun(run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq)
         # The fold keeps enough to judge what may still come of it; its results would fill the memory. Only of a failed
         # run it takes the state to judge what lets it go on.
         if state.status != "failed":

@@ -16,14 +16,21 @@ from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
 from refold.archive.shelf import Shelf
 from refold.archive.vault import Vault, values_behind
-from refold.core.errors import BlobError, ConflictError, NotFoundError, UnreachableError
+from refold.core.errors import (
+    BlobError,
+    ConflictError,
+    FoldError,
+    MalformedError,
+    NotFoundError,
+    UnreachableError,
+)
 from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
-from refold.core.messages import RunErased
+from refold.core.messages import RunErased, RunOutcome
 from refold.core.run.erased import Markers, erased_key
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.ports.log import NEVER, Delivery, LogReader, Outgoing
+from refold.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
 
 BATCH_BYTES = 64 << 20
 """Of records that are held in memory at once and become one file; a run has up to 64 MiB itself."""
@@ -105,25 +112,26 @@ class Archivist:
         """
         wanted = run_id(run)
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
-        marked = {name: marker for name, marker in self._markers().items() if name == wanted}
-        if not marked:
-            known = ended_runs(self._reader, partition)
+        marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
+        known = ended_runs(self._reader, partition)
+        if wanted not in marked:
             if (ended := known.get(wanted)) is None:
                 raise self._unfinished(wanted, partition)
             _check_family(ended)
-            family = _parents_first([each for name, each in known.items() if is_below(name, wanted)])
-            if len(self._told(family, partition, swept)) < len(family):
-                name, hint = next(iter(swept.left)), "a planner publishes it within moments: is one running?"
-                raise ConflictError(f"the outcome of run {name} is not in {RUN_COMPLETED} yet", hint=hint)
-            swept.due += [each.run_id for each in family]
-            marked = {}
-            if dry_run:
-                self._sound(partition, family, swept, dry_run=True)
-            else:
-                marked = self._leave(partition, family, swept)
-            if swept.left:
-                name, why = next(iter(swept.left.items()))
-                raise ConflictError(f"run {name} cannot be archived: {why}", hint="nothing of it was erased")
+        # A pass that was cut short has marked the parents first: what they have started is still to be erased.
+        rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
+        family = _parents_first(rest, marked)
+        if len(self._told(family, partition, swept)) < len(family):
+            name, hint = next(iter(swept.left)), "a planner publishes it within moments: is one running?"
+            raise ConflictError(f"the outcome of run {name} is not in {RUN_COMPLETED} yet", hint=hint)
+        swept.due += [each.run_id for each in family]
+        if dry_run:
+            self._sound(partition, family, swept, dry_run=True)
+        elif family:
+            marked |= self._leave(partition, family, swept)
+        if swept.left:
+            name, why = next(iter(swept.left.items()))
+            raise ConflictError(f"run {name} cannot be archived: {why}", hint="nothing of it was erased")
         if not dry_run:
             self._clear(marked, swept)
         return swept
@@ -140,7 +148,9 @@ class Archivist:
             )
             for run in sound
         }
-        self._write([_marker(partition, marker) for marker in markers.values()])
+        # A child whose parent's marker was lost would be gone while what can start it again is there.
+        for depth in sorted({depth_of(run) for run in markers}):
+            self._write([_marker(partition, marker) for run, marker in markers.items() if depth_of(run) == depth])
         if self._vault:
             self._vault.erase(markers)
         return markers
@@ -207,7 +217,10 @@ class Archivist:
         """The runs whose outcome was published: nobody would ever hear of the others."""
         if not runs:
             return []
-        told = {record.key for record in self._reader.scan(RUN_COMPLETED, partition)}
+        ends = {run.run_id.encode(): run.seq for run in runs}
+        records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
+        # A run that failed and was retried has an outcome there of its first end.
+        told = {record.key for record in records if _tells(record, ends[record.key or b""])}
         for run in runs:
             if run.run_id.encode() not in told:
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
@@ -251,6 +264,14 @@ def _parents_first(due: Iterable[EndedRun], gone: Container[RunId] = ()) -> list
         if all(name in leaving or name in gone for name in run.above):
             leaving[run.run_id] = run
     return list(leaving.values())
+
+
+def _tells(outcome: Record, seq: int) -> bool:
+    """Whether an outcome is of the end of a run at this seq; one that cannot be read here is taken for it."""
+    try:
+        return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq
+    except (MalformedError, FoldError):
+        return True
 
 
 def _check_family(run: EndedRun) -> None:

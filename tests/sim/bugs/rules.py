@@ -193,6 +193,22 @@ RULES: dict[str, tuple[str, ...]] = {
     "A limit by label is one for each value of it.": ("tenants-share-a-limit",),
     "What other lanes have told a successor reads.": ("limit-of-others-forgotten",),
     "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
+    # Erasure
+    "A run is erased only when it is over, told, and its copy was read back and verified.": (
+        "copy-unverified",
+        "archived-in-name",
+        "erased-untold",
+    ),
+    "A family is erased whole, and parents before what they have started.": (
+        "family-erased-in-part",
+        "children-erased-first",
+    ),
+    "A marker stands from before the first tombstone until nothing of its run lies in any topic.": (
+        "tombstones-before-marker",
+        "marker-gone-too-soon",
+    ),
+    "What is left of a run that has a marker counts as nothing, and its id is refused.": ("marker-ignored",),
+    "By its row an erased run is known for ever: the same request starts nothing.": ("row-erased-too",),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
     "One run has no more steps and bytes than it may have.": ("limits-unread",),

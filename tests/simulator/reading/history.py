@@ -34,7 +34,8 @@ _UNSENT = ("decision_expired", "decision_revoked", "halted", "policy_changed", "
 
 class History:
     """The run log as far as it was followed. `wrong` collects what no history may hold; the histories of runs that
-    are `repaired` may be there once more, and of those that are `forked` there are records that do not count.
+    are `repaired` may be there once more, and of those that are `forked` there are records that do not count. What is
+    `erased` has tombstones.
 
     `on_decided` is told of every decision that is accepted, with the question, the event and its partition.
     """
@@ -43,7 +44,7 @@ class History:
         self.runs, self.limits = dict[str, LoggedRun](), LoggedLimits()
         self.void = 0
         self.wrong: list[str] = []
-        self.repaired, self.forked = set[str](), set[str]()
+        self.repaired, self.forked, self.erased = set[str](), set[str](), set[str]()
         self.on_decided: Callable[[LoggedRun, Question, Datum, int], None] = lambda *_: None
         self._seen: set[bytes] = set()
         self._counting: set[bytes] = set()
@@ -82,12 +83,14 @@ class History:
     def restart(self, logs: Iterable[Iterable[Record]]) -> None:
         """Some of what was followed never was: reads what is left of all partitions, and complains of it once."""
         wrong, void, on_decided = self.wrong, self.void, self.on_decided
-        self.runs, self._early = {}, {}
-        self._seen, self._counting, self._causes = set(), set(), set()
+        self.runs, self._early = {name: run for name, run in self.runs.items() if name in self.erased}, {}
+        self._seen, self._counting = set(), set()
+        self._causes = {cause for cause in self._causes if cause[0] in self.erased}
         self.wrong, self.on_decided = [], lambda *_: None
         before, self.limits = self.limits, LoggedLimits()
         for record in (record for log in logs for record in log):
-            self.follow(record)
+            if (record.key or b"").partition(b"/")[0].decode() not in self.erased:
+                self.follow(record)
         self.wrong, self.void, self.on_decided = wrong, void, on_decided
         self.limits = replace(before, sums=self.limits.sums)
 
@@ -125,7 +128,7 @@ class History:
         if not match or not record.value:
             if record.value:
                 self.wrong.append(f"key: {record.key!r} is not the key of an entry")
-            elif match:
+            elif match and match[1].decode() not in self.erased:
                 self._bury(bytes.fromhex(match[3].decode()))
             return None
         if match[3] in self._seen and match[1].decode() in self.repaired:

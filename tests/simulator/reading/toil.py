@@ -44,7 +44,7 @@ class Toil:
 
     def writes(self, record: Record) -> None:
         """A record is in the log: was it still wanted?"""
-        self.published += record.topic in SENT_OUT
+        self.published += record.topic in SENT_OUT and not (record.value is None and self._erased(record.key))
         if record.topic == ORDERS and record.value and record.read_headers():
             ask = read_value(record.value)
             if ended := self._ended(ask):
@@ -53,6 +53,10 @@ class Toil:
                     self._idle_at[record.partition, record.offset] = ended
             else:
                 self._wanted.add(record.value)
+
+    def _erased(self, key: bytes | None) -> bool:
+        """Whether a tombstone is that of an archivist."""
+        return (key or b"").decode().partition("/")[0] in self._history.erased
 
     def stale(self, value: bytes | None) -> None:
         """A record is about to be written of which nobody can say any more whether it is wanted."""

@@ -66,8 +66,8 @@ class Witness:
                 self.on_entry(entry)
         elif record.topic == topics.BUDGET_SPENT:
             self.history.limits.hears(record)
-        elif record.topic == CLAIMS:
-            self._follow_claim(read_value(record.value or b""))
+        elif record.topic == CLAIMS and record.value:
+            self._follow_claim(read_value(record.value))
         elif record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == ORDERS and record.value and record.read_headers():
@@ -129,7 +129,9 @@ class Witness:
         if topic == CLAIMS:
             held = self.written.get(topic, ())
             lost = {
-                read_value(r.value or b"")["claim_id"] for r in held if r.partition == partition and r.offset >= end
+                read_value(r.value)["claim_id"]
+                for r in held
+                if r.value and r.partition == partition and r.offset >= end
             }
             for key, links in self._links.items():
                 self._links[key] = list(takewhile(lambda link: link not in lost, links))

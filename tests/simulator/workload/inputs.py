@@ -17,12 +17,12 @@ from tests.simulator.world.people import Say
 USER, OPERATOR = "eve", "operator"
 """Who asks for runs, if nobody else does, and says something of any; and who may."""
 
-_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure", "pause"]
+_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure", "pause", "erase"]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInput:
-    """A record that a client publishes. A `word` is what a run waits for.
+    """A record that a client publishes. A `word` is what a run waits for. `erase` is none: what an operator wants.
 
     Of a `poison` and a `conflict` one dead letter is expected, of others none.
     """
@@ -127,3 +127,8 @@ def poison(topic: str, value: bytes, *, at_ms: int = 0) -> ClientInput:
 def erasure(topic: str, *, at_ms: int = 0) -> ClientInput:
     """A tombstone: nothing to answer."""
     return ClientInput(at_ms, "erasure", topic, 0, b"r-1", None)
+
+
+def erase(run: str, *, at_ms: int = 0) -> ClientInput:
+    """An operator wants a run erased, and all that it has started: `refold run erase`."""
+    return ClientInput(at_ms, "erase", "", 0, run.encode(), None)

@@ -15,6 +15,7 @@ from tests.simulator.workload.inputs import (
     USER,
     ClientInput,
     Scenario,
+    erase,
     operation,
     pause,
     poison,
@@ -22,6 +23,7 @@ from tests.simulator.workload.inputs import (
     start_run,
     word,
 )
+from tests.simulator.world.broker import AHEAD_MS
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.law import HEADS, LEADS, Decree
 from tests.simulator.world.tools import ANY
@@ -71,16 +73,36 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     scenario = asking(rng, scenario) if rng.random() < 0.5 else scenario
     if Random(f"held of {seed}").random() < 0.5:
         scenario = replace(scenario, inputs=tuple(map(_holding, scenario.inputs)))
-    return scenario, chance
+    return _erasing(Random(f"{seed}/erasure"), scenario), chance
+
+
+def _erasing(rng: Random, plain: Scenario) -> Scenario:
+    """Sometimes the same with an archivist, which keeps runs for a short while, or erases on demand alone."""
+    if rng.random() >= 0.1:
+        return plain
+    asked = sorted({given.key.decode() for given in plain.inputs if given.kind == "run" and given.key})
+    keep_ms = rng.choice((0, AHEAD_MS, AHEAD_MS + 500, AHEAD_MS + 3_000))
+    wanted = [run for run in asked if rng.random() < (0.3 if keep_ms else 0.8)] + ["never"] * (rng.random() < 0.1)
+    demands = tuple(erase(run, at_ms=rng.choice((100, 1_000, 3_000, 6_000)) + rng.randrange(1_000)) for run in wanted)
+    changes = {**plain.changes, "archivists": rng.choice((1, 1, 2)), "keep_ms": keep_ms, "rots": rng.random() < 0.3}
+    late = tuple(
+        replace(given, kind="repeat", at_ms=rng.randrange(4_000, 12_000))
+        for given in plain.inputs
+        if given.kind == "run" and rng.random() < 0.3
+    )
+    return replace(plain, inputs=(*plain.inputs, *demands, *late), changes=changes)
 
 
 def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[Scenario, Chance]:
     """The same without some parts: `input-N` and `decree-N` (counted from 1) do not come, `fault-N` is not had, and of
-    `planners`, `executors` or `approvals` there is one."""
+    `planners`, `executors` or `approvals` there is one, and no `archivist`."""
     parts = set(less)
     inputs = tuple(each for number, each in enumerate(scenario.inputs, 1) if f"input-{number}" not in parts)
     decrees = tuple(each for number, each in enumerate(scenario.decrees, 1) if f"decree-{number}" not in parts)
-    changes = {name: 1 if name in parts else value for name, value in scenario.changes.items()}
+    fewer = {"archivist": {"archivists": 0}} | {name: {name: 1} for name in scenario.changes}
+    changes = dict(scenario.changes)
+    for part in parts & fewer.keys():
+        changes |= fewer[part]
     chance.spared = frozenset(int(part[6:]) for part in parts if part.startswith("fault-"))
     return replace(scenario, inputs=inputs, decrees=decrees, changes=changes), chance
 
@@ -88,6 +110,7 @@ def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[S
 def parts_of(scenario: Scenario, faults: int) -> list[str]:
     """What a schedule in which so many faults struck may be spared, what is largest first."""
     sizes = [name for name in ("planners", "executors", "approvals") if scenario.changes.get(name, 1) > 1]
+    sizes += ["archivist"] * bool(scenario.changes.get("archivists"))
     counted = (("input", len(scenario.inputs)), ("decree", len(scenario.decrees)), ("fault", faults))
     return [f"{what}-{number}" for what, count in counted for number in range(1, count + 1)] + sizes
 

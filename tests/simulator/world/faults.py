@@ -34,7 +34,7 @@ WRITE = ("lost", "unsure", "overdue", "delayed", "refuse")
 the log will never take it."""
 
 LEDGER = ("cut", "cut-after")
-"""The ledger cannot be reached: the operation was not carried out, or it was."""
+"""The ledger, or the archive, cannot be reached: the operation was not carried out, or it was."""
 
 FORGETS = {
     "forget-requests": RUN_REQUESTED,
@@ -130,7 +130,7 @@ def modes_at(kind: str) -> tuple[str, ...]:
     """The faults that make sense at a boundary of this kind."""
     if kind in ("append", "publish"):
         return (*PROCESS, *WRITE, *AROUND)
-    if kind == "ledger":
+    if kind in ("ledger", "shelf"):
         return (*PROCESS, *LEDGER, *AROUND)
     return (*PROCESS, *AROUND)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from refold.planner.service import Planner
 from refold.ports.log import Revoked
 from tests.simulator.settings import SIM_ROLES, Role
+from tests.simulator.world.archivist import ArchivistProcess
 from tests.simulator.world.crew import MAKERS
 from tests.simulator.world.process import SimProcess
 from tests.simulator.world.surroundings import Surroundings
@@ -89,6 +90,7 @@ class Groups:
 
     def collect(self, process: SimProcess) -> None:
         """Adds what the services of a process have counted, and drops the code that they drove."""
+        process.stop()
         for service in process.services:
             self._world.counts.update(service.counts)
             for lane in service.lanes if isinstance(service, Planner) else ():
@@ -99,8 +101,11 @@ class Groups:
         self._names[member] += 1
         number = self._names[member]
         name = member if number == 1 else f"{member}#{number}"
-        services, membership = MAKERS[role](self._world, member)
-        process = SimProcess(self._world, role, name, services=services, membership=membership)
+        if role == "archivist":
+            process: SimProcess = ArchivistProcess(self._world, name, member)
+        else:
+            services, membership = MAKERS[role](self._world, member)
+            process = SimProcess(self._world, role, name, services=services, membership=membership)
         if role in ("executor", "other"):
             process.skew_ms = self._world.settings.executor_skew_ms
         if self._world.chance.wild:

@@ -9,6 +9,7 @@ from typing import Protocol
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
+from refold.core.run.erased import erased_key
 from refold.core.run.log import FORKED, LATE_MS
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
@@ -181,7 +182,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
     knows it keeps to it. What a planner leaves behind that dies before it notices nobody can tell, nor who takes over
     what is just lost, nor what was claimed where the ledger is lost as well. Who has said something that is lost, and
     has no answer, says it again. Of questions only those are lost that are over: nobody asks an open one again
-    (docs/limits.md).
+    (docs/limits.md). Of snapshots no marker is lost: what is erased without one stays where it lies.
     """
 
     def truncate(world: Platform) -> None:
@@ -201,6 +202,9 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
         if topic == APPROVAL_REQUESTED:
             asked = {name.encode() for name in world.witness.approvals.open}
             end = max(end, *(record.offset + 1 for record in log.records if record.key in asked), 0)
+        if topic == RUN_SNAPSHOT:  # the marker of a run is written once, before anything of it is erased
+            marked = {erased_key(RunId(run)) for run in world.erasures.marked}
+            end = max(end, *(record.offset + 1 for record in log.records if record.key in marked), 0)
         if end == log.end or world.counts["truncated"]:
             return
         if topic == CLAIMS and lost_ledger:
@@ -211,6 +215,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             world.chance.left = 0
         was, lost = log.end, log.read(end, log.end)
         world.broker.truncate(topic, partition, end)
+        world.archive.written += 1  # what archivists have read is not there
         world.counts["truncated"] += 1
         world.counts[f"truncated: {topic}"] += 1
         for record in lost if topic in (*FROM_PEOPLE, APPROVAL_VOTED) else ():

@@ -212,6 +212,9 @@ class SimProcess:
             return False
         return self.cursors.at_end
 
+    def stop(self) -> None:
+        """It is gone: nothing of it goes on."""
+
     # What comes in
 
     def _take(self) -> list[effects.Item]:

@@ -20,16 +20,17 @@ _POINTER = re.compile(rb"blob:[0-9a-f]{64}:[0-9]+")
 
 
 class Store:
-    """What is kept, by run and digest. `wrong` is what was written of values that were not there."""
+    """What is kept, by run and digest. `wrong` is what was written of values that never were there."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self._kept: set[str] = set()
         self.wrong: list[str] = []
 
     def answer(self, order: LoadBlob | SaveBlob) -> BlobLoaded | BlobSaved:
         """Does what was asked."""
         if isinstance(order, SaveBlob):
-            self.texts[_name(order.run, blobs.pointer_of(order.text.encode()))] = order.text
+            self.keep(order.run, order.text)
             return BlobSaved(order.number)
         try:
             text = self.texts[_name(order.run, order.pointer)]
@@ -39,11 +40,24 @@ class Store:
         except BlobError as error:
             return BlobLoaded(order.number, Failure(error.fields["code"], error.message))
 
+    def keep(self, run: RunId, text: str) -> str:
+        """Keeps a value of a run, and returns what stands for it."""
+        pointer = blobs.pointer_of(text.encode())
+        self.texts[_name(run, pointer)] = text
+        self._kept.add(blobs.parse_pointer(pointer).digest)
+        return pointer
+
+    def erase(self, run: RunId) -> int:
+        """Drops all values of a run; returns how many there were."""
+        names = [name for name in self.texts if name.startswith(blobs.folder_of(run))]
+        for name in names:
+            del self.texts[name]
+        return len(names)
+
     def written(self, record: Record) -> None:
         """A record is in the log: what it points to has to be there by now, whoever's it is."""
         for pointer in _pointers(record.value or b""):
-            digest = blobs.parse_pointer(pointer).digest
-            if not any(name.endswith(digest) for name in self.texts):
+            if blobs.parse_pointer(pointer).digest not in self._kept:
                 self.wrong.append(f"unkept: {record.topic}/{record.offset} points to {pointer}, which nobody has kept")
 
 

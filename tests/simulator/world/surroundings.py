@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from refold.core.approval.signature import SigningKey
 from refold.ports.log import Record
 from refold.sdk.app import App
 from refold.sdk.budget import Limit
 from tests.simulator.app import simulated
+from tests.simulator.reading.erased import Erasures
 from tests.simulator.reading.witness import Witness
 from tests.simulator.settings import SimSettings
-from tests.simulator.world.broker import Broker
+from tests.simulator.world.archive import BEAT, Archive
+from tests.simulator.world.broker import SIM_TOPICS, Broker
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.receiver import Receiver
 from tests.simulator.world.store import Store
@@ -39,7 +41,9 @@ class Surroundings:
         self.pending = self.lost_ms = 0
         self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
         self.receiver, self.store = Receiver(), Store()
+        self.archive = Archive()
         self.witness = Witness(settings.retention_ms // 2)
+        self.erasures = Erasures(self.witness, self.archive.files, self._lying)
         self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
         self._numbers = 0
 
@@ -67,8 +71,17 @@ class Surroundings:
 
     def _written(self, record: Record) -> None:
         self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
+        if self.settings.archivists:
+            self.archive.written += record.key != BEAT
+            self.erasures.follow(record)
         self.witness.writes(record)
         self.store.written(record)
+
+    def _lying(self) -> Iterator[Record]:
+        """All that lies in any topic, tombstones too."""
+        for topic in SIM_TOPICS:
+            for partition in range(self.settings.partitions):
+                yield from self.broker.log(topic, partition).records
 
 
 def limited(app: App) -> App:

@@ -178,7 +178,7 @@ class World(Surroundings):
         return stall
 
     def _uncertain(self, process: SimProcess, act: Act, mode: str) -> Any:
-        if act.kind == "ledger":
+        if act.kind in ("ledger", "shelf"):
             if mode == "cut-after":
                 self._do(process, act)
             self.counts["lost_replies"] += 1
@@ -277,6 +277,8 @@ class World(Surroundings):
             self.tools.stop(self, process, what)
         elif kind == "blob":
             self._ask_store(process, what)
+        elif kind == "shelf":
+            return what()
         elif kind == "leave":
             self.groups.depart(process)
         else:

@@ -1,0 +1,81 @@
+"""Bugs of erasure: too early, in part, without a sound copy, or as if it had never been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from refold.archive.collecting import EndedRun
+from refold.archive.container import ArchivedRun
+from refold.archive.erasure import Lying
+from refold.archive.service import Archivist
+from refold.archive.shelf import Shelf
+from refold.core.ids import RunId
+from refold.core.messages import RunErased
+from refold.core.run.erased import erased_run
+from refold.planner.acceptance import Acceptance
+from refold.ports.log import Record
+from tests.sim.bugs.planting import Bug, wrapped
+
+
+def _believes_the_index(shelf: Shelf, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
+    wanted = {(run.run_id, run.digest) for run in group}
+    lines = [line for file in shelf._files_of(place) for line in shelf._lines(file)]
+    return {line.run_id: line.file for line in lines if (line.run_id, line.digest) in wanted}
+
+
+def _keeps_nothing(shelf: Shelf, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
+    return {run.run_id: "nowhere.avro" for run in runs}
+
+
+def _told_or_not(archivist: Archivist, runs: list[EndedRun], *_: Any) -> list[EndedRun]:
+    return runs
+
+
+def _itself(run: str, above: str) -> bool:
+    return run == above
+
+
+def _children_first(due: Iterable[EndedRun], _: object = ()) -> list[EndedRun]:
+    return sorted(due, key=lambda run: run.run_id, reverse=True)
+
+
+def _clears_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    def leave(archivist: Archivist, partition: int, batch: list[EndedRun], swept: Any) -> Any:
+        archivist._clear({run.run_id: RunErased(run.run_id) for run in batch}, swept)
+        return original(archivist, partition, batch, swept)
+
+    return leave
+
+
+def _valued_alone(original: Callable[..., list[Lying]]) -> Callable[..., list[Lying]]:
+    def lying(*given: Any) -> list[Lying]:
+        return [each for each in original(*given) if each.valued]
+
+    return lying
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _row_and_all(original: Callable[..., None]) -> Callable[..., None]:
+    def erase(log: Acceptance, record: Record) -> None:
+        original(log, record)
+        if run := erased_run(record.key):
+            log.finished.forget(run)
+
+    return erase
+
+
+RUTHLESS: dict[str, Bug] = {
+    "copy-unverified": Bug(("erased",), (("Shelf._verified", _believes_the_index),), ("die",)),
+    "archived-in-name": Bug(("erased",), (("Shelf.keep", _keeps_nothing),)),
+    "erased-untold": Bug(("erased",), (("Archivist._told", _told_or_not),), ("away",)),
+    "family-erased-in-part": Bug(("erased-on-demand",), (("archive.service.is_below", _itself),)),
+    "children-erased-first": Bug(("erased-large",), (("archive.service._parents_first", _children_first),)),
+    "tombstones-before-marker": Bug(("erased",), (wrapped("Archivist._leave", _clears_first),)),
+    "marker-gone-too-soon": Bug(("erased",), (wrapped("archive.service.lying_of", _valued_alone),)),
+    "marker-ignored": Bug(("erased",), (("Acceptance.erase", _nothing),)),
+    "row-erased-too": Bug(("erased", "erased-on-demand"), (wrapped("Acceptance.erase", _row_and_all),)),
+}

@@ -1,0 +1,66 @@
+"""The simulated archive: files in memory, and what operators want erased."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from obstore.exceptions import AlreadyExistsError
+
+from refold.archive.shelf import Shelf
+from refold.core.errors import NotFoundError, UnreachableError
+
+BEAT = b"archivist"
+"""The key of the record by which an archivist reads the clock of the broker."""
+
+Put = Callable[[Callable[[], None], str], object]
+"""A boundary: does a write to the archive, unless that fails."""
+
+
+@dataclass(slots=True)
+class Demand:
+    """A run that an operator wants erased. Where it is refused the operator repeats it so often (`patience`)."""
+
+    run: str
+    patience: int = 3
+
+
+@dataclass(slots=True)
+class Archive:
+    """What archivists share: `files` by path, and `demands` that none has met so far.
+
+    `written` counts the records of everybody, but for those that only ask for the time.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    demands: list[Demand] = field(default_factory=list)
+    written: int = 0
+
+    def rot(self, spared: set[str]) -> int:
+        """Damages the data files that are not `spared`; returns how many."""
+        damaged = [path for path in self.files if path.endswith(".avro") and path not in spared]
+        for path in damaged:
+            content = self.files[path]
+            self.files[path] = content[: len(content) // 2]
+        return len(damaged)
+
+
+class MemoryShelf(Shelf):
+    """The product's shelf over files in memory. `step` is called with each write."""
+
+    def __init__(self, files: dict[str, bytes], step: Put) -> None:
+        self.url, self._files, self._step = "memory:", files, step
+
+    def _paths(self, prefix: str) -> list[str]:
+        return sorted(path for path in self._files if not prefix or path.startswith(f"{prefix}/"))
+
+    def _get(self, path: str) -> bytes:
+        if path not in self._files:
+            raise NotFoundError(f"{self.url} has no file {path}")
+        return self._files[path]
+
+    def _put(self, path: str, content: bytes) -> None:
+        if path in self._files:
+            raise AlreadyExistsError(path)
+        if self._step(lambda: self._files.update({path: content}), path) is not None:
+            raise UnreachableError(f"the archive does not answer about {path}")
