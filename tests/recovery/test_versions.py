@@ -283,3 +283,18 @@ def test_a_run_goes_on_with_the_version_that_it_began_with_and_new_ones_get_the_
     assert rig.statuses() == {"completed": 2, "running": 1}
     assert hold is not None
     assert spoken(hold.needs)[0] == "three"
+
+
+def test_an_order_that_a_later_one_has_overruled_is_not_taken_again_when_it_is_read_again() -> None:
+    rig = begun(app(one, two), 1)
+    first = {"from": "two", "to": "one", "seq": rig.state("r").versions[-1][0]}
+
+    rig.operate("r", "migrate", **first)
+    rig.run()
+    rig.operate("r", "migrate", **{"from": "one", "to": "two", "seq": rig.state("r").versions[-1][0]})
+    rig.run()
+    rig.operate("r", "migrate", **first)
+    rig.run()
+
+    assert [spoken(version)[0] for _, version in rig.state("r").versions] == ["two", "one", "two"]
+    assert letters(rig) == []

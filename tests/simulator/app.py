@@ -18,6 +18,7 @@ from refold.sdk.tool import DID_NOT_HAPPEN
 from tests.simulator.minds.thinking import PRICES, think
 from tests.simulator.mistakes import disagrees, hungers
 from tests.simulator.programs.perform import perform
+from tests.simulator.revised import add_revised
 
 simulated = App("simulated", prices=PRICES)
 TIMEOUT_MS, PRICED = 800, "buy"
@@ -373,6 +374,9 @@ async def helper(ctx: Context, mind: str) -> Any:
     return await think(ctx, mind)
 
 
+add_revised(simulated)
+
+
 def _with(before: Callable[[Context], Any] | None) -> App:
     """The same tools, and agents that along their history do something else first; None: no agents."""
     app = App("simulated", prices=PRICES)
@@ -381,6 +385,7 @@ def _with(before: Callable[[Context], Any] | None) -> App:
         for agent in simulated.agents.values():
             if agent.function.__module__ == __name__:  # and not what every app has
                 app.agent(_changed(agent.function, before))
+        add_revised(app, changed=lambda code: _changed(code, before))
     return app
 
 

@@ -22,6 +22,7 @@ from tests.simulator.workload.families import FAMILIES
 from tests.simulator.workload.inputs import Scenario, backlog
 from tests.simulator.workload.pauses import PAUSES
 from tests.simulator.workload.questions import QUESTIONS
+from tests.simulator.workload.versions import VERSIONS
 from tests.simulator.workload.waits import WAITS
 from tests.simulator.world.faults import SMALL, TRUNCATES, Fault, modes_at
 
@@ -37,12 +38,14 @@ NEEDED: Mapping[str, int] = {
             *("drains", "deploys", "run.stalled", "run.unstalled", "hung", "publish.unknown", "truncated"),
             *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read", "input.forwarded"),
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
-            *("twins", "marks.foreign", "marks.missing", "snapshot.broken"),
+            *("twins", "marks.foreign", "marks.missing", "snapshot.broken", "migrations"),
             *("archived", "erased", "erased.repeated", "erase.demanded", "erase.refused", "markers.gone"),
         ),
         _OFTEN,
     ),
-    **dict.fromkeys(("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk"), _SELDOM),
+    **dict.fromkeys(
+        ("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk", "migrations_refused"), _SELDOM
+    ),
     **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten"), _SELDOM),
     **dict.fromkeys(
         (
@@ -102,7 +105,16 @@ NEEDED_OF: Mapping[str, Mapping[str, int]] = {
 }
 """By mode, where that has needs of its own."""
 
-SCENARIOS: dict[str, Scenario] = {**CALLS, **QUESTIONS, **WAITS, **FAMILIES, **PAUSES, **BUDGETS, **ERASURES}
+SCENARIOS: dict[str, Scenario] = {
+    **CALLS,
+    **QUESTIONS,
+    **WAITS,
+    **FAMILIES,
+    **PAUSES,
+    **BUDGETS,
+    **ERASURES,
+    **VERSIONS,
+}
 """What is asked of the platform, without and with people, by name."""
 
 SMALLEST = ("pure", "keyed", "probed", "once")

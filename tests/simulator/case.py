@@ -32,6 +32,7 @@ from tests.simulator.world.law import Decree, decree, enact
 from tests.simulator.world.outside import Outside
 from tests.simulator.world.people import People, Say
 from tests.simulator.world.tools import Workshop
+from tests.simulator.world.upgrades import Upgrades
 from tests.simulator.world.world import World
 
 HEAL_MS = 60_000
@@ -67,6 +68,9 @@ class Case:
         self._signals = 0
         later = partial(self.world.at, waits=False)
         self._outside = Outside(scenario.replies, settings.partitions, at=later, write=self.world.broker.write)
+        self._upgrades = Upgrades(
+            scenario.name, scenario.upgrades, settings.partitions, at=later, publish=self._publish
+        )
         self._retries: Counter[str] = Counter()
         self._pauses = Random(f"pauses of {scenario.name}")
         self._own = Random(f"operator of {scenario.name}")
@@ -214,6 +218,8 @@ class Case:
         self.world.counts["signals.taken"] += "WaitEnded" in kinds
         self.world.counts["signals.dropped"] += "SignalDropped" in kinds
         self.world.counts["callbacks.answered"] += "CallbackCompleted" in kinds or "CallbackFailed" in kinds
+        if "RunStarted" in kinds:
+            self._upgrades.began(self.world.witness.history.runs[entry["run_id"]])
         if "RunPaused" in kinds and self.world.witness.history.runs[entry["run_id"]].pauses.own:
             self.world.counts["pauses"] += 1
             self.world.at(self._pauses.choice((20, 300, 1_500, 4_000)), lambda: self._resume(entry["run_id"]))

@@ -20,7 +20,7 @@ from refold.core.topics import (
 )
 from refold.planner.lane import Lane
 from refold.planner.service import Planner
-from tests.simulator import budgets, erasures, families, pauses, waits
+from tests.simulator import budgets, erasures, families, pauses, versions, waits
 from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses
 from tests.simulator.minds import verdict as minds
@@ -60,6 +60,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += waits.objections(world, scenario, at_rest=at_rest)
     found += families.objections(world, at_rest=at_rest)
     found += pauses.objections(world)
+    found += versions.objections(world)
     found += budgets.objections(world, scenario, at_rest=at_rest)
     found += erasures.objections(world, scenario, at_rest=at_rest)
     found += minds.objections(world, scenario)
@@ -297,6 +298,7 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
             and not early
             and letter["key"] not in conflicts
             and not resolving
+            and not versions.refuses(letter)
             and not _said_in_vain(letter, scenario)
             and not erasures.said_in_vain(world, letter)
             and not waits.said_in_vain(world, letter)

@@ -463,5 +463,5 @@ def migrate(state: RunState, to: str, actor: str) -> OperationRow:
         if state.over:
             raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing is left to do")
 
-    said = operated(state.run_id, "migrate", {"from": state.version, "to": to}, actor)
-    return _once(said, lambda state: spoken(state.version)[0] == to, refuse)
+    data = {"from": state.version, "seq": state.versions[-1][0] if state.versions else 0, "to": to}
+    return _once(operated(state.run_id, "migrate", data, actor), lambda state: spoken(state.version)[0] == to, refuse)

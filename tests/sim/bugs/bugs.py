@@ -39,6 +39,7 @@ from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.deaf import DEAF
+from tests.sim.bugs.faithless import FAITHLESS
 from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
@@ -296,6 +297,7 @@ BUGS: dict[str, Bug] = {
     **RESTLESS,
     **SPENDTHRIFT,
     **UNTIDY,
+    **FAITHLESS,
     **GULLIBLE,
     **HASTY,
     **HEARTLESS,

@@ -161,6 +161,12 @@ RULES: dict[str, tuple[str, ...]] = {
     "What a run means for its family is owed through any crash.": ("family-debt-forgotten",),
     "When a parent is over, or gives a child up, that is over too.": ("given-up-child-goes-on", "orphans-go-on"),
     "What outlives its parent goes on.": ("abandoned-with-its-parent",),
+    # Versions
+    "A run goes on by the version that it began with, until an order that was taken says otherwise.": (
+        "newest-takes-all",
+    ),
+    "A run is handed to a version whose code goes with its history, and to no other.": ("migrated-unrehearsed",),
+    "An order that a later one has overruled is not taken again.": ("overruled-order-taken-again",),
     # Budgets
     "Every attempt is reserved before it goes out.": ("retry-unreserved",),
     "What an attempt took is billed, and what is not known stays booked.": (

@@ -19,6 +19,7 @@ from tests.simulator.reading.logged import ENDS, LoggedCall, LoggedRun, Question
 from tests.simulator.reading.pauses import GOES_OUT, OF_PAUSES
 from tests.simulator.reading.spending import cost_of, let_out
 from tests.simulator.reading.values import Datum, read_value
+from tests.simulator.reading.versions import OF_VERSIONS
 from tests.simulator.reading.waits import OF_WAITS
 
 _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
@@ -118,7 +119,10 @@ class History:
         for kind, event in entry["events"]:
             run.seq += 1
             run.asked = max(run.asked, event.get("step", 0))
-            self._apply(run, kind.rpartition(".")[2], event, entry["at_ms"])
+            self._apply(run, event_name := kind.rpartition(".")[2], event, entry["at_ms"])
+            if event_name in OF_VERSIONS:
+                revised = run.revisions.follow(run.request[0], event_name, event, seq=run.seq, cause=entry["cause"])
+                self.wrong += [f"{why} (run {run.id})" for why in revised]
         run.mail.asked_before = asked
         if not run.over and not entry["held"]:  # held, the code has not said so far what it waits for
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.left(run.at_ms)]

@@ -9,6 +9,7 @@ from tests.simulator.reading.budgets import LoggedPurse
 from tests.simulator.reading.children import LoggedChildren
 from tests.simulator.reading.pauses import LoggedPauses
 from tests.simulator.reading.values import Datum
+from tests.simulator.reading.versions import LoggedVersions
 from tests.simulator.reading.waits import LoggedMail
 
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
@@ -116,6 +117,7 @@ class LoggedRun:
     gone: dict[int, int] = field(default_factory=dict)
     pauses: LoggedPauses = field(default_factory=LoggedPauses)
     purse: LoggedPurse = field(default_factory=LoggedPurse)
+    revisions: LoggedVersions = field(default_factory=LoggedVersions)
 
     @property
     def head(self) -> bytes:

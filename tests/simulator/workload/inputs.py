@@ -36,12 +36,22 @@ class ClientInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """An operator's order, so long after a run has begun, to go on by version `to`; `since`: as if it were of this."""
+
+    after_ms: int
+    to: str
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """A case before its faults. `verdict` is what the operator says of a call in doubt; `truth` asks the receiver.
 
     Where there are approval services there is a `policy`, `people` speak (None: as chance has it; `silent`: nothing
     beyond their script) and the operator's `decrees` change what is in force. `operator_ms` is how long the operator
     thinks about a doubt. `replies` are said with every token of a callback (None: as chance has it).
+    `upgrades` are said of each run of the agent that has versions (None: as chance has it).
     So often at most (`retries`) an operator has a run go on that has failed.
     `programs`: its runs are random programs, so that somebody says what they wait for, mostly, and plain asyncio judges
     them.
@@ -60,6 +70,7 @@ class Scenario:
     replies: tuple[Reply, ...] | None = ()
     retries: int = 0
     programs: bool = False
+    upgrades: tuple[Upgrade, ...] | None = ()
 
 
 def start_run(

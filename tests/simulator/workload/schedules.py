@@ -10,6 +10,7 @@ from typing import Any
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from tests.simulator.app import DANGEROUS
+from tests.simulator.revised import REVISED
 from tests.simulator.settings import ANSWERS, ORDERS, PARTITIONS
 from tests.simulator.workload.inputs import (
     USER,
@@ -30,6 +31,9 @@ from tests.simulator.world.tools import ANY
 
 UNSAFE_MS = 6_000
 """How long chance may do harm: twice the longest stay of a zombie."""
+
+REVISING = 0.08
+"""The share of schedules in which an agent has versions."""
 
 _POLICIES = ("ask", "ask", "ask-two", "ask-all", "brief", "escalating", "escalating-early", "rejecting")
 _LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-anybody")
@@ -73,7 +77,8 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     scenario = asking(rng, scenario) if rng.random() < 0.5 else scenario
     if Random(f"held of {seed}").random() < 0.5:
         scenario = replace(scenario, inputs=tuple(map(_holding, scenario.inputs)))
-    return _erasing(Random(f"{seed}/erasure"), scenario), chance
+    erasing = _erasing(Random(f"{seed}/erasure"), scenario)
+    return _revised(Random(f"{seed}/newer"), erasing), chance
 
 
 def _erasing(rng: Random, plain: Scenario) -> Scenario:
@@ -91,6 +96,19 @@ def _erasing(rng: Random, plain: Scenario) -> Scenario:
         if given.kind == "run" and rng.random() < 0.3
     )
     return replace(plain, inputs=(*plain.inputs, *demands, *late), changes=changes)
+
+
+def _revised(rng: Random, plain: Scenario) -> Scenario:
+    """Sometimes the same with runs that are handed to other versions of their agent."""
+    if rng.random() >= REVISING:
+        return plain
+    partitions = plain.changes["partitions"]
+    runs = [
+        start_run(f"v-{number}", REVISED, at_ms=rng.randrange(1_500), partitions=partitions)
+        for number in range(1, rng.choice((2, 2, 3)))
+    ]
+    runs += _pauses(rng, runs, partitions)
+    return replace(plain, inputs=(*plain.inputs, *runs), upgrades=None)
 
 
 def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[Scenario, Chance]:

@@ -88,5 +88,7 @@ def limited(app: App) -> App:
     """The same for tenants who may spend so much a day."""
     again = App("simulated", limits=[Limit("day", label="tenant", usd="0.75")])
     again.tools.update(app.tools)
-    again.agents.update(app.agents)
+    for name in app.agents:
+        for agent in app.versions(name).values():
+            again.add_agent(agent)
     return again

@@ -134,7 +134,8 @@ def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int
 
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
-    state.status, state.version, state.app, state.started_ms = "running", event.version, event.app, at_ms
+    state.status, state.app, state.started_ms = "running", event.app, at_ms
+    state.runs_by(event.version, seq=seq)
 
 
 def _noted(
@@ -315,7 +316,7 @@ def _patched(state: RunState, event: events.PatchTaken, seq: int, at_ms: int) ->
 
 
 def _migrated(state: RunState, event: events.RunMigrated, seq: int, at_ms: int) -> None:
-    state.version = event.version
+    state.runs_by(event.version, seq=seq)
 
 
 def _ended(

@@ -153,6 +153,7 @@ class RunState:
     have made of it.
     `paused` has what holds it: a pause of its own, then one that it has from its parent; `pause_said` the last words on
     that, by the role of who said them. `purse` is what it has taken of a budget, if anything is counted.
+    `versions` are those that it had, oldest first, each with the seq of the event that gave it.
     """
 
     run_id: RunId
@@ -161,6 +162,7 @@ class RunState:
     request: events.RunRequested | None = None
     position: events.Cause | None = None
     version: str = ""
+    versions: tuple[tuple[int, str], ...] = ()
     app: str = ""
     requested_ms: int = 0
     started_ms: int = 0
@@ -189,6 +191,10 @@ class RunState:
     paused: tuple[events.RunPaused, ...] = ()
     pause_said: Map[str, LastSaid] = _NOTHING
     purse: Purse | None = None
+
+    def runs_by(self, version: str, *, seq: int) -> None:
+        """Its code is of this version, from this event on."""
+        self.version, self.versions = version, (*self.versions, (seq, version))
 
     @property
     def over(self) -> bool:
