@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.simulator.campaign import (
+    DRAWN,
+    PAIRED,
     SCENARIOS,
     Named,
     Summary,
@@ -24,6 +26,7 @@ from tests.simulator.campaign import (
     minds,
     pairs,
     programs,
+    sampled,
     schedules,
     sieges,
     singles,
@@ -69,7 +72,8 @@ def _options() -> argparse.Namespace:
 
 def _campaigns(options: argparse.Namespace) -> Iterable[tuple[str, list[Named]]]:
     if options.mode in ("all", "exhaustive"):
-        yield "exhaustive", [*backlogs(), *singles(), *pairs()]
+        drawn = sampled(DRAWN, PAIRED, seed=options.seed, faults=2)
+        yield "exhaustive", [*backlogs(), *singles(), *pairs(), *drawn]
     if options.mode in ("all", "random"):
         yield "random", list(schedules(options.schedules or 100_000, seed=options.seed))
     if options.mode in ("all", "programs"):

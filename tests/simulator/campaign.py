@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, NamedTuple
 
 from refold.core.topics import BUDGET_SPENT, CATALOG
@@ -119,6 +120,12 @@ SCENARIOS: dict[str, Scenario] = {
 
 SMALLEST = ("pure", "keyed", "probed", "once")
 """What pairs of faults are tried on."""
+
+PAIRED = ("limit-many", "keyed-terminal-deaf", "budget-judged-again")
+"""Larger ones of which two faults have shown what one does not; of their pairs some are drawn."""
+
+DRAWN = 3_000
+"""Pairs of these in a whole campaign."""
 
 BACKLOG = 100_000
 """Requests that lie there when the platform of `backlog` starts, which is too large for a fault at every boundary."""
@@ -233,6 +240,19 @@ def pairs(scenarios: Iterable[str] = SMALLEST) -> Iterator[Named]:
         for first, second in itertools.combinations(boundaries, 2):
             for one, other in itertools.product(SMALL, SMALL):
                 yield Named(name, (Fault(first, one), Fault(second, other)))
+
+
+def sampled(count: int, scenarios: Iterable[str], *, seed: int, faults: int = 1) -> Iterator[Named]:
+    """So many cases of one fault each, or two of any kind, at boundaries of a faultless run; scenarios share evenly.
+
+    It runs no scenario but for its boundaries, so that it costs what its cases do, however many there are in all.
+    """
+    rng, names = Random(seed), list(scenarios)
+    kinds = {name: run_case(SCENARIOS[name], traced=False).kinds for name in names}
+    for number in range(count):
+        name = names[number % len(names)]
+        places = sorted(rng.sample(range(len(kinds[name])), faults))
+        yield Named(name, tuple(Fault(at + 1, rng.choice(modes_at(kinds[name][at]))) for at in places))
 
 
 def backlogs() -> Iterator[Named]:
