@@ -18,7 +18,7 @@ from refold.sdk.tool import DID_NOT_HAPPEN
 from tests.simulator.minds.thinking import PRICES, think
 from tests.simulator.mistakes import disagrees, hungers
 from tests.simulator.programs.perform import perform
-from tests.simulator.revised import add_revised
+from tests.simulator.revised import APART, OLDER, REVISED, add_revised
 
 simulated = App("simulated", prices=PRICES)
 TIMEOUT_MS, PRICED = 800, "buy"
@@ -377,6 +377,15 @@ async def helper(ctx: Context, mind: str) -> Any:
 add_revised(simulated)
 
 
+def _older() -> App:
+    """The app of before the last deploy: it has not the newest version."""
+    app = App("simulated", prices=PRICES)
+    app.tools.update(simulated.tools)
+    app.agents.update({name: agent for name, agent in simulated.agents.items() if name != REVISED})
+    add_revised(app, (APART, OLDER))
+    return app
+
+
 def _with(before: Callable[[Context], Any] | None) -> App:
     """The same tools, and agents that along their history do something else first; None: no agents."""
     app = App("simulated", prices=PRICES)
@@ -397,6 +406,9 @@ def _changed(function: Callable[..., Any], before: Callable[[Context], Any]) -> 
 
     return changed
 
+
+BEFORE = _older()
+"""What some planners still run while a deploy is under way."""
 
 OTHERS = {"none": _with(None), "other": _with(disagrees), "hungry": _with(hungers)}
 """Apps that are deployed by mistake. What begins under them goes on under the right one: they differ along history."""

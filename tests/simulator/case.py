@@ -29,6 +29,7 @@ from tests.simulator.world.archive import Demand
 from tests.simulator.world.broker import SIM_TOPICS
 from tests.simulator.world.faults import Chance, Fault
 from tests.simulator.world.law import Decree, decree, enact
+from tests.simulator.world.operations import OPERATIONS
 from tests.simulator.world.outside import Outside
 from tests.simulator.world.people import People, Say
 from tests.simulator.world.tools import Workshop
@@ -82,6 +83,8 @@ class Case:
         world = self.world
         if self.scenario.policy:
             self._convene()
+        if self.scenario.rollout_ms >= 0:
+            world.at(self.scenario.rollout_ms, lambda: OPERATIONS["deploy-rolling"](world))
         for given in self.scenario.inputs:
             world.at(given.at_ms, partial(self._publish, given))
         wrong = self._survive()

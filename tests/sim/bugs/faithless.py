@@ -15,5 +15,6 @@ FAITHLESS: dict[str, Bug] = {
     "newest-takes-all": Bug(("migrated-asleep",), (("App.agent_of", _newest),)),
     "migrated-unrehearsed": Bug(("migrate-refused",), (("migrating.rehearse", lambda *_, **__: None),)),
     "overruled-order-taken-again": Bug(("migrated-and-back",), (("migrating.pairwise", lambda _: ()),), ("outage",)),
+    "never-tried-with-new-code": Bug(("rolled-out",), (("Holds.review", lambda *_: False),)),
 }
 """By name."""

@@ -127,6 +127,7 @@ PLACES: dict[str, str] = {
     "TakeOver._read_inputs": "refold.planner.takeover:TakeOver._read_inputs",
     "TakeOver.admits": "refold.planner.takeover:TakeOver.admits",
     "TakeOver.resume": "refold.planner.takeover:TakeOver.resume",
+    "Holds.review": "refold.planner.holds:Holds.review",
     "migrating.pairwise": "refold.planner.migrating:pairwise",
     "migrating.rehearse": "refold.planner.migrating:rehearse",
     "Timers.due": "refold.planner.timers:Timers.due",

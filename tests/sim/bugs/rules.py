@@ -165,6 +165,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "A run goes on by the version that it began with, until an order that was taken says otherwise.": (
         "newest-takes-all",
     ),
+    "A run whose version a planner does not have goes on when one has its lane that does.": (
+        "never-tried-with-new-code",
+    ),
     "A run is handed to a version whose code goes with its history, and to no other.": ("migrated-unrehearsed",),
     "An order that a later one has overruled is not taken again.": ("overruled-order-taken-again",),
     # Budgets

@@ -51,7 +51,8 @@ class Scenario:
     Where there are approval services there is a `policy`, `people` speak (None: as chance has it; `silent`: nothing
     beyond their script) and the operator's `decrees` change what is in force. `operator_ms` is how long the operator
     thinks about a doubt. `replies` are said with every token of a callback (None: as chance has it).
-    `upgrades` are said of each run of the agent that has versions (None: as chance has it).
+    At `rollout_ms` a deploy begins that goes from planner to planner (below 0: none). `upgrades` are said of each run
+    of the agent that has versions (None: as chance has it).
     So often at most (`retries`) an operator has a run go on that has failed.
     `programs`: its runs are random programs, so that somebody says what they wait for, mostly, and plain asyncio judges
     them.
@@ -71,6 +72,7 @@ class Scenario:
     retries: int = 0
     programs: bool = False
     upgrades: tuple[Upgrade, ...] | None = ()
+    rollout_ms: int = -1
 
 
 def start_run(

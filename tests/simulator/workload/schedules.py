@@ -108,7 +108,8 @@ def _revised(rng: Random, plain: Scenario) -> Scenario:
         for number in range(1, rng.choice((2, 2, 3)))
     ]
     runs += _pauses(rng, runs, partitions)
-    return replace(plain, inputs=(*plain.inputs, *runs), upgrades=None)
+    rollout_ms = rng.randrange(2_000) if rng.random() < 0.5 else -1
+    return replace(plain, inputs=(*plain.inputs, *runs), upgrades=None, rollout_ms=rollout_ms)
 
 
 def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[Scenario, Chance]:

@@ -29,6 +29,15 @@ VERSIONS = {
             _migrated("migrated-and-cancelled", Upgrade(100, OLDER)),
             inputs=(start_run("r-1", REVISED), operation("r-1", "c", "cancel", {"reason": "enough"}, at_ms=110)),
         ),
+        replace(_migrated("rolled-out"), rollout_ms=60),
+        Scenario(
+            "rolled-out-shared",
+            (start_run("r-1", REVISED), start_run("r-3", REVISED)),
+            changes={"planners": 2, "sharing": True},
+            rollout_ms=60,
+        ),
+        replace(_migrated("rolled-out-early"), rollout_ms=0),
+        replace(_migrated("rolled-out-migrated", Upgrade(250, OLDER)), rollout_ms=200),
         replace(_migrated("migrated-after-it-failed", Upgrade(100, OLDER), push=("terminal",)), retries=1),
     )
 }

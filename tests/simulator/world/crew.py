@@ -55,7 +55,9 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
     )
     world.counts["planners"] += chosen.limited
     process = f"{world.counts['planners']}" if chosen.limited else ""
-    service = Planner(world.app, settings, lambda: world.chance.rng.randbytes(16), process=process)
+    service = Planner(
+        world.apps.get(member, world.app), settings, lambda: world.chance.rng.randbytes(16), process=process
+    )
     return [service], settings.membership
 
 

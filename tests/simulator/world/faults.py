@@ -64,7 +64,7 @@ TRUNCATES = {
 }
 """What loses its last records, though they were acknowledged: an election was unclean."""
 
-_UNDRAWN = ("ledger-ahead", "mirror-plain")
+_UNDRAWN = ("ledger-ahead", "mirror-plain", "deploy-rolling")
 """What chance never draws, so that its seeds stay what they were."""
 
 _DRAWN_AS = ("truncate-log", "truncate-snapshot", "truncate-orders", "truncate-results")
@@ -87,6 +87,7 @@ AROUND = (
         "hang",
         "ledger-ahead",
         "mirror-plain",
+        "deploy-rolling",
     ),
 )
 """Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts; the
@@ -95,9 +96,9 @@ partition, for a while or for good.
 
 The ledger forgets what is done; offsets and ledger go together, at once or in an outage that is longer than requests
 are good for, after which executors are there first; records are there twice, and cleaned; even unsettled inputs are
-compacted; planners have
-other code for a while: without agents, with agents that disagree, on a host without memory; the code of a run hangs;
-the ledger's own clock goes a day ahead and is set right; a copy of all topics has other offsets, and nothing twice."""
+compacted; planners have other code for a while: some of them that of before, or all code without agents, with agents
+that disagree, on a host without memory; the code of a run hangs; the ledger's own clock goes a day ahead and is set
+right; a copy of all topics has other offsets, and nothing twice."""
 
 LOSES_LEDGER = ("wipe", "rollback", "amnesia")
 """What of a ledger may be gone after these is whatever it knew."""

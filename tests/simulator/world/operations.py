@@ -17,7 +17,7 @@ from refold.planner.inputs import FROM_PEOPLE
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.sdk.app import App
-from tests.simulator.app import OTHERS, simulated
+from tests.simulator.app import BEFORE, OTHERS, simulated
 from tests.simulator.settings import CLAIMS
 from tests.simulator.workload.inputs import operation
 from tests.simulator.world.broker import SIM_TOPICS, Broker
@@ -45,6 +45,9 @@ MOST_LOST = 5
 
 RESENT_MS = 900
 """How long it takes until somebody says again what a topic has lost: planners have noticed by then."""
+
+ROLLING_MS = 1_000
+"""How long some planners have the app of before: a run of the newest version needs that long, and half of it more."""
 
 HELD_MS = 1_500
 """How long it takes until somebody lets a run go that hung."""
@@ -248,6 +251,27 @@ def _install(world: Platform, app: App) -> None:
         world.groups.die(process)
 
 
+def _roll(world: Platform) -> None:
+    """A deploy goes from planner to planner: every other one, and if it is alone that, has the app of before so far."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    planners = [process for process in world.groups.processes if process.role == "planner" and process.state == "up"]
+    for process in planners[::2]:
+        world.apps[process.membership.member] = limited(BEFORE) if world.settings.limited else BEFORE
+        world.groups.die(process)
+    world.counts["deploys.mixed"] += len(planners) > 1
+    world.counts["deploys"] += 1
+    world.at(ROLLING_MS, lambda: _rolled(world))
+
+
+def _rolled(world: Platform) -> None:
+    """The deploy has come to the others, too."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    old = [process for process in world.groups.processes if process.membership.member in world.apps]
+    world.apps.clear()
+    for process in old:
+        world.groups.die(process)
+
+
 def _hang(world: Platform) -> None:
     """The code of a run never returns: the watchdog of its planner takes it from everybody, and ends the process."""
     assert isinstance(world, Surroundings), "a world has surroundings"
@@ -279,6 +303,7 @@ OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "mirror": _mirror,
     "clean": _clean,
     "hang": _hang,
+    "deploy-rolling": _roll,
     "ledger-ahead": _ahead,
     "mirror-plain": _mirror_plain,
     **{mode: _truncate(topic) for mode, topic in TRUNCATES.items()},

@@ -26,7 +26,7 @@ class Surroundings:
 
     **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
     for before the world is at rest, `lost_ms` for how long nobody was there. `decision_key` is what approval services
-    sign with that start now, `app` what planners run that start now.
+    sign with that start now, `app` what planners run that start now, `apps` what some of them run instead, by member.
     """
 
     decision_key: SigningKey
@@ -35,6 +35,7 @@ class Surroundings:
     def __init__(self, chance: Chance, settings: SimSettings) -> None:
         self.chance, self.settings = chance, settings
         self.app = limited(simulated) if settings.limited else simulated
+        self.apps: dict[str, App] = {}
         self.now_ms = settings.epoch_ms
         self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
