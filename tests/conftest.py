@@ -47,9 +47,9 @@ def import_path() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedKafka:
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedKafka:
     """Give a running broker that all tests share: use topics of your own, and do not stop it."""
-    return lend(pytestconfig, "kafka", lambda: EmbeddedKafka(tmp_path_factory.mktemp("kafka")))
+    return lend(request, lambda: EmbeddedKafka(tmp_path_factory.mktemp("kafka")))
 
 
 @pytest.fixture(scope="session")

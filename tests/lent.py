@@ -39,9 +39,14 @@ _LENT = pytest.StashKey[dict[str, Lent[Any]]]()
 _USERS = pytest.StashKey[dict[str, set[Path]]]()
 
 
-def lend(config: pytest.Config, name: str, start: Callable[[], AbstractContextManager[Server]]) -> Server:
-    """Give the server that the fixture `name` gives; it ends when the next test is of a file that does not use it."""
-    lent = config.stash.setdefault(_LENT, {})
+def lend(request: pytest.FixtureRequest, start: Callable[[], AbstractContextManager[Server]]) -> Server:
+    """Give the server of a fixture of a module; it ends when the next test is of a file that does not use it.
+
+    A file that asks for the fixture by its name, as it runs, is one of its users from then on.
+    """
+    name = str(request.fixturename)
+    request.config.stash[_USERS].setdefault(name, set()).add(request.path)
+    lent = request.config.stash.setdefault(_LENT, {})
     return lent.setdefault(name, Lent(start)).get()  # type: ignore[no-any-return]
 
 

@@ -21,7 +21,7 @@ from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.core.errors import RefoldError, TimedOutError
 from refold.embedded import process
-from refold.embedded.stack import DevStack, ServiceProcess
+from refold.embedded.stack import DevStack, Listeners, ServiceProcess
 
 Tell = Callable[[str], None]
 WAIT_S = 30.0
@@ -96,7 +96,7 @@ class Stage:
         served = dev_services(app, needs)
         services = [ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in served]
         self._environment = {**os.environ, "REFOLD_TRUST": f"@{needs.public_root}"}
-        self.stack = DevStack(folder, services, prepare=needs.prepare, progress=progress)
+        self.stack = DevStack(folder, services, prepare=needs.prepare, told=Listeners(progress=progress))
 
     def __enter__(self) -> Stage:
         try:

@@ -30,9 +30,9 @@ def _served(data: Path) -> Iterator[Dev]:
 
 
 @pytest.fixture(scope="module")
-def dev(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Dev:
+def dev(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dev:
     """Give a running platform that serves `app.py`; its processes may be killed."""
-    return lend(pytestconfig, "dev", lambda: _served(tmp_path_factory.mktemp("dev")))
+    return lend(request, lambda: _served(tmp_path_factory.mktemp("dev")))
 
 
 @pytest.fixture

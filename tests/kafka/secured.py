@@ -90,9 +90,9 @@ def _served(folder: Path) -> Iterator[SecuredCluster]:
 
 
 @pytest.fixture(scope="module")
-def secured_cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> SecuredCluster:
+def secured_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SecuredCluster:
     """Give a cluster that denies by default; what a test spoils for others belongs under a prefix of its own."""
-    return lend(pytestconfig, "secured_cluster", lambda: _served(tmp_path_factory.mktemp("secured")))
+    return lend(request, lambda: _served(tmp_path_factory.mktemp("secured")))
 
 
 def membership(role: str) -> Membership:

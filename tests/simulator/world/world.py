@@ -23,7 +23,7 @@ from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS, POOL, SimSettings
 from tests.simulator.world.broker import SIM_TOPICS
-from tests.simulator.world.faults import FORGETS, LOSES_LEDGER, Chance
+from tests.simulator.world.faults import FORGETS, LOSES_LEDGER, Chance, modes_at
 from tests.simulator.world.groups import Groups
 from tests.simulator.world.law import FIRST
 from tests.simulator.world.operations import OPERATIONS
@@ -125,6 +125,8 @@ class World(Surroundings):
             before = self.broker.log(APPROVAL_DECIDED, partition).read(0, process.read_upto.get(partition, 0))
             self.witness.approvals.decides(process.name, act.what, before)
         mode = self.faults.get(number, "")
+        if mode and mode not in modes_at(act.kind):
+            return ""  # another fault came before it, and what lies here is of another kind by now
         return self.chance.strike(act.kind) if not mode and self.unsafe else mode
 
     def _strike(self, process: SimProcess, act: Act, mode: str) -> bool:
