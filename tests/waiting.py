@@ -28,9 +28,9 @@ def eventually(
 ) -> T:
     """Return the first truthy answer of the condition.
 
-    **Units**: `within` and `every` in seconds; the latter is how long it waits between two looks, and twice as long as
-    a look has taken at least, up to a second: what is waited for may need this very core. **Raises**: AssertionError,
-    naming the last answer, when the time is over.
+    **Units**: `within` and `every` in seconds; the latter is how long it waits between two looks, and as long as a
+    look has taken at least, up to 0.3 s: what is waited for may need this very core. **Raises**: AssertionError, naming
+    the last answer, when the time is over.
     """
     begun = time.monotonic()
     pause = threading.Event()
@@ -39,7 +39,7 @@ def eventually(
         now = time.monotonic()
         if now > begun + within:
             raise AssertionError(f"{what or condition} still {answer!r} after {within} s")
-        pause.wait(max(every, min(2 * (now - looked), 1.0)))
+        pause.wait(max(every, min(now - looked, 0.3)))
         looked = time.monotonic()
     return answer
 

@@ -50,6 +50,8 @@ def _orders(said: Datum, run: LoggedRun, before: str, after: str) -> bool:
 
 def _refused(world: World) -> Iterator[tuple[int, int]]:
     for record in world.witness.written.get(DEAD_LETTER, ()):
-        letter = read_value(record.value or b"")
+        if record.value is None:  # the letter was erased with its run
+            continue
+        letter = read_value(record.value)
         if letter["topic"] == RUN_OPERATED and b'"migrate"' in letter["value"]:
             yield letter["partition"], letter["offset"]
