@@ -251,8 +251,8 @@ class Case:
 
     def _resume(self, name: str) -> None:
         """Lets a run go on, and says so until it does."""
-        run, world = self.world.witness.history.runs[name], self.world
-        if run.over or not run.pauses.own:
+        run, world = self.world.witness.history.runs.get(name), self.world
+        if run is None or run.over or not run.pauses.own:
             return
         self._signals += 1
         self._publish(operation(name, f"op-{self._signals}", "resume", partitions=world.settings.partitions))
@@ -260,7 +260,9 @@ class Case:
 
     def _resolve(self, name: str) -> None:
         """Looks at the calls in doubt and says what is true, or what the scenario wants to be said."""
-        world, run = self.world, self.world.witness.history.runs[name]
+        world, run = self.world, self.world.witness.history.runs.get(name)
+        if run is None:  # the log has lost it meanwhile
+            return
         for call in run.calls.values():
             if call.phase not in ("doubt", "held") or call.asked or run.over:
                 continue
