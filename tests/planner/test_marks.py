@@ -230,6 +230,21 @@ def test_a_successor_links_what_was_held_aside_when_the_marks_were_written() -> 
     assert state.entry_at(seq) == name
 
 
+def test_a_commit_that_runs_ahead_of_the_marks_forgets_nothing_of_what_was_linked() -> None:
+    rig = busy(Rig())
+    first, second, third = unwritten(rig, "waits")
+    ahead = rig.broker.write(third).offset
+    rig.broker.write(first)
+    link = rig.broker.write(second).offset
+    lane = rig.planner.lanes.get(0)
+    assert lane is not None
+    for offset in range(ahead, link + 1):
+        lane.log.follow(rig.broker.log(RUN_LOG, 0).records[offset])
+
+    assert lane.log.linked_from(link + 1) == link + 1  # commits go by what is acknowledged
+    assert lane.log.linked_from(link) == ahead  # marks may lie further back: others are told of limits later
+
+
 class Unanswered(Rig):
     """Executors are away from the start."""
 

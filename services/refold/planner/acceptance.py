@@ -208,6 +208,7 @@ class Acceptance:
         """
         self._missed, self._awaited = self._awaited, self.position
         aside = self.fold.oldest_aside
+        self._linked = {offset: first for offset, first in self._linked.items() if offset >= emitted}
         emitted = self.linked_from(emitted)
         # That an input is answered rests on all that was read: of a log that ends below it nothing of that holds.
         inputs = inputs | {RUN_LOG: self.position}
@@ -216,11 +217,10 @@ class Acceptance:
     def linked_from(self, emitted: int) -> int:
         """From where a successor has to read the log, so as to tell all that was not told below `emitted`.
 
-        What a record has linked lies before it, and is told again only if it is read again.
+        What a record has linked lies before it, and is told again only if it is read again. A round asks for the lowest
+        position of all, so a round alone forgets what is told: commits run ahead of what others are told of limits.
         """
-        for offset in [offset for offset in self._linked if offset < emitted]:
-            del self._linked[offset]
-        return min(emitted, *self._linked.values()) if self._linked else emitted
+        return min([emitted, *(first for offset, first in self._linked.items() if offset >= emitted)])
 
     def swept(self) -> list[bytes]:
         """The keys of records that can never count, once: a tombstone each, before copies and cleaning move them."""
