@@ -14,7 +14,7 @@ from refold.core.events import (
     StepGivenUp,
 )
 from refold.core.planning.decide import decide
-from refold.core.planning.pausing import Uttered
+from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Again, Ignore, Refuse
 from tests.core.histories import BOOM, NOW, RULES, calling, doubting, operation, resolve
 
@@ -105,7 +105,7 @@ class TestDoubt:
     def test_what_was_said_before_the_doubt_is_no_answer_to_it(self, sent_ms: int | None, holds: bool) -> None:
         log = doubting("keyed")
 
-        sent = None if sent_ms is None else Uttered(sent_ms)
+        sent = None if sent_ms is None else RequestedAt(sent_ms)
         verdict = decide(log.live, operation("resolve", resolve("did_not_happen")), NOW + 9, RULES, sent=sent)
 
         assert isinstance(verdict, list) is holds

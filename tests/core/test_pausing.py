@@ -31,7 +31,7 @@ from refold.core.events import (
 )
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.decide import decide
-from refold.core.planning.pausing import Uttered
+from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Due, Ignore, Refuse, Ruling
 from refold.core.run.fold import evolve
 from refold.core.run.pausing import inherited, own
@@ -69,7 +69,7 @@ def paused(log: Log) -> Log:
 
 def said(log: Log, word: RunOperation | RunSignal, sent_ms: int, offset: int = 0) -> Ruling:
     """A word on a run that lay in its topic since then, there."""
-    verdict = decide(log.state, word, log.now, log.rules, sent=Uttered(sent_ms, offset))
+    verdict = decide(log.state, word, log.now, log.rules, sent=RequestedAt(sent_ms, offset))
     if isinstance(verdict, list):
         log.append(verdict)
     return verdict

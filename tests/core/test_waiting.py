@@ -22,7 +22,7 @@ from refold.core.events import (
 )
 from refold.core.planning import waiting
 from refold.core.planning.decide import ENDED_MS, decide
-from refold.core.planning.pausing import Uttered
+from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Ignore, Refuse
 from refold.core.run.mailbox import signal_bytes
 from tests.core.histories import (
@@ -160,8 +160,8 @@ class TestSignals:
         log = started()
         log.append([RunCompleted("null")])
 
-        late = decide(log.state, told(), NOW + 5_000, RULES, sent=Uttered(NOW + ENDED_MS))
-        again = decide(log.state, told(), NOW + 5_000, RULES, sent=Uttered(NOW - 1))
+        late = decide(log.state, told(), NOW + 5_000, RULES, sent=RequestedAt(NOW + ENDED_MS))
+        again = decide(log.state, told(), NOW + 5_000, RULES, sent=RequestedAt(NOW - 1))
 
         assert refused(late) == ("closed", f"run {RUN} is completed: nothing waits for this any more")
         assert isinstance(again, Ignore)

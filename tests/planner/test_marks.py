@@ -238,6 +238,8 @@ def test_a_commit_that_runs_ahead_of_the_marks_forgets_nothing_of_what_was_linke
     link = rig.broker.write(second).offset
     lane = rig.planner.lanes.get(0)
     assert lane is not None
+    assert ahead is not None
+    assert link is not None
     for offset in range(ahead, link + 1):
         lane.log.follow(rig.broker.log(RUN_LOG, 0).records[offset])
 

@@ -44,7 +44,7 @@ def _unrefused(world: World, scenario: Scenario) -> Iterator[str]:
 
 
 def said_in_vain(world: World, letter: Datum) -> bool:
-    """Whether a dead letter is about a run that is erased."""
+    """True if a dead letter is about a run that is erased."""
     key = letter["key"].decode(errors="replace")
     try:
         run: str = parse_callback_token(key)

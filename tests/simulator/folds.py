@@ -56,7 +56,7 @@ def statuses(world: World) -> Iterator[str]:
 
 
 def _erased(world: World, record: Record) -> bool:
-    """Whether a record is what is left of an erased run."""
+    """True if a record is what is left of an erased run."""
     return (record.key or b"").partition(b"/")[0].decode() in world.erasures.ever
 
 

@@ -267,7 +267,7 @@ def _parents_first(due: Iterable[EndedRun], gone: Container[RunId] = ()) -> list
 
 
 def _tells(outcome: Record, seq: int) -> bool:
-    """Whether an outcome is of the end of a run at this seq; one that cannot be read here is taken for it."""
+    """True if an outcome is of the end of a run at this seq; one that cannot be read here is taken for it."""
     try:
         return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq
     except (MalformedError, FoldError):

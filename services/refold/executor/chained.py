@@ -206,7 +206,7 @@ class ChainedAttempt(Attempt):
 
     @property
     def _maybe_sent(self) -> bool:
-        """Whether a `probed` call may have been sent before: by its chain, by its class, or by the ledger alone.
+        """True if a `probed` call may have been sent before: by its chain, by its class, or by the ledger alone.
 
         The ledger knows of a claim that the chain has lost, or of one whose owner died before the chain heard of it.
         """

@@ -187,7 +187,7 @@ class Sight:
         self._end: int | None = None
 
     def asks(self, now_ms: int, every_ms: int) -> bool:
-        """Whether the end is to be asked for now. One question at a time: its answer may be long in coming."""
+        """True if the end is to be asked for now. One question at a time: its answer may be long in coming."""
         if self._asking or now_ms - self._asked_ms < every_ms:
             return False
         self._asking, self._asked_ms = True, now_ms

@@ -17,7 +17,7 @@ from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
 from refold.core.messages import RunOperation, ToolResult
 from refold.core.planning.decide import decide
 from refold.core.planning.outgoing import answer_ms
-from refold.core.planning.pausing import Uttered
+from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import (
     Again,
     ChildOver,
@@ -80,7 +80,7 @@ class Answering:
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
         self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, means.agents, means.rules
         self._limits = limits = shared.settings.limits
-        self.urging = Urging(parts.outbox, parts.timers, means.rules, shared.journal)
+        self.redispatch = Redispatch(parts.outbox, parts.timers, means.rules, shared.journal)
         served = shared.blobs, parts.inbox, parts.log, parts.outbox
         self._large = LargeValues(*served, agents=means.agents, most=limits.blob_bytes)
 
@@ -142,7 +142,7 @@ class Answering:
             self._append(state, verdict, item, max(now, state.at_ms) if state else now)
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
-            self.urging.ask_again(state, verdict.step, item, now)
+            self.redispatch.ask_again(state, verdict.step, item, now)
         elif isinstance(verdict, Park) and not item.waited:
             self._park(item, verdict, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
@@ -159,7 +159,7 @@ class Answering:
             return ruling
         if isinstance(item.input, RunOperation) and item.input.kind == MIGRATE and state is not None:
             return self._agents.migrate(state, item.input, item.values)
-        sent = Uttered(item.record.at_ms, item.record.offset) if item.record else None
+        sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
         ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
         return self._admission.takes(ruling, state, item.input)
 
@@ -373,7 +373,7 @@ def _begins(event: Event, most: int) -> bool:
     )
 
 
-class Urging:
+class Redispatch:
     """The calls of one lane. **Units**: `now` in milliseconds since 1970."""
 
     def __init__(self, outbox: Outbox, timers: Timers, rules: Rules, journal: Journal) -> None:

@@ -120,7 +120,7 @@ class Lane:
         now = self.clock.now_ms
         log = self.log
         for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
-            self._answering.urging.go_on(halted, step, now)
+            self._answering.redispatch.go_on(halted, step, now)
         for timer in self.start.ready(self._timers.due(now)):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             if state is not None and timer.step != ASLEEP:

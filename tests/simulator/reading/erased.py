@@ -25,8 +25,7 @@ _MARKER, _ROWS = b"erased/", b"over/"
 class Erasures:
     """Markers as they are written. `ever` are the runs that had one, `marked` those that have one, by marker;
     `files` those of the archive that markers name, `known` the runs of which a row was kept before, so that their ids
-    stay known, `since` when the first marker was written (by the clock
-    of its broker); `wrong` what may not be.
+    stay known, `since` when the first marker was written (by the clock of its broker); `wrong` what may not be.
 
     `archive` has the files of the archive by path, `lying` gives all that lies in any topic.
     """
@@ -138,7 +137,7 @@ class Erasures:
 
 
 def of_run(record: Record, run: str) -> bool:
-    """Whether the key of a record, or a claim itself, names a run."""
+    """True if the key of a record, or a claim itself, names a run."""
     key = record.key or b""
     if key.startswith(b"cb_"):
         with suppress(MalformedError, UnicodeDecodeError):

@@ -55,7 +55,7 @@ class Toil:
                 self._wanted.add(record.value)
 
     def _erased(self, key: bytes | None) -> bool:
-        """Whether a tombstone is that of an archivist."""
+        """True if a tombstone is that of an archivist."""
         return (key or b"").decode().partition("/")[0] in self._history.erased
 
     def stale(self, value: bytes | None) -> None:

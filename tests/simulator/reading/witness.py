@@ -199,7 +199,7 @@ class Witness:
             self._wrong.append(f"unclaimed: {name} begins without a valid claim")
 
     def _put_off(self, ask: ToolRequest, call: LoggedCall) -> bool:
-        """Whether a dispatch was told again, or kept back by a pause or a halt until now: nobody was asked before."""
+        """True if a dispatch was told again, or kept back by a pause or a halt until now: nobody was asked before."""
         told = ask.again or ask.at_ms == self._ordered_ms.get((ask.call_id, ask.attempt))
         return told and ask.at_ms > min(call.ordered[ask.attempt])
 

@@ -104,7 +104,7 @@ class ArchivistProcess(SimProcess):
         return self._pass is None and self._rests()
 
     def _rests(self) -> bool:
-        """Whether its last pass found nothing to do, and nothing was written since."""
+        """True if its last pass found nothing to do, and nothing was written since."""
         archive = self.world.archive
         return not archive.demands and self._settled == archive.written
 

@@ -34,7 +34,7 @@ class CallEntry(NamedTuple):
     result: bytes = b""
 
     def is_taken_over(self, call: CallId) -> bool:
-        """Whether a claim of this call follows one that somebody may have begun under."""
+        """True if a claim of this call follows one that somebody may have begun under."""
         if self.state == "started" and self.call == call and not self.token:
             return self.takeover
         return self.state == "started" or self.call != call

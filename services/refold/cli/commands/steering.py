@@ -174,7 +174,7 @@ def _status(state: RunState) -> str:
 
 
 def _is_what(state: RunState, kind: str) -> bool:
-    """Whether a run is what it was to become."""
+    """True if a run is what it was to become."""
     if kind == "cancel":
         return state.status == "cancelled"
     return not state.over and (own(state) is not None) == (kind == PAUSE)

@@ -208,7 +208,7 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
 
 
 def _may_change(request: ApprovalRequest, action: str) -> bool:
-    """Whether people may put other arguments or a result in the place of the call: not once it may have been sent."""
+    """True if people may put other arguments or a result in the place of the call: not once it may have been sent."""
     if request.about == DOUBT:
         return action != "edit"
     return request.attempt == 1 or action not in ("edit", "answer")

@@ -19,7 +19,7 @@ from refold.core.planning.asking import ask_what_came, foreseen, judge_again, se
 from refold.core.planning.budgets import bills, deadline_of, narrowed
 from refold.core.planning.deadlines import missed
 from refold.core.planning.matrix import course, is_last_word
-from refold.core.planning.pausing import OPERATORS_ONLY, PAUSE, RESUME, Uttered
+from refold.core.planning.pausing import OPERATORS_ONLY, PAUSE, RESUME, RequestedAt
 from refold.core.planning.saying import not_own, word_content
 from refold.core.planning.verdict import (
     Again,
@@ -55,7 +55,7 @@ def decide(
     now: int,
     rules: Rules,
     *,
-    sent: Uttered | None = None,
+    sent: RequestedAt | None = None,
     values: Values = NO_VALUES,
 ) -> Ruling:
     """The events that an input causes, or why there are none; `values` has the large ones that it points to.
@@ -75,7 +75,7 @@ def decide(
     return ruling
 
 
-def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: Uttered | None) -> Ruling:
+def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
     sent_ms = sent.ms if sent else None
     if isinstance(what, Start):
         return _start(state, what, now, rules, sent_ms)
@@ -102,9 +102,9 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: U
     return _said(state, what, now, rules, sent)
 
 
-def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rules, sent: Uttered | None) -> Ruling:
+def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
     if what.kind in (PAUSE, RESUME):
-        return pausing.take_word(state, what, now, rules, sent=sent or Uttered(0))
+        return pausing.take_word(state, what, now, rules, sent=sent or RequestedAt(0))
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent.ms if sent else None)
     # Late is what was sent late: that nobody has read it for a while is not its sender's fault.

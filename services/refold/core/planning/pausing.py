@@ -26,14 +26,14 @@ OPERATORS_ONLY = "operators_only"
 """The code of a dead letter for what a user says, and only operators may."""
 
 
-class Uttered(NamedTuple):
-    """When the record of a word was appended to its topic, and its offset there; 0: it is no record."""
+class RequestedAt(NamedTuple):
+    """When the record of a request was appended to its topic, and its offset there; 0: it is no record."""
 
     ms: int
     place: int = 0
 
 
-def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: Uttered) -> Ruling:
+def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
     """What becomes of the word that a run is to be paused, or to go on."""
     role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
     if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
@@ -58,7 +58,7 @@ def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: 
     return go_on(state, events.RunUnpaused(said.actor, *word), now, rules)
 
 
-def _is_old(state: RunState, role: str, sent: Uttered, signed: int) -> bool:
+def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
     """Whether a word was overtaken. It comes again when positions are lost, and a signed one when anybody wants it to.
 
     No word of an operator is overtaken by one of a user, whichever of the two is read first.

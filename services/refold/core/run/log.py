@@ -364,7 +364,7 @@ class LogFold:
 
 
 def _follows(state: RunState | None, entry: Entry) -> bool:
-    """Whether an entry extends what is in a run's history, or nothing."""
+    """True if an entry extends what is in a run's history, or nothing."""
     if state is None or not entry.prev:
         return not entry.prev
     head = Head(EntryId(entry.prev), entry.seq - 1)

@@ -166,7 +166,7 @@ class PartitionSnapshot:
         return runs if self.whole else {}
 
     def _lost(self) -> bool:
-        """Whether a run was taken away since the marks, and not because it is over: what it stood for is not there."""
+        """True if a run was taken away since the marks, and not because it is over: what it stood for is not there."""
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         return any(run not in self.finished for run in gone)
 

@@ -52,7 +52,7 @@ class Tangle:
 
     @property
     def disordered(self) -> bool:
-        """Whether there is anything that a history in order, further on in the log, could settle."""
+        """True if there is anything that a history in order, further on in the log, could settle."""
         return self.stalled or bool(self.rivals) or bool(self.buried)
 
     def hold(self, held: Held) -> None:

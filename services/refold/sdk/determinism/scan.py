@@ -126,7 +126,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
 
 
 def _is_method(op: str, arg: int) -> bool:
-    """Whether a method call follows: from Python 3.12 on the lowest bit of LOAD_ATTR says so."""
+    """True if a method call follows: from Python 3.12 on the lowest bit of LOAD_ATTR says so."""
     return op == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(arg & 1))
 
 
