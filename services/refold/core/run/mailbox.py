@@ -74,7 +74,10 @@ class Mailbox(NamedTuple):
         return self._replace(waits=self.waits.set(name, left) if left else self.waits.delete(name))
 
     def reopen(self, back: Iterable[KeptSignal], waits: Iterable[tuple[str, int]]) -> Mailbox:
-        """Signals are kept once more, for those who took them count no more; these wait, in order, and no others."""
+        """Signals are kept once more, for those who took them count no more; these wait, in order, and no others.
+
+        Who waits for what is kept is asked once more: it may not have been so far, or had been given up.
+        """
         kept, taken, size = self.kept, self.taken, self.bytes
         for each in back:
             name = each.signal.signal_id
@@ -85,7 +88,7 @@ class Mailbox(NamedTuple):
         mail = self._replace(kept=kept, names=Map(names), taken=taken, bytes=size, waits=_NOTHING, behind=0)
         for name, step in waits:
             mail = mail.wait(name, step)
-        return mail
+        return mail._replace(behind=min([mail.waits[name][0] for name in names if name in mail.waits], default=0))
 
     def named(self, name: str) -> Iterator[KeptSignal]:
         """The signals of a name that are kept, in the order in which they came."""
