@@ -73,7 +73,7 @@ class ChainedAttempt(Attempt):
         call, attempt, me = self.request.call_id, self.request.attempt, self.outbox.settings.member
         # Nobody can know what became of a `once` call that was claimed before. A second claim of the same attempt is in
         # doubt whatever it comes with, for it may have come with that before.
-        doubt = self.effect == "once" and (known.claimed or unsettled is not None)
+        doubt = self.effect == "once" and (known.claimed or unsettled is not None or self._unheard)
         self.claim = ToolClaim(call, self.outbox.fresh(), known.head, attempt, doubt, me, self.request.key)
         self._append(self.claim)
 
@@ -87,10 +87,19 @@ class ChainedAttempt(Attempt):
         return None if found and found.stale and not (self.known.open or self._unclaimed) else found
 
     @property
+    def _unheard(self) -> bool:
+        """True if the ledger knows of an owner, and the chain of none: it has lost the claim, or never had it."""
+        return self.takeover and not self.known.head
+
+    @property
     def _unclaimed(self) -> bool:
         """Whether it may have gone out without a claim: under a class that has none, which its tool had before."""
-        sent_before = self.request.attempt > 1 or self.request.again or self.takeover
-        return sent_before and self.request.effect in ("pure", "keyed")
+        return self._repeated and self.request.effect in ("pure", "keyed")
+
+    @property
+    def _repeated(self) -> bool:
+        """True if the order or the ledger says that it is not the first."""
+        return self.request.attempt > 1 or self.request.again or self.takeover
 
     def _append(self, link: ToolClaim) -> None:
         self.link, self.link_offset = link, None
@@ -206,11 +215,11 @@ class ChainedAttempt(Attempt):
 
     @property
     def _maybe_sent(self) -> bool:
-        """True if a `probed` call may have been sent before: by its chain, by its class, or by the ledger alone.
+        """True if a `probed` call may have been sent before: by its chain, or by the order or the ledger alone.
 
-        The ledger knows of a claim that the chain has lost, or of one whose owner died before the chain heard of it.
+        They know of a claim that the chain has lost, or of one whose owner died before the chain heard of it.
         """
-        return bool(self.known.seen_ms) or self._unclaimed or self.takeover
+        return bool(self.known.seen_ms) or self._repeated
 
     def _take_back(self, *, handed_over: bool = False) -> None:
         assert self.claim is not None, "what is taken back was claimed"

@@ -158,6 +158,11 @@ def _by_the_chain(self: ChainedAttempt) -> bool:
     return bool(self.known.seen_ms) or self._unclaimed
 
 
+def _by_chain_and_ledger(self: ChainedAttempt) -> bool:
+    """Takes the order for the first, whatever its number."""
+    return _by_the_chain(self) or self.takeover
+
+
 def _as_told(_: Acceptance, emitted: int) -> int:
     return emitted
 
@@ -186,6 +191,14 @@ NEGLECTFUL: dict[str, Bug] = {
     "claims-in-offset-order": Bug(("once-undone",), (wrapped("ClaimChain.add", _by_offset),), ("mirror",)),
     "ledger-alone-unheard": Bug(
         ("three",), (("ChainedAttempt._maybe_sent", property(_by_the_chain)),), ("forget", "truncate-claims")
+    ),
+    "order-alone-unheard": Bug(
+        ("probed-retried", "probed-hangs"),
+        (("ChainedAttempt._maybe_sent", property(_by_chain_and_ledger)),),
+        ("truncate-claims",),
+    ),
+    "lost-claim-never-made": Bug(
+        ("once-crawls", "once"), (("ChainedAttempt._unheard", property(_no)),), ("truncate-claims", "die")
     ),
     "linked-not-read-again": Bug(("large",), (("Acceptance.linked_from", _as_told),), ("deploy-hungry", "mirror")),
     "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),

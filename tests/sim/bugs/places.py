@@ -84,6 +84,7 @@ PLACES: dict[str, str] = {
     "outcome.outcome_of": "refold.executor.outcome:outcome_of",
     "executor.service.Attempt": "refold.executor.service:Attempt",
     "executor.service.CHAINED": "refold.executor.service:CHAINED",
+    "ChainedAttempt._unheard": "refold.executor.chained:ChainedAttempt._unheard",
     "ChainedAttempt._maybe_sent": "refold.executor.chained:ChainedAttempt._maybe_sent",
     "executor.service.ChainedAttempt": "refold.executor.service:ChainedAttempt",
     "Executor._leave": "refold.executor.service:Executor._leave",

@@ -101,7 +101,12 @@ RULES: dict[str, tuple[str, ...]] = {
     "A chain is linked by `prev`, wherever its records lie.": ("claims-in-offset-order",),
     "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
-    "`probed` with any claim before it: ask the hook first.": ("probe-not-asked", "ledger-alone-unheard"),
+    "`probed` with any claim before it: ask the hook first.": (
+        "probe-not-asked",
+        "ledger-alone-unheard",
+        "order-alone-unheard",
+    ),
+    "`once` with an owner of whom only the ledger knows: in doubt.": ("lost-claim-never-made",),
     # Who is told to end
     "A drain charges no attempt: what may be repeated goes on elsewhere as the same one.": (
         "drain-charges-an-attempt",
