@@ -11,6 +11,7 @@ from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.messages import Marks, ToolClaim, ToolRequest
 from refold.core.run.log import NOTHING_LOST
+from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.executor.attempt import Attempt
@@ -163,6 +164,14 @@ def _by_chain_and_ledger(self: ChainedAttempt) -> bool:
     return _by_the_chain(self) or self.takeover
 
 
+def _uncounted(original: Callable[[PartitionSnapshot, bytes | None], None]) -> Callable[..., None]:
+    def mark(self: PartitionSnapshot, value: bytes | None) -> None:
+        original(self, value)
+        self.whole = True
+
+    return mark
+
+
 def _as_told(_: Acceptance, emitted: int) -> int:
     return emitted
 
@@ -202,6 +211,9 @@ NEGLECTFUL: dict[str, Bug] = {
     ),
     "linked-not-read-again": Bug(("large",), (("Acceptance.linked_from", _as_told),), ("deploy-hungry", "mirror")),
     "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),
+    "holed-snapshot-believed": Bug(
+        ("two-runs", "keyed"), (wrapped("PartitionSnapshot._mark", _uncounted),), ("snapshot-holed",)
+    ),
     "marks-of-another-log": Bug(("keyed", "three", "two-runs"), (("TakeOver.admits", _of_any_log),), ("mirror",)),
     "ends-not-compared": Bug(("keyed",), (("TakeOver._has_all", _yes),), ("truncate-log", "die")),
     "inputs-on-what-is-lost": Bug(

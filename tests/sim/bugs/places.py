@@ -69,6 +69,7 @@ PLACES: dict[str, str] = {
     "Mailbox.take": "refold.core.run.mailbox:Mailbox.take",
     "run.metering.tokens_of": "refold.core.run.metering:tokens_of",
     "suspension.status_change": "refold.core.run.suspension:status_change",
+    "PartitionSnapshot._mark": "refold.core.run.snapshot:PartitionSnapshot._mark",
     "Seal._code": "refold.core.wire.seal:Seal._code",
     "Attempt._run": "refold.executor.attempt:Attempt._run",
     "Attempt.ended": "refold.executor.attempt:Attempt.ended",

@@ -36,6 +36,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
+    "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed",),
     "What the marks rely on is there: every topic goes on to where they say.": (
         "ends-not-compared",
         "inputs-on-what-is-lost",

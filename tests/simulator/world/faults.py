@@ -64,11 +64,15 @@ TRUNCATES = {
 }
 """What loses its last records, though they were acknowledged: an election was unclean."""
 
-_UNDRAWN = ("ledger-ahead", "mirror-plain", "deploy-rolling")
-"""What chance never draws, so that its seeds stay what they were."""
+_UNDRAWN = ("ledger-ahead", "mirror-plain", "deploy-rolling", "snapshot-newer", "snapshot-holed")
+"""What chance never draws as such, so that its seeds stay what they were."""
 
 _DRAWN_AS = ("truncate-log", "truncate-snapshot", "truncate-orders", "truncate-results")
 """By which of them chance draws any: so that a seed whose schedule loses no records stays what it was."""
+
+SNAPSHOT = ("truncate-snapshot", "snapshot-newer", "snapshot-holed")
+"""What may be wrong with a snapshot, of which chance draws any by the first: it lacks its end, a newer version has
+written there what nobody can read, or one record is gone that the marks rely on. Everybody dies of the last two."""
 
 AROUND = (
     *("power", "wipe", "wipe-die", "wipe-seen", "rollback", "rollback-die", "compact", "forget", *FORGETS),
@@ -88,6 +92,7 @@ AROUND = (
         "ledger-ahead",
         "mirror-plain",
         "deploy-rolling",
+        *SNAPSHOT[1:],
     ),
 )
 """Everything dies; the ledger forgets all or its last writes (alone, with a process, or visibly); the log compacts; the
@@ -159,7 +164,10 @@ class Chance:
         drawable = [each for each in modes_at(kind) if each not in _UNDRAWN]
         mode = self.rng.choice([each for each in drawable if each not in TRUNCATES or each in _DRAWN_AS])
         if mode in _DRAWN_AS:
-            mode = list(TRUNCATES)[int(drawn / self.rate * len(TRUNCATES))]
+            place = drawn / self.rate * len(TRUNCATES)
+            mode = list(TRUNCATES)[int(place)]
+            if mode == SNAPSHOT[0]:
+                mode = SNAPSHOT[int(place % 1 * len(SNAPSHOT))]
         self.left -= 1
         self.wanted += 1
         return "" if self.wanted in self.spared else mode

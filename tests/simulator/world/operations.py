@@ -11,6 +11,7 @@ from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.run.erased import erased_key
 from refold.core.run.log import FORKED, LATE_MS
+from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner.inputs import FROM_PEOPLE
@@ -233,6 +234,39 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
     return truncate
 
 
+def _newer(world: Platform) -> None:
+    """Planners of a newer version had the partitions, and are gone: what they have written nobody here can read."""
+    _spoil(world, "snapshot.newer", lambda value: b"\xff" * 8 + value)
+
+
+def _hole(world: Platform) -> None:
+    """One record of each snapshot is gone, which no reader is told."""
+    _spoil(world, "snapshot.holed", None)
+
+
+def _spoil(world: Platform, what: str, written: Callable[[bytes], bytes] | None) -> None:
+    """Takes one record of each snapshot that is in force, or writes it anew, and everybody dies.
+
+    Of rows only while the log has these runs: of one that was erased nothing else tells (docs/limits.md).
+    """
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    kinds = (b"run/", *((b"over/",) if not world.erasures.ever else ()), *((MARKS_KEY,) if written else ()))
+    for partition in range(world.settings.partitions):
+        log = world.broker.log(RUN_SNAPSHOT, partition)
+        last = {record.key: record for record in log.records if record.key and record.key.startswith(kinds)}
+        if not (found := [record for record in last.values() if record.value]):
+            continue
+        record = world.chance.rng.choice(found)
+        world.counts[what] += 1
+        if written is None:
+            log.records.remove(record)
+        else:
+            world.broker.write(
+                Outgoing(RUN_SNAPSHOT, partition, record.key or b"", written(record.value or b""), (), 0)
+            )
+    world.groups.die_all()
+
+
 def _deploy(app: App) -> Callable[[Platform], None]:
     def deploy(world: Platform) -> None:
         assert isinstance(world, Surroundings), "a world has surroundings"
@@ -306,6 +340,8 @@ OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "deploy-rolling": _roll,
     "ledger-ahead": _ahead,
     "mirror-plain": _mirror_plain,
+    "snapshot-newer": _newer,
+    "snapshot-holed": _hole,
     **{mode: _truncate(topic) for mode, topic in TRUNCATES.items()},
     **{f"deploy-{name}": _deploy(app) for name, app in OTHERS.items()},
 }
