@@ -12,13 +12,13 @@ from tests.core.histories import examples
 policies = st.builds(
     RetryPolicy, attempts=st.integers(1, 50), base_ms=st.integers(1, 10**6), cap_ms=st.integers(1, 10**8)
 )
-attempts = st.integers(1, 10**6)
+attempts = st.integers(-(10**6), 10**6)
 
 
 @examples
 @given(policies, attempts, st.text(st.characters(codec="utf-8")))
 def test_a_wait_is_between_half_of_the_doubled_base_and_the_whole(policy: RetryPolicy, attempt: int, salt: str) -> None:
-    full = min(policy.cap_ms, policy.base_ms * 2 ** min(attempt - 1, 60))
+    full = min(policy.cap_ms, policy.base_ms * 2 ** min(max(attempt, 1) - 1, 60))
 
     assert full // 2 <= backoff_ms(policy, attempt, salt) <= min(full, policy.cap_ms)
 

@@ -211,7 +211,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             end = max(end, *(record.offset + 1 for record in log.records if record.key in marked), 0)
         if end == log.end or world.counts["truncated"]:
             return
-        if topic == CLAIMS and lost_ledger:
+        if topic == CLAIMS and (lost_ledger or world.counts["wiped"]):
             return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return
