@@ -19,7 +19,7 @@ from refold.ports.log import NEVER
 
 @dataclass(eq=False)
 class ChainedAttempt(Attempt):
-    """See `Attempt`. `known` is what the chains said when it claimed, `link` what it has written there last.
+    """See `Attempt`. `known` is what the chains said when it claimed, `link` what it has written there last, and when.
 
     `left`: nobody here reads the chain any more.
     """
@@ -30,6 +30,7 @@ class ChainedAttempt(Attempt):
     claim: ToolClaim | None = None
     link: ToolClaim | None = None
     link_offset: int | None = None
+    linked_ms: int = 0
     left: bool = False
 
     def _granted(self) -> None:
@@ -40,6 +41,11 @@ class ChainedAttempt(Attempt):
         """Looks at the chain: act on it, wait for it, or let go. Called whenever it or the time has moved on."""
         if self.phase in ("reading", "undoing"):
             self._read_back()
+        # The log may have lost what it had acknowledged, and in a quiet topic nobody would ever read past that.
+        if self.phase == "reading" and self.now - self.linked_ms >= self.lease_ms:
+            self._let_go()
+        elif self.phase == "undoing" and self.now - self.linked_ms >= self.lease_ms:
+            self._undone(heard=False)
         if self.phase != "waiting" or not self.claims.ready:
             return
         if self.closed:
@@ -102,7 +108,7 @@ class ChainedAttempt(Attempt):
         return self.request.attempt > 1 or self.request.again or self.takeover
 
     def _append(self, link: ToolClaim) -> None:
-        self.link, self.link_offset = link, None
+        self.link, self.link_offset, self.linked_ms = link, None, self.now
         self.outbox.claim(link, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
