@@ -25,6 +25,8 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.planning.decide import decide
+from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Ignore, Park, Refuse
 from tests.core import approvals
 from tests.core.approvals import CONTENT, decided
@@ -175,6 +177,17 @@ def test_an_approval_that_escalates_on_expiry_gets_its_time_again() -> None:
 
     (escalated,) = events(log)
     assert (escalated.approvers, escalated.expires_ms) == (["*", "role:lead"], NOW + 120_000)
+
+
+@pytest.mark.parametrize(("after_ms", "taken"), [(59_999, True), (60_000, False)])
+def test_a_decision_counts_by_when_it_was_made_and_not_by_when_it_is_read(after_ms: int, taken: bool) -> None:
+    log = asking(rules=judged_by(asks(expires="60s")))
+    made = decided(log.live, 1, now=log.now)
+    sent = RequestedAt(log.now + after_ms, 0)
+
+    ruling = decide(log.live, made, log.now + 3_000_000, log.rules, sent=sent)
+
+    assert isinstance(ruling, list) is taken
 
 
 def test_an_expiry_may_fail_the_run() -> None:

@@ -9,6 +9,7 @@ import pytest
 from refold.core.events import CallbackCreated, RunRequested
 from refold.core.ids import RunId, callback_token, home
 from refold.core.topics import RUN_SIGNALLED
+from refold.planner.takeover import TakeOver
 from tests.planner.clocked import DAY, Rig
 
 SAID = {"run_id": "r", "signal_id": "s-1", "kind": "signal", "name": "go", "data": {"n": 1}}
@@ -164,6 +165,25 @@ def test_an_answer_that_came_in_time_counts_though_nobody_was_there_to_read_it()
     rig.run(100)
 
     assert rig.kinds("r")[-2:] == ["CallbackCompleted", "RunCompleted"]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_an_answer_in_time_counts_though_nobody_was_there_to_hear_it(
+    heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = waiting("called")
+    said = {"run_id": "r", "callback": token(rig), "kind": "callback", "data": 7}
+    rig.write(RUN_SIGNALLED, token(rig), json.dumps(said).encode())
+    rig.now += 2 * HOUR
+    if not heard:
+        monkeypatch.setattr(TakeOver, "ready", lambda self, timers, hears: list(timers))
+    rig.successor(ahead=100)
+    all_at_once = rig.log.take
+    monkeypatch.setattr(rig.log, "take", lambda records, ms: all_at_once(1, ms))
+
+    rig.run(10_000)
+
+    assert rig.kinds("r")[-1] == ("RunCompleted" if heard else "RunFailed")
 
 
 def test_an_answer_that_came_too_late_does_not_count_though_nobody_was_there_to_let_it_expire() -> None:

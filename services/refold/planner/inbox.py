@@ -201,8 +201,8 @@ class Inbox:
 
     def heard(self, topic: str, turn: int) -> bool:
         """Whether all that was said of runs in a topic until a turn, and could not wait, is answered."""
-        said = self._operated if topic == RUN_OPERATED else self._signals
-        return not said or said[0].turn > turn
+        said = {RUN_OPERATED: self._operated, RUN_SIGNALLED: self._signals}.get(topic)
+        return not said or said[0].turn > turn  # what services say is answered before all that becomes due later
 
     @property
     def _said(self) -> deque[Pending]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from refold.core import events
+from refold.core.planning.verdict import Due
 from refold.core.run.state import RunState
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED
 from refold.planner.acceptance import Acceptance, SentEntry
@@ -114,14 +115,14 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        if not self.pacing.knows():
+        if not (self.pacing.knows() and self.log.keeper.disowned):
             return
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
         log = self.log
         for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
             self._answering.redispatch.go_on(halted, step, now)
-        for timer in self.start.ready(self._timers.due(now)):
+        for timer in self.start.ready(self._timers.due(now), self._hears):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
@@ -134,6 +135,12 @@ class Lane:
                 self._answering.answer(item, now)
         self.redrives.begin()
         self.pacing.keep()
+
+    def _hears(self, timer: Due) -> bool:
+        """Whether what is due is something else when others have said something: a start, a wait, a question."""
+        state = self.log.accepted(timer.run_id) if timer.step > 0 else None
+        opened = state.open.get(timer.step) if state else None
+        return timer.step == 0 or bool(opened and (opened.phase in ("wait", "callback") or opened.question))
 
     def passed(self, answer: CommittedAt | End) -> None:
         """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""

@@ -7,7 +7,7 @@ from the entry on that the marks name, and unless that lies where they say, ever
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from refold.core.ids import RunId, parse_log_key
@@ -15,7 +15,16 @@ from refold.core.messages import Marks
 from refold.core.planning.verdict import Due
 from refold.core.run.chain import anchor_name
 from refold.core.run.snapshot import Asleep
-from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED, RUN_SNAPSHOT
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    BUDGET_SPENT,
+    CATALOG,
+    RUN_LOG,
+    RUN_OPERATED,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+)
 from refold.planner.acceptance import Acceptance
 from refold.planner.holds import Holds
 from refold.planner.inbox import Inbox, Pending
@@ -48,7 +57,7 @@ class TakeOver:
         self._waiting: deque[RunId] = deque()
         self._unheard: list[Due] = []
         self._read_by: dict[str, int] = {}
-        self._hears = {RUN_OPERATED, RUN_SIGNALLED}
+        self._hears = {RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED}.intersection(inbox.topics)
         self._first = (RUN_SNAPSHOT, BUDGET_SPENT) if log.windows.limits else (RUN_SNAPSHOT,)
         self._catch_up = CatchUp(assigned, (*self._first, CATALOG, RUN_LOG))
         self.foreign = False
@@ -114,19 +123,24 @@ class TakeOver:
             self._hears.discard(topic)  # for good: what comes from now on comes later
         return heard
 
-    def ready(self, timers: Iterable[Due]) -> list[Due]:
-        """What may be done of what is due. No run starts before all is heard: a cancel comes before any cost."""
-        due, self._unheard = [*self._unheard, *timers], []
+    def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
+        """What may be done of what is due. What `hears` what others say waits until all is heard that was there before.
+
+        A cancel comes before any cost, and who has said in time what ends a wait is not late because nobody was there.
+        """
+        due = list(timers)
         if self.heard:
+            due, self._unheard = [*self._unheard, *due], []
             return due
-        self._unheard = [timer for timer in due if timer.step == 0]
-        return [timer for timer in due if timer.step != 0]
+        self._unheard += [timer for timer in due if hears(timer)]
+        return [timer for timer in due if not hears(timer)]
 
     def begin(self, states: Iterable[RunId]) -> None:
         """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""
         asleep = self._log.asleep
         inputs = self.inputs | {RUN_LOG: self._log.position}
-        self._log.keeper.begin(self._log.snapshot, [*self._log.fold.states, *asleep], inputs)
+        live = [*self._log.fold.states, *asleep]
+        self._log.keeper.begin(self._log.snapshot, live, inputs, distrust=self._distrust)
         self._waiting.extend(states)
         self._waiting.extend(run for run, kept in asleep.items() if not kept.status)
         if not self._waiting:

@@ -361,8 +361,8 @@ def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
     return after
 
 
-def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ruling:
-    """What a decision means for the call that waits for it."""
+def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, said_ms: int) -> Ruling:
+    """What a decision means for the call that waits for it. **Units**: `said_ms` is when the log took its record."""
     step = opened_by(state, given.approval)
     if step is None or rules.authority is None:
         return Ignore("the approval is closed")
@@ -384,8 +384,8 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules) -> Ru
         if unread(decision, catalog):  # as above, of votes
             return Park(refused.message, code="unauthorised")
         return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
-    # Its timer ends it. Let in now, a decision would hold or not by which of the two is read first.
-    if asked.expires_ms and now >= asked.expires_ms:
+    # Its timer ends it. Said later, a decision would hold or not by which of the two is read first.
+    if asked.expires_ms and said_ms >= asked.expires_ms:
         return Ignore("the approval has expired")
     if not holds(state, asked, decision, rules.authority, now=now):
         return reopened(state, step, now, rules)

@@ -94,7 +94,7 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: R
     if isinstance(what, Due):
         return _due(state, what, now, rules)
     if isinstance(what, Decided):
-        return asking.take_decision(state, what, now, rules)
+        return asking.take_decision(state, what, now, rules, said_ms=_said_ms(now, sent))
     if isinstance(what, Unsent):
         return _unsent(state, what)
     if isinstance(what, Spoilt):
@@ -107,8 +107,12 @@ def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rule
         return pausing.take_word(state, what, now, rules, sent=sent or RequestedAt(0))
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent.ms if sent else None)
-    # Late is what was sent late: that nobody has read it for a while is not its sender's fault.
-    return _signal(state, what, min(now, sent.ms) if sent else now, rules)
+    return _signal(state, what, _said_ms(now, sent), rules)
+
+
+def _said_ms(now: int, sent: RequestedAt | None) -> int:
+    """Late is what was sent late: that nobody has read it for a while is not its sender's fault."""
+    return min(now, sent.ms) if sent else now
 
 
 def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
