@@ -687,7 +687,10 @@ class PatchTaken:
 
 @dataclass(frozen=True, slots=True)
 class RunMigrated:
-    """Somebody has handed the run to another version of its agent, which agrees with its history so far."""
+    """Somebody has handed the run to another version of its agent, which agrees with its history so far.
+
+    `actor` is empty where the run had none: a planner without its agent has begun it, and this one runs it first.
+    """
 
     version: str
     actor: str

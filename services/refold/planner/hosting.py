@@ -184,7 +184,7 @@ class Agents:
         found: list[events.Event] | Stall | Lacks = []
         with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end of the block
             try:
-                found = self._drive(agent, state, fresh, unseen, now, values)
+                found = self._begin(agent, state, fresh, unseen, now, values)
             except _RefusedInput as refused:
                 self.forget(state.run_id)
                 found = [self._failed(state.run_id, refused.__cause__ or refused)]
@@ -207,6 +207,16 @@ class Agents:
         stack = "".join(traceback.format_tb(cause.__traceback__))[-STACK:]
         passing = isinstance(cause, PASSING)
         return Stall(failure.code, message, stack, state.version, self.code_of(state), passing, error)
+
+    def _begin(
+        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
+    ) -> list[events.Event] | Lacks:
+        """As `_drive`; a run that was begun where nobody had its agent gets its version first."""
+        if state.version:
+            return self._drive(agent, state, fresh, unseen, now, values)
+        begins = [events.RunMigrated(agent.version, "", self._app.manifest(agent.name))]
+        found = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
+        return [*begins, *found] if isinstance(found, list) else found
 
     def _drive(
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
