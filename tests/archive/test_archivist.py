@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.archive import inspection
+from refold.archive import inspection, service
 from refold.archive.erasure import ORDER, run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
@@ -181,6 +181,27 @@ def test_one_run_is_erased_at_once_when_it_is_over(world: World) -> None:
         world.archivist().erase("nobody")
 
 
+def test_a_run_leaves_when_a_planner_has_kept_its_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = world.broker.log(topics.RUN_SNAPSHOT, home(RunId("first"), 4)).records
+    kept = next(each for each in rows if (each.key or b"").startswith(b"over/"))
+    rows.remove(kept)
+    waited: list[int] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(int(seconds))
+        if len(waited) == 2:
+            rows.append(kept._replace(offset=rows[-1].offset + 1))
+
+    monkeypatch.setattr(service, "sleep", wait)
+    left = later(world, 31).archivist().sweep(dry_run=True).left
+    with pytest.raises(ConflictError, match="run first cannot be erased yet: its row"):
+        world.archivist().erase("first")
+
+    assert left["first"] == "its row is not in run-snapshot yet"
+    assert world.archivist(patience_s=9).erase("first").due == ["first"]
+    assert waited == [1, 1]
+
+
 def test_a_run_stays_as_long_as_one_that_has_started_it(world: World) -> None:
     world.run("lives.1")
     world.run("first.1.2")
@@ -345,6 +366,7 @@ def test_every_golden_history_is_archived_and_erased_when_it_is_over(name: str, 
         assert run not in later(world, 31).archivist().sweep().due
         world.chronicle.add(run, [RunCancelled("enough", "ada")], emit=False)
     world.chronicle.write(topics.RUN_COMPLETED, run, key=run.encode(), value=b"its outcome")
+    world.chronicle.keep(world.chronicle.states[run])
 
     swept = later(world, 31).archivist().sweep()
 

@@ -247,6 +247,7 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     for token in tokens.values():
         mine.send(topics.RUN_SIGNALLED, parse_callback_token(token), token, json.dumps(answer(token, "data")).encode())
     before |= mine.found()
+    eventually(lambda: not mine.archivist().sweep(dry_run=True).left, within=60, what="the rows")
 
     swept = mine.archivist().sweep()
 

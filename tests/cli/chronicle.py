@@ -20,11 +20,13 @@ from refold.core.events import (
     RunStarted,
 )
 from refold.core.ids import EntryId, RunId, home, log_key
-from refold.core.messages import RunOperation, RunRequest, RunSignal
+from refold.core.messages import EndedRuns, RunOperation, RunRequest, RunSignal
 from refold.core.planning.asking import foreseen
 from refold.core.planning.commands import commands
 from refold.core.planning.family import request_digest
+from refold.core.run.finished import Finished
 from refold.core.run.fold import evolve
+from refold.core.run.snapshot import over_key
 from refold.core.run.state import RunState
 from refold.core.run.suspension import status_change
 from refold.core.wire import codec
@@ -110,6 +112,14 @@ class Chronicle:
             for command in commands(after, entry, offset) if emit else []:
                 message = codec.encode(command.message) if command.message else None
                 self.write(command.topic, run, key=command.key.encode(), value=message)
+            if emit and after.over:
+                self.keep(after)
+
+    def keep(self, state: RunState) -> None:
+        """Keeps the row of a run that is over, as a planner does."""
+        finished = Finished()
+        ended = EndedRuns(rows=finished.add(state), pools=finished.pools())
+        self.write("run-snapshot", state.run_id, key=over_key(self.nonce, 0), value=codec.encode(ended))
 
     def entry(
         self, run: str, events: list[Event], *, seq: int, prev: bytes, cause: Cause | None = None

@@ -130,8 +130,11 @@ def test_what_the_archivist_would_do_is_shown_and_not_done(
 
     now = dev.read(*command)
     monkeypatch.setenv("REFOLD_ARCHIVE__RETENTION_MS", "0")
-    later = {row["run_id"]: row for row in dev.read(*command)}
 
+    def listed() -> dict[str, Any]:
+        return {row["run_id"]: row for row in dev.read(*command)}
+
+    later = eventually(lambda: (rows := listed())["due-1"]["status"] == "due" and rows, what="its row")
     assert now == []
     assert later["due-1"] == {"run_id": "due-1", "status": "due", "reason": ""}
     assert dev.read("run", "show", "due-1")["status"] == "completed"

@@ -59,7 +59,7 @@ class Partition:
         for run, state in list(self.fold.states.items()):
             if state.over:
                 self.keeper.end(run, self.finished.add(self.fold.states.pop(run)))
-        self.keeper.begin(old, list(self.fold.states), {})
+        self.keeper.begin(old, list(self.fold.states), {}, distrust=False)
         self.deliver()
         return old.whole
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
+from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parents_of, parse_log_key, root_of
+from refold.core.messages import EndedRuns
+from refold.core.run.finished import ends_of, run_digest
 from refold.core.run.log import LogFold
-from refold.core.topics import RUN_LOG
+from refold.core.run.snapshot import OVER_PREFIX
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.wire import codec
 from refold.ports.log import LogReader
 
 
@@ -72,6 +78,18 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
         if run not in fold.frozen
     }
+
+
+def kept_rows(reader: LogReader, runs: Collection[EndedRun]) -> set[RunId]:
+    """Those of some runs of a partition of which a planner has kept the row: their ids stay known without their log."""
+    wanted = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
+    found = set[RunId]()
+    for record in reader.scan(RUN_SNAPSHOT, next(run.partition for run in runs)) if runs else ():
+        if record.value and (record.key or b"").startswith(OVER_PREFIX):
+            with suppress(MalformedError, FoldError):
+                ends = ends_of(codec.decode(EndedRuns, record.value).rows)
+                found.update(wanted[end] for end in ends if end in wanted)
+    return found
 
 
 def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, EndedRun]) -> list[ArchivedRun]:

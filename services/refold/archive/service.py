@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Protocol
 
 from refold.archive import inspection
-from refold.archive.collecting import EndedRun, batches, ended_runs, whole_runs
+from refold.archive.collecting import EndedRun, batches, ended_runs, kept_rows, whole_runs
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
@@ -93,7 +94,7 @@ class Archivist:
             self._progress("look for runs that are due", partition, self._partitions)
             ended = [run for run in ended_runs(self._reader, partition).values() if run.run_id not in marked]
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
-            due = self._told(_parents_first(due, marked), partition, swept)
+            due = self._settled(_parents_first(due, marked), partition, swept)
             due = _parents_first(due, marked)[: self._settings.most_runs]
             swept.due += [run.run_id for run in due]
             for batch in batches(due, BATCH_BYTES):
@@ -121,9 +122,14 @@ class Archivist:
         # A pass that was cut short has marked the parents first: what they have started is still to be erased.
         rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
         family = _parents_first(rest, marked)
-        if len(self._told(family, partition, swept)) < len(family):
-            name, hint = next(iter(swept.left)), "a planner publishes it within moments: is one running?"
-            raise ConflictError(f"the outcome of run {name} is not in {RUN_COMPLETED} yet", hint=hint)
+        patience = self._settings.patience_s
+        while len(self._settled(family, partition, swept)) < len(family):
+            if not patience:
+                (name, why), hint = next(iter(swept.left.items())), "a planner sees to that: is one running?"
+                raise ConflictError(f"run {name} cannot be erased yet: {why}", hint=hint)
+            patience -= 1
+            swept.left.clear()
+            sleep(1)
         swept.due += [each.run_id for each in family]
         if dry_run:
             self._sound(partition, family, swept, dry_run=True)
@@ -213,10 +219,14 @@ class Archivist:
                 # A topic of a pool that is no more: nothing can lie there.
         return found
 
-    def _told(self, runs: list[EndedRun], partition: int, swept: Swept) -> list[EndedRun]:
-        """The runs whose outcome was published: nobody would ever hear of the others."""
+    def _settled(self, runs: list[EndedRun], partition: int, swept: Swept) -> list[EndedRun]:
+        """The runs that a planner is done with: their outcome was published, and their row is kept.
+
+        Nobody would ever hear of the others, or they could be asked for once more when nothing tells of them.
+        """
         if not runs:
             return []
+        kept = kept_rows(self._reader, runs)
         ends = {run.run_id.encode(): run.seq for run in runs}
         records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
         # A run that failed and was retried has an outcome there of its first end.
@@ -224,6 +234,8 @@ class Archivist:
         for run in runs:
             if run.run_id.encode() not in told:
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
+            elif run.run_id not in kept:
+                swept.left[run.run_id] = f"its row is not in {RUN_SNAPSHOT} yet"
         return [run for run in runs if run.run_id not in swept.left]
 
     def _markers(self) -> dict[RunId, RunErased]:

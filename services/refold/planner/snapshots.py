@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from refold.core.ids import EntryId, RunId
@@ -131,7 +131,8 @@ class KeeperRound(NamedTuple):
 class Keeper:
     """The snapshot of one lane, round by round.
 
-    `send` publishes a record and lets `delivered` know; `state` gives the accepted state of a run that lives.
+    `send` publishes a record and lets `delivered` know; `state` gives the accepted state of a run that lives. `opened`:
+    the log has marks of ours. `disowned`: it has none any more that rest on what the run log has lost.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Keeper:
         self._finished, self._member, self._send, self._state = finished, member, send, state
         self.marks = Marks(0, 0, bytes(16), {}, member)
         self.anchors = Anchors()
-        self.opened = False
+        self.opened, self.disowned = False, True
         self._refused: list[SentKept] = []
         self._kept: dict[RunId, Kept] = {}
         self._moved: dict[RunId, Kept] = {}
@@ -215,18 +216,27 @@ class Keeper:
 
     # Rounds
 
-    def begin(self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int]) -> None:
+    def begin(
+        self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
+    ) -> None:
         """The lane is live. Says that the partition is ours, by marks that say what they said.
 
-        Where the snapshot does not hold together all of it is written anew before there are marks again.
+        Where the snapshot does not hold together all of it is written anew before there are marks again. With
+        `distrust` marks that say nothing come first: once the log has grown beyond where it was lost nobody can tell.
         """
         self._check ^= snapshot.check
         self._stale |= snapshot.left(live if snapshot.whole else ())
         self._rows = {key: ended for key, ended in snapshot.ended.items() if ended[0]}
+        # Marks may be lost that came after rows: what is written now must not take their keys.
+        rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
         snapshot.ended.clear()  # the table has them all
-        if snapshot.marks is not None:
-            self.marks = snapshot.marks
-        if snapshot.whole or snapshot.marks is None:
+        marks = snapshot.marks or self.marks
+        self.marks = replace(marks, round=max([marks.round, *rounds]))
+        if distrust:
+            self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
+            self.disowned = False
+            self._finish_round()
+        elif snapshot.whole or snapshot.marks is None:
             self._next = self._marks(self.marks.log, inputs)
             self._finish_round()
         else:
@@ -276,7 +286,8 @@ class Keeper:
             if kept.row and kept.last < emitted:
                 over.append(kept.row)
                 self._drop(run, kept)
-            elif kept.main or kept.first < emitted:
+            # What lies there of another history goes before marks that a successor would believe it by.
+            elif kept.main or kept.first < emitted or snapshot.run_key(run) in self._stale:
                 self._write(run, kept, log)
                 if not kept.row:
                     del self._moved[run]
@@ -294,7 +305,7 @@ class Keeper:
         if offset == NEVER:
             self._refused.append(sent)  # no marks rely on it so far: a successor reads on from the last ones
         elif sent.marks is not None:
-            self.marks, self._next, self.opened = sent.marks, None, True
+            self.marks, self._next, self.opened, self.disowned = sent.marks, None, True, True
         self._finish_round()
 
     def send_refused(self) -> None:

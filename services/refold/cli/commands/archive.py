@@ -165,8 +165,8 @@ def erase_run(
     copy = shelf(url) if url else None
     reader = platform.runs.reader
     writer = KafkaWriter(platform.settings.kafka, "archivist")
-    values = vault(platform.settings, url)
-    archivist = Archivist(reader, writer, copy, ArchivistSettings(), vault=values, progress=output.progress())
+    patient, values = ArchivistSettings(patience_s=20), vault(platform.settings, url)
+    archivist = Archivist(reader, writer, copy, patient, vault=values, progress=output.progress())
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:
         kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from math import isqrt
 from typing import Any, NamedTuple
@@ -59,11 +59,11 @@ class Finished:
         return self._count
 
     def __contains__(self, run: RunId) -> bool:
-        return self._find(_digest(run))[1] >= 0
+        return self._find(run_digest(run))[1] >= 0
 
     def get(self, run: RunId) -> FinishedRun | None:
         """What is known of a run, if it is over."""
-        number, at = self._find(_digest(run))
+        number, at = self._find(run_digest(run))
         if at < 0:
             return None
         _, request, head, seq, ended_s, status, pools = _ROW.unpack_from(self._buckets[number], at)
@@ -82,7 +82,7 @@ class Finished:
     def add(self, state: RunState) -> bytes:
         """Remembers a run that is over, by its last end; returns its row, which `load` takes."""
         request = state.request.request_digest if state.request else ""
-        digest, pools = _digest(state.run_id), self._number(state.called_pools())
+        digest, pools = run_digest(state.run_id), self._number(state.called_pools())
         head, status = state.head, _STATUSES.index(state.status)
         row = _ROW.pack(digest, _request(request), head.id, head.seq, state.at_ms // 1000, status, pools)
         number, at = self._find(digest)
@@ -98,7 +98,7 @@ class Finished:
 
     def forget(self, run: RunId) -> bool:
         """Makes a run unknown, as if it had never been; whether it was known."""
-        number, at = self._find(_digest(run))
+        number, at = self._find(run_digest(run))
         if at >= 0:
             rows = self._buckets[number]
             self._buckets[number] = rows[:at] + rows[at + ROW_BYTES :]
@@ -193,6 +193,18 @@ class Finished:
             self._buckets, self._loaded = halves, [[] for _ in halves]
 
 
+def run_digest(run: RunId) -> bytes:
+    """How a row names its run. **Shape**: 16 bytes."""
+    return blake2b(run.encode(), digest_size=16).digest()
+
+
+def ends_of(rows: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The run and the end of each row: the digest of its id, the id of its head. **Raises** MalformedError."""
+    if len(rows) % ROW_BYTES:
+        raise MalformedError("a block of finished runs ends within a row")
+    return ((run, head) for run, _, head, *_ in _ROW.iter_unpack(rows))
+
+
 class _Digests(Sequence[bytes]):
     """The digests of rows that are in order."""
 
@@ -212,10 +224,6 @@ class _Digests(Sequence[bytes]):
 
 def _split(rows: bytes) -> list[bytes]:
     return [rows[at : at + ROW_BYTES] for at in range(0, len(rows), ROW_BYTES)]
-
-
-def _digest(run: RunId) -> bytes:
-    return blake2b(run.encode(), digest_size=16).digest()
 
 
 def _request(digest: str) -> bytes:

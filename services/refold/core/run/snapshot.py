@@ -24,6 +24,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 
 MARKS_KEY = b"marks"
+OVER_PREFIX = b"over/"
 BLOCK_BYTES = 16_384
 """A block of entries is full beyond this. What is not full yet is written anew whenever its run has moved."""
 
@@ -47,7 +48,7 @@ def block_key(run: RunId, number: int) -> bytes:
 
 def over_key(round_: int, part: int) -> bytes:
     """The key of runs that are over, never used again."""
-    return b"over/%012d/%04d" % (round_, part)
+    return OVER_PREFIX + b"%012d/%04d" % (round_, part)
 
 
 def weight(key: bytes, value: bytes) -> int:
@@ -146,7 +147,7 @@ class PartitionSnapshot:
                 self._raw[key] = value
                 self.check ^= weight(key, value)
             self._since.add(key)
-        elif key.startswith(b"over/"):
+        elif key.startswith(OVER_PREFIX):
             self._end(key, value)
 
     def close(self) -> dict[RunId, Asleep]:
