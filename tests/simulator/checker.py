@@ -192,6 +192,8 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     # the probe keeps that single, and a `once` call is in doubt.
     forgot = call.effect != "once" and (world.forgot or (world.hit("expire", "outage") and _sent_twice(world, call)))
     misled = bool(call.said) and verdict != "truth"
+    # What had been let through, and is lost, is judged anew (docs/limits.md).
+    misled |= lost and call.failure in ("denied", "rejected")
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "bad_result"):
@@ -289,8 +291,9 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         unknown = letter["topic"] == ANSWERS and letter["code"] in ("unknown_call", "unknown_run")
         resolving |= unknown and world.hit("truncate-log")
         run = world.witness.history.runs.get(_run_named(letter["key"].decode(errors="replace")))
-        early = letter["code"] == "unknown_run" and _said_early(letter, scenario)
-        yield from _alive(world, letter, run) if early else ()
+        early = letter["code"] == "unknown_run" and _said_early(world, letter, scenario)
+        once = sum((given.topic, given.key) == (letter["topic"], letter["key"]) for given in scenario.inputs) == 1
+        yield from _alive(world, letter, run) if early and once else ()
         foreign = letter["code"] == "operators_only" and (run is None or run.requester != USER)
         # While the history of a run that goes on is read, so much is kept for it: of more its sender is told.
         resolving |= letter["code"] == "stalled" and bool(run and run.ends) and "backlog" in scenario.changes
@@ -320,7 +323,7 @@ def _run_named(key: str) -> str:
 def _refused_early(world: World, scenario: Scenario) -> set[bytes]:
     """The keys of what was refused because its run was asked for later."""
     letters = [read_value(record.value) for record in world.witness.laid(*DEAD_LETTERS) if record.value]
-    return {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(each, scenario)}
+    return {each["key"] for each in letters if each["code"] == "unknown_run" and _said_early(world, each, scenario)}
 
 
 def _alive(world: World, letter: Datum, run: LoggedRun | None) -> Iterator[str]:
@@ -331,12 +334,13 @@ def _alive(world: World, letter: Datum, run: LoggedRun | None) -> Iterator[str]:
         yield f"alive: {letter['key']!r} was refused before run {run.id} was asked for, and has cancelled it"
 
 
-def _said_early(letter: Datum, scenario: Scenario) -> bool:
-    """True if what a dead letter has was said once, and before its run was asked for."""
+def _said_early(world: World, letter: Datum, scenario: Scenario) -> bool:
+    """True if what a dead letter has was said before its run was asked for; who says it again later is heard."""
     run = _run_named(letter["key"].decode(errors="replace")).encode()
-    said = [given.at_ms for given in scenario.inputs if (given.topic, given.key) == (letter["topic"], letter["key"])]
+    place = letter["partition"], letter["offset"]
+    said = [each.at_ms for each in world.witness.written.get(letter["topic"], ()) if each[1:3] == place]
     asked = [given.at_ms for given in scenario.inputs if given.kind == "run" and given.key == run]
-    return len(said) == len(asked) == 1 and said < asked
+    return len(asked) == 1 and bool(said) and said[0] < world.settings.epoch_ms + asked[0]
 
 
 def _said_in_vain(letter: Datum, scenario: Scenario) -> bool:
@@ -375,10 +379,16 @@ def _orders(world: World) -> Iterator[str]:
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
             left = last.get(call.id.encode())
-            if run.again and left in world.broker.repeated:
-                continue  # a mirror brings it after its closing, and a retry has put another call in its place
+            if _mirrored(world, run, left):
+                continue
             if left is not None and read_value(left)["attempt"] == call.attempt and not belated:
                 yield f"orders: call {call.id} is settled and its request still open"
+
+
+def _mirrored(world: World, run: LoggedRun, order: bytes | None) -> bool:
+    """True if a mirror has brought an order after its closing, or after the end of the run whose retry asked for it."""
+    retried = "RunRetried" in run.order
+    return retried and (order in world.broker.repeated or (run.over and world.hit("mirror")))
 
 
 def _unsent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:

@@ -17,10 +17,8 @@ REFUSALS = ("conflict", "unknown_version", "stalled")
 
 def objections(world: World) -> Iterator[str]:
     """A run goes on by the version that it began with, unless an order that was taken says otherwise."""
-    given: dict[tuple[int, int], Datum] = {}
-    for record in world.witness.written.get(RUN_OPERATED, ()):
-        if record.value and b'"migrate"' in record.value:
-            given[record.partition, record.offset] = json.loads(record.value)
+    written = world.witness.written.get(RUN_OPERATED, ())
+    given = [json.loads(record.value) for record in written if record.value and b'"migrate"' in record.value]
     if not given and not any(run.revisions.changes for run in world.witness.history.runs.values()):
         return
     moved = world.hit("mirror", "truncate-operations", "truncate-log")  # what lay at a place lies there no more
@@ -28,7 +26,7 @@ def objections(world: World) -> Iterator[str]:
     for run in world.witness.history.runs.values():
         for before, after, cause in run.revisions.changes:
             world.counts["migrations"] += 1
-            if not any(_orders(said, run, before, after) for said in given.values()):
+            if not any(_orders(said, run, before, after) for said in given):
                 yield f"unasked: run {run.id} was handed from version {before} to {after}, and nobody has ordered that"
             place = (cause["partition"], cause["offset"]) if cause else (-1, -1)
             # A planner that dies between its refusal and the tombstone leaves the order to one with another app.

@@ -43,9 +43,7 @@ class Sure(ChainedAttempt):
 class Incurious(ChainedAttempt):
     """Does not ask whether it has happened before."""
 
-    def _read_back(self) -> None:
-        self.known = replace(self.known, seen_ms={})
-        super()._read_back()
+    _maybe_sent = False
 
 
 class Shut(ChainedAttempt):

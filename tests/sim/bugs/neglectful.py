@@ -164,6 +164,14 @@ def _by_chain_and_ledger(self: ChainedAttempt) -> bool:
     return _by_the_chain(self) or self.takeover
 
 
+def _patient(original: Callable[[ChainedAttempt, ToolClaim], None]) -> Callable[..., None]:
+    def append(self: ChainedAttempt, link: ToolClaim) -> None:
+        original(self, link)
+        self.linked_ms = 1 << 60
+
+    return append
+
+
 def _uncounted(original: Callable[[PartitionSnapshot, bytes | None], None]) -> Callable[..., None]:
     def mark(self: PartitionSnapshot, value: bytes | None) -> None:
         original(self, value)
@@ -177,7 +185,9 @@ def _as_told(_: Acceptance, emitted: int) -> int:
 
 
 NEGLECTFUL: dict[str, Bug] = {
-    "keeps-what-it-lost": Bug(("once",), (("Executor._leave", _nothing),), ("move",)),
+    "keeps-what-it-lost": Bug(
+        ("once",), (("Executor._leave", _nothing), wrapped("ChainedAttempt._append", _patient)), ("move",)
+    ),
     "second-answer-left-open": Bug(("keyed",), (("Outbox.close_again", _nothing),), ("delayed",)),
     "unknown-sent-as-it-was": Bug(("keyed",), (("Outbox._again", _as_it_was),), ("overdue", "wipe")),
     "key-window-unseen": Bug(("keyed-window",), (("Gate.key_forgotten", _no),), ("away",)),
@@ -215,7 +225,9 @@ NEGLECTFUL: dict[str, Bug] = {
         ("two-runs", "keyed"), (wrapped("PartitionSnapshot._mark", _uncounted),), ("snapshot-holed",)
     ),
     "marks-of-another-log": Bug(("keyed", "three", "two-runs"), (("TakeOver.admits", _of_any_log),), ("mirror",)),
-    "ends-not-compared": Bug(("keyed",), (("TakeOver._has_all", _yes),), ("truncate-log", "die")),
+    "ends-not-compared": Bug(
+        ("keyed", "two-runs", "once", "fan"), (("TakeOver._has_all", _yes),), ("truncate-log", "die")
+    ),
     "inputs-on-what-is-lost": Bug(
         ("two-runs-apart", "keyed-eager"),
         (wrapped("TakeOver._has_all", _on_what_is_ordered),),

@@ -68,7 +68,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
     "A stored success answers every attempt, a stored failure only its own.": ("failure-for-good",),
     "A settled call is withdrawn: nothing of it begins any more.": ("closed-too-early",),
-    "What is lost with a partition is let go.": ("keeps-what-it-lost",),
+    "What is lost with a partition, or has never shown in the log, is let go.": ("keeps-what-it-lost",),
     "A failed run goes on with all finished work kept.": ("done-again",),
     "While a run is paused no code of it is run, and no timer fires.": (
         "code-while-paused",

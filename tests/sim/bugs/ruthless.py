@@ -71,7 +71,7 @@ def _row_and_all(original: Callable[..., None]) -> Callable[..., None]:
 RUTHLESS: dict[str, Bug] = {
     "copy-unverified": Bug(("erased",), (("Shelf._verified", _believes_the_index),), ("die",)),
     "archived-in-name": Bug(("erased",), (("Shelf.keep", _keeps_nothing),)),
-    "erased-untold": Bug(("erased",), (("Archivist._told", _told_or_not),), ("away",)),
+    "erased-untold": Bug(("erased",), (("Archivist._settled", _told_or_not),), ("away",)),
     "family-erased-in-part": Bug(("erased-on-demand",), (("archive.service.is_below", _itself),)),
     "children-erased-first": Bug(("erased-large",), (("archive.service._parents_first", _children_first),)),
     "tombstones-before-marker": Bug(("erased",), (wrapped("Archivist._leave", _clears_first),)),

@@ -31,6 +31,7 @@ class ApprovalHistory:
         self.open: dict[str, None] = {}
         self.votes: dict[str, list[str]] = defaultdict(list)
         self.decided: dict[str, list[str]] = defaultdict(list)
+        self._decided_ms: dict[str, int] = {}
         self.wrong: list[str] = []
         self._uses: dict[tuple[str, str, int], str] = {}
         self._settled: set[str] = set()
@@ -62,7 +63,12 @@ class ApprovalHistory:
         token, known = content["token"], self.votes if record.topic == APPROVAL_VOTED else self.decided
         if not name.startswith(_AGAIN) and token not in known[content["approval_id"]]:
             known[content["approval_id"]].append(token)
+            self._decided_ms.setdefault(token, record.at_ms)
         return None
+
+    def begin_anew(self) -> None:
+        """Decisions are lost: who has made them reads all there is once more, and decides by that."""
+        self._verdict_of.clear()
 
     def decides(self, process: str, record: Record, before: Iterable[Record]) -> None:
         """A service is about to publish a decision, and this is what it had to know of the same approval before."""
@@ -172,6 +178,8 @@ class ApprovalHistory:
         if event["token"] not in self.decided[name] or found is None:
             self.wrong.append(f"decided: {name} was accepted with a decision that nobody has made")
             return
+        if 0 < question.expires_ms <= self._decided_ms[event["token"]]:
+            self.wrong.append(f"late: approval {name} was accepted, and had expired when it was decided")
         bound = (found["approval"], found["question"], _meant(found["verdict"]), found["edited"], found["run"])
         if bound != (name, question.question, _meant(event["verdict"]), event["args"], run.id):
             self.wrong.append(f"decided: {name} was accepted with a decision on something else")

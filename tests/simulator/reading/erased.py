@@ -18,14 +18,19 @@ from refold.ports.log import Record
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.reading.witness import Witness
+from tests.simulator.world.broker import AHEAD_MS
 
 _MARKER, _ROWS = b"erased/", b"over/"
+
+READ_MS = 20
+"""How long it takes, without any fault, until a planner has read a marker."""
 
 
 class Erasures:
     """Markers as they are written. `ever` are the runs that had one, `marked` those that have one, by marker;
     `files` those of the archive that markers name, `known` the runs of which a row was kept before, so that their ids
-    stay known, `since` when the first marker was written (by the clock of its broker); `wrong` what may not be.
+    stay known, `since` when the first marker was written (by the clock of its broker); `wrong` what may not be,
+    `dazed` that who writes now stood still before.
 
     `archive` has the files of the archive by path, `lying` gives all that lies in any topic.
     """
@@ -40,6 +45,7 @@ class Erasures:
         self.gone = 0
         self.since: dict[str, int] = {}
         self._filed: dict[str, str] = {}
+        self.dazed = False
         self._begun: set[tuple[str, str]] = set()
 
     def follow(self, record: Record) -> None:
@@ -106,9 +112,12 @@ class Erasures:
         if run not in self.ever:
             return
         known = self._witness.history.runs.get(run)
-        if (run, entry["prev"].hex()) in self._begun or (known and known.head == entry["prev"]):
+        goes_on = (run, entry["prev"].hex()) in self._begun or (known and known.head == entry["prev"])
+        # Who stood still meanwhile, or writes in that moment, has not read the marker so far: nobody else counts that.
+        if goes_on and not self.dazed and record.at_ms > self.since[run] - AHEAD_MS + READ_MS:
             self.wrong.append(f"risen: run {run} goes on after its erasure (seq {entry['seq']})")
-        self._begun.add((run, name))
+        if not entry["prev"] or goes_on:  # what extends neither is void, whatever follows it
+            self._begun.add((run, name))
 
     def _unmark(self, run: str) -> None:
         if self.marked.pop(run, None) is None:

@@ -64,6 +64,9 @@ class History:
             self.void += record.value is not None and not _ANCHOR_KEY.match(record.key or b"")
             return []
         name, entry = found
+        if entry["run_id"] in self.erased:
+            self.void += 1
+            return []
         run = self.runs.get(entry["run_id"]) or LoggedRun(entry["run_id"])
         counting: list[Datum] = []
         waiting = [(name, entry)]
@@ -121,7 +124,8 @@ class History:
             run.asked = max(run.asked, event.get("step", 0))
             self._apply(run, event_name := kind.rpartition(".")[2], event, entry["at_ms"])
             if event_name in OF_VERSIONS:
-                revised = run.revisions.follow(run.request[0], event_name, event, seq=run.seq, cause=entry["cause"])
+                place = {"seq": run.seq, "entry": entry["seq"]}
+                revised = run.revisions.follow(run.request[0], event_name, event, **place, cause=entry["cause"])
                 self.wrong += [f"{why} (run {run.id})" for why in revised]
         run.mail.asked_before = asked
         if not run.over and not entry["held"]:  # held, the code has not said so far what it waits for
@@ -329,8 +333,6 @@ class History:
             # Earlier than that only a decision ends it that does not hold, which is told by the message.
             self._not_early(run, at_ms, 0 if event["message"] else question.expires_ms, "ApprovalDecided")
             return
-        if question.expires_ms and at_ms >= question.expires_ms:
-            self.wrong.append(f"late: approval {question.name} was accepted after it had expired")
         self.on_decided(run, question, event, self._partition)
         if question.about:
             call.told = _CAME.get(event["verdict"], "nothing")

@@ -135,6 +135,8 @@ class Witness:
             }
             for key, links in self._links.items():
                 self._links[key] = list(takewhile(lambda link: link not in lost, links))
+        if topic == topics.APPROVAL_DECIDED:
+            self.approvals.begin_anew()
         if topic == ORDERS:
             self.reused.append((partition, end, was))
 

@@ -227,6 +227,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
                 again = Outgoing(topic, partition, record.key or b"", record.value, (), 0)
                 world.at(RESENT_MS, partial(world.broker.write, again))
         world.witness.forgets(topic, partition, end, was)
+        world.regrown[topic, partition] = was
         if topic == RUN_LOG:
             logs = [world.broker.log(topic, number).records for number in range(settings.partitions)]
             world.witness.loses(logs)

@@ -25,8 +25,9 @@ class Surroundings:
     """A world from the inside.
 
     **Units**: `now_ms` is the true time; processes read clocks that may be wrong. `pending` is how much is to be waited
-    for before the world is at rest, `lost_ms` for how long nobody was there. `decision_key` is what approval services
-    sign with that start now, `app` what planners run that start now, `apps` what some of them run instead, by member.
+    for before the world is at rest, `lost_ms` for how long nobody was there, `regrown` where topics ended before they
+    lost their ends. `decision_key` is what approval services sign with that start now, `app` what planners run that
+    start now, `apps` what some of them run instead, by member.
     """
 
     decision_key: SigningKey
@@ -40,6 +41,7 @@ class Surroundings:
         self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
         self.pending = self.lost_ms = 0
+        self.regrown: dict[tuple[str, int], int] = {}
         self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
         self.receiver, self.store = Receiver(), Store()
         self.archive = Archive()

@@ -256,7 +256,7 @@ class World(Surroundings):
         """Carries an act out and gives its answer."""
         kind, what = act.kind, act.what
         if kind in ("append", "publish"):
-            self.witness.history.limits.dazed = process.stood_still
+            self.witness.history.limits.dazed = self.erasures.dazed = process.stood_still
             if process.stood_still:
                 self.witness.toil.stale(what.value)
             return self.broker.write(what)
