@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from time import sleep
 
 from refold.core.messages import CatalogEntry, ToolRequest
 from tests.security.hijack import Hijack, Outcome
@@ -12,6 +13,8 @@ from tests.waiting import eventually
 
 UNDECLARED = "note"
 TOOL = f"halt/tool/{UNDECLARED}"
+READ_S = 2
+"""How long an executor may take to read a halt, on a busy machine: what it has begun before it would never say."""
 
 
 def plays() -> Iterator[Play]:
@@ -26,6 +29,7 @@ def ordered(hijack: Hijack, *, name: str, words: bool = False) -> Outcome:
     order = hijack.ordering(hijack.call(UNDECLARED))
     hijack.stage.publish(name, "halt", "look first")
     try:
+        sleep(READ_S)
         why = passed_over(hijack, order, times=1)
         if words:
             hijack.stage.slip(CatalogEntry(name, "halt", "null"))
