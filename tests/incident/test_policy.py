@@ -67,7 +67,8 @@ def proposed(files: list[str], agent: str, path: str) -> list[Event]:
     tools = {tool.name: tool.facts for tool in app.tools.values()}
     rules = Rules(authority=Authority(tools, "test", known))
     given = canonical.dumps({"path": path})
-    begun: list[Event] = [RunRequested(agent, given, "d", "s", requester="bob", policy=known.current), RunStarted()]
+    asked = RunRequested(agent, given, "d", "s", requester="bob", policy=known.current)
+    begun: list[Event] = [asked, RunStarted(app.agents[agent].version)]
     state = fold([(EntryId(b"x"), Entry("r-1", 1, b"", 0, Cause("run-requested", 0, 0), "p", b"", begun))], "r-1")
     return Agents(app, rules, "test").react(state, begun, 0)
 

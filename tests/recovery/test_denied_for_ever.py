@@ -35,7 +35,7 @@ async def insist(ctx: Context, tries: int) -> str:
 def reaction(tries: int) -> list[Event]:
     """What the agent adds to its run at first."""
     denying = approvals.authority({"rules": [{"name": "never", "when": "true", "deny": "no"}]})
-    rules = replace(RULES, authority=denying)
+    rules = replace(RULES, authority=denying, versions={"insist": app.agents["insist"].version})
     log = Log(rules=rules)
     log.feed(start(agent="insist", input=f'{{"tries":{tries}}}'))
     state: RunState = log.live
