@@ -80,11 +80,11 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
     }
 
 
-def kept_rows(reader: LogReader, runs: Collection[EndedRun]) -> set[RunId]:
+def kept_rows(reader: LogReader, partition: int, runs: Collection[EndedRun]) -> set[RunId]:
     """Those of some runs of a partition of which a planner has kept the row: their ids stay known without their log."""
     wanted = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
     found = set[RunId]()
-    for record in reader.scan(RUN_SNAPSHOT, next(run.partition for run in runs)) if runs else ():
+    for record in reader.scan(RUN_SNAPSHOT, partition):
         if record.value and (record.key or b"").startswith(OVER_PREFIX):
             with suppress(MalformedError, FoldError):
                 ends = ends_of(codec.decode(EndedRuns, record.value).rows)

@@ -226,7 +226,7 @@ class Archivist:
         """
         if not runs:
             return []
-        kept = kept_rows(self._reader, runs)
+        kept = kept_rows(self._reader, partition, runs)
         ends = {run.run_id.encode(): run.seq for run in runs}
         records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
         # A run that failed and was retried has an outcome there of its first end.

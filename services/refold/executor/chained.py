@@ -41,11 +41,6 @@ class ChainedAttempt(Attempt):
         """Looks at the chain: act on it, wait for it, or let go. Called whenever it or the time has moved on."""
         if self.phase in ("reading", "undoing"):
             self._read_back()
-        # The log may have lost what it had acknowledged, and in a quiet topic nobody would ever read past that.
-        if self.phase == "reading" and self.now - self.linked_ms >= self.lease_ms:
-            self._let_go()
-        elif self.phase == "undoing" and self.now - self.linked_ms >= self.lease_ms:
-            self._undone(heard=False)
         if self.phase != "waiting" or not self.claims.ready:
             return
         if self.closed:
@@ -128,12 +123,14 @@ class ChainedAttempt(Attempt):
             self._read_back()
 
     def _read_back(self) -> None:
-        if self.link_offset is None or self.claims.position <= self.link_offset:
+        shown = self.link_offset is not None and self.claims.position > self.link_offset
+        # The log may have lost what it had acknowledged, and in a quiet topic nobody would ever read past that.
+        if not shown and self.now - self.linked_ms < self.lease_ms:
             return
         assert self.claim is not None, "reading follows an append"
         assert self.link is not None, "reading follows an append"
         found = self.claims.of(self.request)
-        first = found.head == self.link.claim_id
+        first = shown and found.head == self.link.claim_id
         if self.phase == "undoing":
             self._undone(heard=first)
         # Of two who claim the call under two keys, the one whose claim lies behind the other's lets go.

@@ -115,7 +115,7 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        if not (self.pacing.knows() and self.log.keeper.disowned):
+        if not (self.pacing.knows() and self.start.disowned):
             return
         self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms

@@ -132,7 +132,7 @@ class Keeper:
     """The snapshot of one lane, round by round.
 
     `send` publishes a record and lets `delivered` know; `state` gives the accepted state of a run that lives. `opened`:
-    the log has marks of ours. `disowned`: it has none any more that rest on what the run log has lost.
+    the log has marks of ours.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Keeper:
         self._finished, self._member, self._send, self._state = finished, member, send, state
         self.marks = Marks(0, 0, bytes(16), {}, member)
         self.anchors = Anchors()
-        self.opened, self.disowned = False, True
+        self.opened = False
         self._refused: list[SentKept] = []
         self._kept: dict[RunId, Kept] = {}
         self._moved: dict[RunId, Kept] = {}
@@ -234,7 +234,6 @@ class Keeper:
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
             self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
-            self.disowned = False
             self._finish_round()
         elif snapshot.whole or snapshot.marks is None:
             self._next = self._marks(self.marks.log, inputs)
@@ -305,7 +304,7 @@ class Keeper:
         if offset == NEVER:
             self._refused.append(sent)  # no marks rely on it so far: a successor reads on from the last ones
         elif sent.marks is not None:
-            self.marks, self._next, self.opened, self.disowned = sent.marks, None, True, True
+            self.marks, self._next, self.opened = sent.marks, None, True
         self._finish_round()
 
     def send_refused(self) -> None:

@@ -72,6 +72,11 @@ class TakeOver:
         """Whether all that was there at the take-over has been read."""
         return self._reads_log and self._anchored and self._catch_up.done
 
+    @property
+    def disowned(self) -> bool:
+        """Whether the log has no marks any more that rest on what it has lost."""
+        return self._log.keeper.opened or not self._distrust
+
     def wants(self) -> Mapping[str, int]:
         """From where topics are to be read, each told once."""
         wants, self._wants = self._wants, {}
@@ -128,12 +133,13 @@ class TakeOver:
 
         A cancel comes before any cost, and who has said in time what ends a wait is not late because nobody was there.
         """
-        due = list(timers)
         if self.heard:
-            due, self._unheard = [*self._unheard, *due], []
+            due, self._unheard = [*self._unheard, *timers], []
             return due
-        self._unheard += [timer for timer in due if hears(timer)]
-        return [timer for timer in due if not hears(timer)]
+        due = []
+        for timer in timers:
+            (self._unheard if hears(timer) else due).append(timer)
+        return due
 
     def begin(self, states: Iterable[RunId]) -> None:
         """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""

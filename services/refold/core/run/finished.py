@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from math import isqrt
 from typing import Any, NamedTuple
@@ -25,8 +25,8 @@ _ROW = struct.Struct(">16s16s16sIIBH")
 ROW_BYTES = _ROW.size
 """The digests of the run's id and of its request, its head (id and seq), when it ended (in seconds), how, its pools."""
 
-_SEQ, _TIME, _STATUS, _POOLS = 48, 52, 56, 57
-"""Where in a row the seq of the head begins, when the run ended, how, and the number of its pools."""
+_REQUEST, _HEAD, _SEQ, _TIME, _STATUS, _POOLS = 16, 32, 48, 52, 56, 57
+"""Where in a row the request begins, the id of the head, its seq, when the run ended, how, the number of its pools."""
 
 _STATUSES: tuple[Status, ...] = ("completed", "failed", "cancelled")
 _CROWD = 4_096
@@ -107,9 +107,8 @@ class Finished:
 
     def load(self, rows: bytes, pools: list[str]) -> bytes:
         """Takes rows with their own numbers of pools; returns them with ours. **Raises** MalformedError."""
-        if len(rows) % ROW_BYTES:
-            raise MalformedError("a block of finished runs ends within a row")
-        if not rows:
+        parts = _split(rows)
+        if not parts:
             return rows
         numbers = [self._number(tuple(names.split(",")) if names else ()) for names in pools]
         used = {
@@ -118,7 +117,6 @@ class Finished:
         }
         if max(used) >= len(numbers) or max(rows[_STATUS::ROW_BYTES]) >= len(_STATUSES):
             raise MalformedError("a finished run has a status or pools that are not there")
-        parts = _split(rows)
         if any(numbers[number] != number for number in used):
             parts = [row[:_POOLS] + numbers[int.from_bytes(row[_POOLS:])].to_bytes(2) for row in parts]
         parts.sort()
@@ -198,11 +196,9 @@ def run_digest(run: RunId) -> bytes:
     return blake2b(run.encode(), digest_size=16).digest()
 
 
-def ends_of(rows: bytes) -> Iterator[tuple[bytes, bytes]]:
+def ends_of(rows: bytes) -> list[tuple[bytes, bytes]]:
     """The run and the end of each row: the digest of its id, the id of its head. **Raises** MalformedError."""
-    if len(rows) % ROW_BYTES:
-        raise MalformedError("a block of finished runs ends within a row")
-    return ((run, head) for run, _, head, *_ in _ROW.iter_unpack(rows))
+    return [(row[:_REQUEST], row[_HEAD:_SEQ]) for row in _split(rows)]
 
 
 class _Digests(Sequence[bytes]):
@@ -223,6 +219,8 @@ class _Digests(Sequence[bytes]):
 
 
 def _split(rows: bytes) -> list[bytes]:
+    if len(rows) % ROW_BYTES:
+        raise MalformedError("a block of finished runs ends within a row")
     return [rows[at : at + ROW_BYTES] for at in range(0, len(rows), ROW_BYTES)]
 
 
