@@ -17,6 +17,7 @@ from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.events import Entry, Failure, RunCancelled, RunFailed, RunRetried
 from refold.core.ids import RunId, home, log_key
+from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
@@ -127,6 +128,20 @@ def test_the_marker_goes_when_nothing_of_the_run_lies_anywhere(world: World) -> 
 
     assert sorted(swept.gone) == ["first", "second"]
     assert world.marked() == set()
+
+
+def test_that_there_were_claims_stays_known_and_nothing_else_of_them(world: World) -> None:
+    later(world, 30).archivist().sweep()
+    world.clean()
+    world.archivist().sweep()
+
+    claims = [each for each in world.records() if topics.kind_of(each.topic) == topics.TOOL_CLAIMED]
+    [left, other] = [each for each in claims if (each.key or b"").startswith(ERASED_CLAIMS)]
+    assert {left.key, other.key} == {erased_claims_key(RunId(run)) for run in ("first", "second")}
+    assert not any(b"first" in (each.key or b"") + (each.value or b"") for each in (left, other))
+    before = len(world.records())
+    world.archivist().sweep()
+    assert len(world.records()) == before + 1, "the beat of a pass, and no word more of what is gone"
 
 
 def test_what_comes_after_the_erasure_is_erased_too(world: World) -> None:

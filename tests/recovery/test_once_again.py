@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from refold.core.approval.catalog import Catalog, Halts
-from refold.core.ids import CallId, home
+from refold.core.ids import CallId, RunId, home
 from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.run.erased import erased_claims_key
 from refold.core.wire import codec
 from refold.executor.gate import Gate
-from refold.ports.log import Revoked
+from refold.ports.log import Outgoing, Revoked
+from tests.recovery.executor_rig import CLAIMS
 from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, tried
 
 # What the chain says by itself
@@ -228,6 +230,24 @@ def test_a_tool_that_can_be_asked_by_now_is_asked_what_came_of_a_try_without_a_c
     shop.ask(order(2, effect="keyed"))
 
     assert [start.probe for start in shop.started] == [True]
+
+
+@pytest.mark.parametrize(("effect", "probes", "said"), [("once", [], ["doubt"]), ("probed", [True], [])])
+def test_an_order_of_a_run_whose_claims_were_erased_is_none_that_nobody_has_begun(
+    effect: Any, probes: list[bool], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TOOLS, "pay", replace(TOOLS["pay"], effect=effect))
+    shop = Shop()
+    for run in ("run-1", "run-2"):
+        nothing = codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
+        shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId(run)), nothing, (), 0))
+    shop.turn(*[record for offset in (0, 1) for record in shop._claimed(offset)])
+
+    shop.ask(order(effect=effect))
+
+    assert ([start.probe for start in shop.started], [result.status for result in shop.results]) == (probes, said)
+    shop.ask(order(call="run-3/5", effect=effect))
+    assert [start.probe for start in shop.started] == [*probes, False], "of others nothing was erased"
 
 
 @pytest.mark.parametrize("effect", ["once", "probed", "pure"])

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from refold import App, Context, Retry
-from refold.core.events import CallProposed, Failure, RunCompleted, RunRetried
-from refold.core.ids import log_key
+from refold.core.events import CallProposed, Entry, Failure, RunCompleted, RunRetried
+from refold.core.ids import RunId, log_key
 from refold.core.messages import ToolResult
 from refold.core.run import chain
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.planner import redrives
+from refold.planner.redrives import Collected
+from refold.ports.log import Outgoing, Record
 from tests.recovery.retrying import begun, charge, fail, failed, finish, retry, shop, three
 from tests.recovery.rig import Rig
 
@@ -381,3 +383,27 @@ def test_an_edited_call_never_goes_out_as_the_code_has_it_where_that_does_someth
     assert rig.state("r-1").end.failure.code == "edit"  # type: ignore[union-attr]
     retry(rig)
     assert [asked.args for asked in rig.asked("r-1")] == ['{"n":2}'], "as somebody says who leaves the edit out"
+
+
+def test_where_copies_have_changed_places_a_retry_goes_on_from_the_end_that_its_row_names() -> None:
+    rig = failed(shop(three))
+    reads = {record: chain.read(record.key, record.value) for record in rig.broker.log("run-log", 0).records}
+    records = {read.id: record for record, read in reads.items() if isinstance(read, chain.LogRecord)}
+    *_, (last, failure) = ((read.id, read.entry) for read in reads.values() if isinstance(read, chain.LogRecord))
+    head = rig.state("r-1").head
+    retried, value = codec.encode_entry(
+        Entry(failure.run_id, head.seq + 1, last, 0, None, "another", bytes(16), [RunRetried("operator", again=[3])])
+    )
+    key = log_key(failure.run_id, head.seq + 1, retried)
+    records[retried] = Record("run-log", 0, 99, key, value, lambda: None)
+    # A zombie's end of the run, which lost, and which a copy has put before the one that counts.
+    lost, value = codec.encode_entry(replace(failure, nonce=bytes(16), actor="zombie"))
+    zombie = Record("run-log", 0, 98, log_key(failure.run_id, failure.seq, lost), value, lambda: None)
+    there = {name: record for name, record in records.items() if name not in (last, retried)}
+    collected = Collected({**there, lost: zombie, last: records[last], retried: records[retried]})
+
+    revived = redrives._revived(RunId("r-1"), collected, head, goes_on=True)
+
+    assert [entry.nonce for entry in revived.news] == [bytes(16)]
+    assert isinstance(revived.news[0].events[0], RunRetried)
+    assert revived.state.entry_at(failure.seq) == last

@@ -25,10 +25,10 @@ from refold.core.errors import (
     NotFoundError,
     UnreachableError,
 )
-from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
-from refold.core.messages import RunErased, RunOutcome
-from refold.core.run.erased import Markers, erased_key
-from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, kind_of
+from refold.core.ids import CallId, RunId, depth_of, home, is_below, root_of, run_id
+from refold.core.messages import RunErased, RunOutcome, ToolClaim
+from refold.core.run.erased import Markers, erased_claims_key, erased_key
+from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
@@ -191,6 +191,9 @@ class Archivist:
         if not marked:
             return
         lying = self._lying(marked)
+        claims = [each for each in lying if each.valued and kind_of(each.topic) == TOOL_CLAIMED]
+        places = sorted({(each.topic, each.partition, each.run_id) for each in claims})
+        self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
         for stage in stages(lying):
             self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
             self._write([Outgoing(each.topic, each.partition, each.key, None, (), 0) for each in stage])
@@ -302,3 +305,9 @@ def _marker(partition: int, marker: RunErased) -> Outgoing:
         f"{RUN_SNAPSHOT}.erased", marker.run_id, id=key.decode(), source="archivist", at_ms=marker.at_ms
     )
     return Outgoing(RUN_SNAPSHOT, partition, key, codec.encode(marker), headers, 0)
+
+
+def _in_place_of_claims(topic: str, partition: int, run: RunId, at_ms: int) -> Outgoing:
+    key, nothing = erased_claims_key(run), ToolClaim(CallId(""), "", "", 0, False, "archivist")
+    headers = cloud_event(topic, key.decode(), id=key.decode(), source="archivist", at_ms=at_ms)
+    return Outgoing(topic, partition, key, codec.encode(nothing), headers, 0)

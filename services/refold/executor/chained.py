@@ -89,8 +89,8 @@ class ChainedAttempt(Attempt):
 
     @property
     def _unheard(self) -> bool:
-        """True if the ledger knows of an owner, and the chain of none: it has lost the claim, or never had it."""
-        return self.takeover and not self.known.head
+        """True if there may have been an owner, and the chain knows of none: lost, never written, or erased."""
+        return (self.takeover or self.known.erased) and not self.known.head
 
     @property
     def _unclaimed(self) -> bool:
@@ -99,8 +99,8 @@ class ChainedAttempt(Attempt):
 
     @property
     def _repeated(self) -> bool:
-        """True if the order or the ledger says that it is not the first."""
-        return self.request.attempt > 1 or self.request.again or self.takeover
+        """True if the order or the ledger says that it is not the first, or if its run is over, and erased."""
+        return self.request.attempt > 1 or self.request.again or self.takeover or self.known.erased
 
     def _append(self, link: ToolClaim) -> None:
         self.link, self.link_offset, self.linked_ms = link, None, self.now

@@ -9,10 +9,12 @@ again must find it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from refold.core.errors import FoldError, MalformedError
+from refold.core.ids import parse_call_id
 from refold.core.messages import ToolClaim, ToolRequest
+from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key
 from refold.core.wire import codec
 from refold.ports.log import Record
 
@@ -109,7 +111,7 @@ class Lineage:
     was another call's with the same effect, in another life of the run. `open`: somebody may have acted on what was
     claimed before, and has not said since that nothing came of it; `begun` is the highest such attempt of this call,
     and `begun_ms` when the log took the last such claim, of whatever call. `passed`: a higher attempt of the call has
-    been claimed.
+    been claimed. `erased`: claims of its run were erased, so any of its calls may have been claimed.
     """
 
     head: str = ""
@@ -121,6 +123,7 @@ class Lineage:
     begun: int = 0
     begun_ms: int = 0
     passed: bool = False
+    erased: bool = False
 
 
 class Claims:
@@ -129,6 +132,7 @@ class Claims:
     def __init__(self) -> None:
         self._chains: dict[str, ClaimChain] = {}
         self._by_call: dict[str, tuple[str, ...]] = {}
+        self._erased: set[bytes] = set()
         self.fold_to = 0
         self.position = 0
 
@@ -140,6 +144,9 @@ class Claims:
     def follow(self, record: Record, mono_ms: int) -> None:
         """Reads a record of the topic, in order of offset. What is not a claim that extends its chain is void."""
         self.position = max(self.position, record.offset + 1)
+        if record.key and record.key.startswith(ERASED_CLAIMS):
+            self._erased.add(record.key)
+            return
         try:
             claim = codec.decode(ToolClaim, record.value or b"")
         except (MalformedError, FoldError):
@@ -157,6 +164,12 @@ class Claims:
 
     def of(self, request: ToolRequest) -> Lineage:
         """What the chains say of a request."""
+        found = self._linked(request)
+        # Of a run that is over and erased nobody asks for anything: but a copy of an order may come behind its erasure.
+        erased = bool(self._erased) and erased_claims_key(parse_call_id(request.call_id)[0]) in self._erased
+        return replace(found, erased=True) if erased else found
+
+    def _linked(self, request: ToolRequest) -> Lineage:
         call, own = request.call_id, self._chains.get(request.key)
         others = [self._chains[name] for name in self._by_call.get(call, ()) if name != request.key]
         if own is None and not others:

@@ -59,7 +59,7 @@ class Family:
         if not isinstance(told, Start) or told.origin is None or not told.origin.step:
             return told
         child = self._log.latest(RunId(told.request.run_id))
-        return family.ended_before(child, told.origin) if child and child.status in _NO_RESULT else told
+        return family.ended_before(child, told.origin) if child and child.over else told
 
     def allows(self, given: Start | ParentOver) -> bool:
         """Whether something is to be done about a run, by what the log says of its parent now."""
@@ -84,7 +84,15 @@ class Family:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
-        """What a run has taken is told to the nearest one above it that is not over."""
+        """What a run has taken is told to the nearest one above it that is not over.
+
+        A result that was not here has been read by now: see `Redrives`.
+        """
+        if isinstance(told := item.input, ChildOver) and told.result == family.UNREAD:
+            child = self._log.revivals.state(child_id(told.run_id, told.step))
+            assert child is not None, "its history is here"
+            origin = Origin(told.run_id, told.step, policy="", outlives=False)
+            item.means(item.run_id, family.cut_to(family.ended_before(child, origin), self._payload_bytes))
         while isinstance(told := item.input, ChildOver) and told.used is not None:
             state = self._log.latest(told.run_id)
             if state is None or not state.over:
@@ -92,7 +100,7 @@ class Family:
             if (further := family.further_above(told)) is None:  # nobody counts it
                 self.unheard.pop(RunId(told.child or child_id(told.run_id, told.step)), None)
                 return
-            item.run_id, item.input = further.run_id, further
+            item.means(further.run_id, further)
 
     # A take-over
 
@@ -133,15 +141,12 @@ class Family:
         self._before.clear()
 
     def _lost(self) -> Iterator[ChildOver]:
-        """What runs wait for in vain, as the snapshot says: the log has lost its end, or that they have heard of it.
-
-        Of what has completed that is not said: who has to do without the result might have it done once more.
-        """
+        """What runs wait for in vain, as the snapshot says: the log has lost its end, or that they have heard of it."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():
                 child = self._log.finished.state(child_id(run, step))
-                if child and child.status in _NO_RESULT and (child.run_id, ChildOver) not in self._before:
+                if child and (child.run_id, ChildOver) not in self._before:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
     def _hears(self, run: RunId, entry: events.Entry) -> list[RunId]:
@@ -197,7 +202,6 @@ def _follows(entry: events.Entry) -> bool:
     return type(first) in _PAUSES and getattr(first, "role", "") == PARENT
 
 
-_NO_RESULT = frozenset({"failed", "cancelled"})
 _PAUSES = frozenset({events.RunPaused, events.RunUnpaused})
 
 

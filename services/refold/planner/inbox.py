@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from refold.core.events import Cause
 from refold.core.ids import RunId
-from refold.core.planning.verdict import Input
+from refold.core.planning.verdict import ChildOver, Input
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import headers
@@ -59,6 +59,10 @@ class Pending(Owed):
         if self.owed is not None and self.source is not None:
             self.owed.acknowledge(self.source.offset)
             self.owed = None
+
+    def means(self, run: RunId, told: ChildOver) -> None:
+        """What a run is told is more than was known of it, or is for another one."""
+        self.run_id, self.input = run, told
 
     def rest(self) -> None:
         """It will be answered later."""

@@ -73,7 +73,10 @@ class Lane:
         self._moved()
 
     def _refuse(self, item: Pending, why: str) -> None:
-        self._answering.bury(item, "conflict", why, self.clock.now_ms)
+        if item.record is None:  # a run waits for the result of another: of that the log has lost its end
+            item.finish()
+        else:
+            self._answering.bury(item, "conflict", why, self.clock.now_ms)
 
     # Whose it is
 

@@ -2,7 +2,7 @@
 
 Of a run that is over a lane has a row and no history. The log has it for as long as the run was not erased, so a retry
 costs a reading of the partition: all that wait when one begins share it. The same is done where somebody else's retry
-is read of a run of which this lane has the row alone.
+is read of a run of which this lane has the row alone, and for the result of a run whose parent never heard of it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 from refold.core.errors import ConflictError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.ids import EntryId, RunId, child_id, parse_log_key
 from refold.core.messages import RunOperation
+from refold.core.planning.family import UNREAD
 from refold.core.planning.redrive import failure_named
-from refold.core.run.chain import LogRecord
+from refold.core.planning.verdict import ChildOver
+from refold.core.run.chain import Head, LogRecord
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.planner.acceptance import Acceptance
@@ -68,6 +70,12 @@ class Redrives:
     def takes(self, item: Pending) -> bool:
         """Whether an input needs a history that is not here: then it waits for that."""
         said = item.input
+        if isinstance(said, ChildOver) and said.result == UNREAD:
+            child = child_id(said.run_id, said.step)
+            if child in self._log.revivals.revived:
+                return False
+            self._asked.setdefault(child, []).append(item)
+            return True
         if not isinstance(said, RunOperation) or said.kind != "retry" or item.answered:
             return False
         run, row = item.run_id, self._log.finished.get(item.run_id)
@@ -120,7 +128,7 @@ class Redrives:
         items = self._asked.pop(run, [])
         unknown, row = self._log.revivals.unknown.get(run), self._log.finished.get(run)
         try:
-            revived = _revived(run, collected, None if unknown or row is None else row.head.id, unknown)
+            revived = _revived(run, collected, row.head if row else unknown, goes_on=unknown is not None)
         except ConflictError as error:
             if unknown:  # read once more, it would be the same
                 del self._log.revivals.unknown[run]
@@ -141,31 +149,35 @@ class Redrives:
         self._inbox.push(items)
 
 
-def _revived(run: RunId, collected: Collected, head: EntryId | None, unknown: int | None) -> Revived:
-    """A history that was read, with what is unknown from this seq on.
+def _revived(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> Revived:
+    """A history that was read up to this head, or if it goes on, to its end.
 
     **Raises** ConflictError when the log does not have all of it.
     """
     entries = read_entries(collected.records)
-    history = path(entries, head) if head else _counting(entries, collected, run)
+    history = path(entries, head.id) if head else []
+    known = len(history)
+    if goes_on:
+        history += _after(history[-1], entries, collected, run)
     state = RunState(run)
     for name in history:
         apply(state, entries[name].entry, name)
     kept = [(collected.records[name], entries[name].entry.seq) for name in history]
-    news = [entry for name in history if unknown and (entry := entries[name].entry).seq >= unknown]
+    news = [entries[name].entry for name in history[known:]]
     return Revived(state, [(record.offset, seq, record.value or b"") for record, seq in kept], news)
 
 
-def _counting(entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
-    """The entries that count, of all that lie there: who was first to extend a head has won."""
-    ends = heads(entries)
+def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
+    """The entries that count after a head, of all that lie there: who was first to extend it has won."""
+    ends = [found for end in heads(entries) if head in (found := path(entries, end))]
     if len(ends) == 1:
-        return path(entries, ends[0])
-    found: list[EntryId] = []
+        return ends[0][ends[0].index(head) + 1 :]
+    last, found = head, list[EntryId]()
     for name, read in entries.items():
-        if read.entry.prev == (found[-1] if found else b""):
+        if read.entry.prev == last:
+            last = name
             found.append(name)
     # Among copies the first is not who came first.
-    if collected.copied or not found or found[-1] not in ends:
+    if collected.copied or last not in [end[-1] for end in ends]:
         raise ConflictError(f"the log has {len(ends)} histories of run {run}: `refold run repair` takes one of them")
     return found

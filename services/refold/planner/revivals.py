@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from refold.core.events import Entry
 from refold.core.ids import RunId
 from refold.core.run import chain
-from refold.core.run.chain import LogRecord
+from refold.core.run.chain import Head, LogRecord
 from refold.core.run.finished import Finished
 from refold.core.run.log import LogFold
 from refold.core.run.redrive import reopens
@@ -32,7 +32,7 @@ class Revived:
 class Revivals:
     """Of one lane. `revived` were read again, `unknown` go on, and nothing of their history is here but a row.
 
-    Of those it says from which seq on nobody here has heard of what counts.
+    Of those it has the head that the row names: nobody here has heard of what counts after that.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Revivals:
     ) -> None:
         self._fold, self._finished, self._keeper, self._freeze = fold, finished, keeper, freeze
         self.revived: dict[RunId, Revived] = {}
-        self.unknown: dict[RunId, int] = {}
+        self.unknown: dict[RunId, Head] = {}
 
     def state(self, run: RunId) -> RunState | None:
         """A run that is over as far as anybody knows: all of it if it was read again."""
@@ -59,7 +59,7 @@ class Revivals:
             return False
         # Until its history is read it stands still, and nothing is kept that would rely on it.
         self.forget(run)
-        self.unknown[run] = seq
+        self.unknown[run] = row.head
         self._keeper.pin(run)
         self._freeze(run, "retried: its history is being read again")
         return True

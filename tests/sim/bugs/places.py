@@ -92,6 +92,7 @@ PLACES: dict[str, str] = {
     "Executor._leave": "refold.executor.service:Executor._leave",
     "executor.service.ExecutorLane": "refold.executor.service:ExecutorLane",
     "executor.service.ExecutorOutbox": "refold.executor.service:ExecutorOutbox",
+    "Claims.of": "refold.executor.claim_chain:Claims.of",
     "Acceptance.erase": "refold.planner.acceptance:Acceptance.erase",
     "Acceptance.linked_from": "refold.planner.acceptance:Acceptance.linked_from",
     "Acceptance.follow": "refold.planner.acceptance:Acceptance.follow",

@@ -224,6 +224,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "What is left of a run that has a marker counts as nothing, and its id is refused.": ("marker-ignored",),
     "By its row an erased run is known for ever: the same request starts nothing.": ("row-erased-too",),
+    "Whose claims were erased may have acted: its calls are probed, or in doubt.": ("claims-erased-too",),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
     "One run has no more steps and bytes than it may have.": ("limits-unread",),

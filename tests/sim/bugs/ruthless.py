@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from refold.archive.collecting import EndedRun
@@ -13,6 +14,7 @@ from refold.archive.shelf import Shelf
 from refold.core.ids import RunId
 from refold.core.messages import RunErased
 from refold.core.run.erased import erased_run
+from refold.executor.claim_chain import Lineage
 from refold.planner.acceptance import Acceptance
 from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug, wrapped
@@ -68,6 +70,13 @@ def _row_and_all(original: Callable[..., None]) -> Callable[..., None]:
     return erase
 
 
+def _claims_of_nobody(original: Callable[..., Lineage]) -> Callable[..., Lineage]:
+    def of(*given: Any) -> Lineage:
+        return replace(original(*given), erased=False)
+
+    return of
+
+
 RUTHLESS: dict[str, Bug] = {
     "copy-unverified": Bug(("erased",), (("Shelf._verified", _believes_the_index),), ("die",)),
     "archived-in-name": Bug(("erased",), (("Shelf.keep", _keeps_nothing),)),
@@ -77,5 +86,6 @@ RUTHLESS: dict[str, Bug] = {
     "tombstones-before-marker": Bug(("erased",), (wrapped("Archivist._leave", _clears_first),)),
     "marker-gone-too-soon": Bug(("erased",), (wrapped("archive.service.lying_of", _valued_alone),)),
     "marker-ignored": Bug(("erased",), (("Acceptance.erase", _nothing),)),
+    "claims-erased-too": Bug(("erased-once", "erased-probed"), (wrapped("Claims.of", _claims_of_nobody),), ("mirror",)),
     "row-erased-too": Bug(("erased", "erased-on-demand"), (wrapped("Acceptance.erase", _row_and_all),)),
 }

@@ -186,7 +186,9 @@ class History:
         elif name == "SleepStarted":
             run.sleeps[event["step"]] = event["until_ms"]
         elif name == "SleepEnded":
-            self._not_early(run, at_ms, run.sleeps.pop(event["step"]), name)
+            if event["step"] not in run.sleeps:
+                self.wrong.append(f"unasked: a sleep of step {event['step']} of run {run.id} ends, and none began")
+            self._not_early(run, at_ms, run.sleeps.pop(event["step"], 0), name)
         elif name in OF_WAITS:
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.follow(name, event, at_ms)]
         elif name in OF_CHILDREN:

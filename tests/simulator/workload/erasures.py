@@ -9,7 +9,7 @@ from tests.simulator.world.broker import AHEAD_MS
 
 
 def _erased(name: str, *inputs: ClientInput, **changes: Any) -> Scenario:
-    return Scenario(name, inputs, {"push": ()}, changes={"archivists": 1, **changes})
+    return Scenario(name, inputs, {"push": (), "book": (), "pay": ()}, changes={"archivists": 1, **changes})
 
 
 ERASURES = {
@@ -22,6 +22,8 @@ ERASURES = {
             keep_ms=AHEAD_MS + 500,
             rots=True,
         ),
+        _erased("erased-probed", *(start_run(f"r-{n}", "one", {"tool": "book"}) for n in (1, 2, 3)), keep_ms=AHEAD_MS),
+        _erased("erased-once", *(start_run(f"r-{n}", "one", {"tool": "pay"}) for n in (1, 2, 3)), keep_ms=AHEAD_MS),
         _erased("erased-large", start_run("r-1", "reader", {"tool": "push"}), keep_ms=AHEAD_MS + 500),
         _erased(
             "erased-on-demand",

@@ -22,6 +22,9 @@ from refold.core.wire.canonical import utf8_bytes
 
 _ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 
+UNREAD = ""
+"""In place of the result of a run of which nothing is here but its row: its history says what it is."""
+
 Tidings = Start | ChildOver | ParentOver | PauseAbove
 
 
@@ -66,9 +69,11 @@ def origin_of(state: RunState) -> Origin | None:
 
 
 def ended_before(child: RunState, origin: Origin) -> ChildOver:
-    """What a run hears that waits for another which has failed, or was cancelled. Of a row nobody knows why."""
+    """What a run hears that waits for another which is over. Of a row nobody knows why, nor with what result."""
     if child.end is not None:
         return ChildOver(origin.parent, origin.step, child.status, *_outcome(child.end))
+    if child.status == "completed":
+        return ChildOver(origin.parent, origin.step, child.status, UNREAD, None)
     failure = events.Failure(child.status, "the log has lost why, or who had started it")
     return ChildOver(origin.parent, origin.step, child.status, "null", failure)
 

@@ -2,6 +2,9 @@
 
 A marker lies in `run-snapshot` from before the first tombstone of a run until nothing of it lies in any topic. As long
 as it does, the run is closed and unknown: nothing that is left of it counts, and its id is not given to another.
+
+What executors claimed of it is erased too, so a record with the digest of the run stays in place of its claims, for
+ever: a tool that copies records may repeat one of its orders when the ledger has forgotten the call.
 """
 
 from __future__ import annotations
@@ -9,14 +12,22 @@ from __future__ import annotations
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import RunErased
+from refold.core.run.finished import run_digest
 from refold.core.wire import codec
 
 _PREFIX = b"erased/"
+ERASED_CLAIMS = b"erased/"
+"""What begins the key of what stays in place of a run's claims; the digest of the run's id follows, in hex."""
 
 
 def erased_key(run: RunId) -> bytes:
     """The key of a run's marker."""
     return _PREFIX + run.encode()
+
+
+def erased_claims_key(run: RunId) -> bytes:
+    """The key of what stays in place of a run's claims: no name that a user gave."""
+    return ERASED_CLAIMS + run_digest(run).hex().encode()
 
 
 def erased_run(key: bytes | None) -> RunId | None:
