@@ -15,7 +15,7 @@ from refold.core.wire import codec
 from refold.executor.gate import Gate
 from refold.ports.log import Outgoing, Revoked
 from tests.recovery.executor_rig import CLAIMS
-from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, tried
+from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, settled, tried
 
 # What the chain says by itself
 
@@ -248,6 +248,43 @@ def test_an_order_of_a_run_whose_claims_were_erased_is_none_that_nobody_has_begu
     assert ([start.probe for start in shop.started], [result.status for result in shop.results]) == (probes, said)
     shop.ask(order(call="run-3/5", effect=effect))
     assert [start.probe for start in shop.started] == [*probes, False], "of others nothing was erased"
+
+
+def test_what_follows_the_erasure_of_a_chain_begins_none_whatever_comes_with_it() -> None:
+    shop = Shop()
+    nothing = codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
+    shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId("run-1")), nothing, (), 0))
+    shop.turn(*shop._claimed(0))
+
+    # A link of another run under the same key, the first attempt, and one that people have settled before.
+    other = replace(order(2, call="run-9/5", effect="keyed", key=order().key), run_id=RunId("run-9"))
+    for asked in (other, order(), settled(order(2))):
+        shop.ask(asked)
+        shop.turn(after_ms=LEASE_MS)
+
+    assert shop.tries() == []
+    assert [result.status for result in shop.results] == ["doubt"] * 3
+
+
+def test_a_doubt_that_nothing_precedes_stands_for_the_claim_that_the_log_has_lost() -> None:
+    before, shop = Shop(), Shop()
+    before.ask(order())
+    shop.now_ms, shop.ledger = before.now_ms, before.ledger
+    shop.ledger._clock = lambda: shop.now_ms
+    shop.turn(after_ms=2 * LEASE_MS)
+    shop.ask(order())
+    assert (shop.tries(), shop.links()) == ([], ["doubt 1"])
+
+    shop.turn(after_ms=2 * LEASE_MS)
+    shop.ask(order(2))
+    # What a retry of the run asks for: another call, with the same effect.
+    shop.turn(after_ms=2 * LEASE_MS)
+    shop.ask(order(call="run-1/9"))
+
+    assert shop.tries() == []
+    shop.turn(after_ms=2 * LEASE_MS)
+    shop.ask(settled(order(3)))
+    assert shop.tries() == [3], "people have the last word"
 
 
 @pytest.mark.parametrize("effect", ["once", "probed", "pure"])

@@ -89,8 +89,11 @@ class ChainedAttempt(Attempt):
 
     @property
     def _unheard(self) -> bool:
-        """True if there may have been an owner, and the chain knows of none: lost, never written, or erased."""
-        return (self.takeover or self.known.erased) and not self.known.head
+        """True if there may have been an owner, and the chain knows of none: lost, never written, or erased.
+
+        What follows the erasure of a chain says nothing of what was in it.
+        """
+        return self.known.erased or (self.takeover and not self.known.head)
 
     @property
     def _unclaimed(self) -> bool:

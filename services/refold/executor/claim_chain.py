@@ -27,7 +27,8 @@ class ClaimChain:
     """The valid claims under a key: the last one, when this process first saw it, the highest attempt of each call.
 
     `open` is the last claim to act, unless it was taken back, and `open_ms` when the log took it. Whoever claims to act
-    has made sure that nothing came of the claims before, so it stands for all of them.
+    has made sure that nothing came of the claims before, so it stands for all of them. A doubt that nothing precedes
+    stands for a claim that the log has lost, of which the ledger or the order knew.
 
     A tool that copies records may put a link behind its successors. So a claim whose predecessor is not read yet stays
     `aside`, in order, with when this process saw it and when the log took it, and is linked once that comes. While it
@@ -92,10 +93,10 @@ class ClaimChain:
     def _extend(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
         if claim.undone and not (self.head and _takes_back(claim, self.head)):
             return
-        self.head, self.seen_ms = claim, mono_ms
+        first, self.head, self.seen_ms = self.head is None, claim, mono_ms
         self.links.add(claim.claim_id)
         self.highest[claim.call_id] = max(claim.attempt, self.highest.get(claim.call_id, 0))
-        if claim.doubt:  # it changes nothing of what was claimed before
+        if claim.doubt and not first:  # it changes nothing of what was claimed before
             return
         self.open, self.open_ms = (None, 0) if claim.undone else (claim, at_ms)
 
