@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold.archive import inspection, service
+from refold.archive.collecting import runs_of_log
 from refold.archive.erasure import ORDER, run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
@@ -17,7 +18,8 @@ from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.events import Entry, Failure, RunCancelled, RunFailed, RunRetried
 from refold.core.ids import RunId, home, log_key
-from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key
+from refold.core.messages import RunErased
+from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key, erased_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, requested
@@ -388,3 +390,35 @@ def test_every_golden_history_is_archived_and_erased_when_it_is_over(name: str, 
     assert (list(swept.archived), swept.left) == ([run], {})
     assert inspection.flaws(world.shelf.get(run)) == []
     assert world.values(run) == []
+
+
+def forged(world: World, run: str, head: str = "") -> None:
+    """A marker as a planner could write it."""
+    marker = RunErased(RunId(run), head)
+    world.chronicle.write(topics.RUN_SNAPSHOT, run, key=erased_key(marker.run_id), value=codec.encode(marker))
+
+
+def test_a_marker_of_a_run_that_lives_erases_nothing_and_is_told(world: World) -> None:
+    forged(world, "lives")
+    before = len(world.values("lives"))
+
+    swept = later(world, 1).archivist().sweep()
+
+    assert (len(world.values("lives")), swept.tombstones) == (before, 0)
+    assert "no archivist" in swept.left["lives"]
+    found = verify_log(world.chronicle.reader, TRUST, now_ms=world.broker.now, settle_s=0)
+    assert [each.run_id for each in found.violations if each.kind == "erased"] == ["lives"]
+
+
+@pytest.mark.parametrize("headed", [False, True])
+def test_a_marker_of_a_run_that_is_over_does_not_spare_it_the_archive(world: World, *, headed: bool) -> None:
+    later(world, 1)
+    [ended] = [each for number in range(4) for each in runs_of_log(world.chronicle.reader, number).ended.values()][:1]
+    forged(world, ended.run_id, head=ended.head if headed else "00")
+
+    early = world.archivist().sweep()
+    assert (early.tombstones, early.archived) == (0, {})
+    swept = later(world, 30).archivist().sweep()
+
+    assert ended.run_id in swept.archived
+    assert inspection.flaws(world.shelf.get(ended.run_id)) == []

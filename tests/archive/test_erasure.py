@@ -156,6 +156,8 @@ CLAIM = codec.encode(ToolClaim("order-1/3", "c1", "", 1, False, "executor"))  # 
         (RUN_SIGNALLED, TOKEN, RUN),
         (DEAD_LETTER, TOKEN, RUN),
         (RUN_SIGNALLED, b"cb_no-token", ""),
+        (RUN_SIGNALLED, b"cb_7/s-1", "cb_7"),
+        (DEAD_LETTER, b"cb_7/s-1", "cb_7"),
         (RUN_SNAPSHOT, b"run/order-1/000001", RUN),
         (RUN_SNAPSHOT, b"hold/order-1", RUN),
         (RUN_SNAPSHOT, b"erased/order-1", ""),

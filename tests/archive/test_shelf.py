@@ -11,7 +11,7 @@ import pytest
 from fastavro import reader as avro_reader
 
 from refold.archive import inspection
-from refold.archive.collecting import batches, ended_runs, whole_runs
+from refold.archive.collecting import batches, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRun, digest_of, pack_runs, unpack_runs
 from refold.archive.shelf import Shelf
 from refold.core.errors import MalformedError, NotFoundError, UsageError
@@ -38,7 +38,7 @@ def runs(world: World) -> list[ArchivedRun]:
 def taken(world: World) -> list[ArchivedRun]:
     found = []
     for partition in range(4):
-        found += whole_runs(world.chronicle.reader, partition, ended_runs(world.chronicle.reader, partition))
+        found += whole_runs(world.chronicle.reader, partition, runs_of_log(world.chronicle.reader, partition).ended)
     return found
 
 
@@ -116,7 +116,7 @@ def test_a_line_says_where_a_run_lies_and_what_it_is(world: World, runs: list[Ar
 def test_files_are_bounded_by_bytes_and_hold_families_whole(world: World) -> None:
     for name in ("b", "c"):
         world.run(name)
-    ended = [run for number in range(4) for run in ended_runs(world.chronicle.reader, number).values()]
+    ended = [run for number in range(4) for run in runs_of_log(world.chronicle.reader, number).ended.values()]
     size = ended[0].size
 
     together = [{run.run_id for run in batch} for batch in batches(ended, 1)]

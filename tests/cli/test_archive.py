@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refold.archive.collecting import ended_runs, whole_runs
+from refold.archive.collecting import runs_of_log, whole_runs
 from tests.archive.world import World
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
@@ -26,7 +26,7 @@ def archive(tmp_path: Path) -> str:
     for run in RUNS:
         world.run(run, agent="audit" if run == "second" else "deploy")
     for number in range(4):
-        world.shelf.keep(whole_runs(world.chronicle.reader, number, ended_runs(world.chronicle.reader, number)))
+        world.shelf.keep(whole_runs(world.chronicle.reader, number, runs_of_log(world.chronicle.reader, number).ended))
     return world.folder.as_uri()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from refold.core.events import (
@@ -154,6 +156,14 @@ class TestLateResultsAgainstAHuman:
 
         assert events == [LateResultRecorded(1, 1, "completed", '"done"', contradicts=True)]
         assert isinstance(log.feed(log.result(late=True)), Ignore)
+
+    def test_of_an_attempt_one_late_result_is_recorded_whatever_its_executor_says(self) -> None:
+        log = doubting("keyed")
+        log.feed(operation("resolve", resolve("happened", result="mine")))
+
+        told = [log.feed(replace(log.result(late=True), result=f'"{n}"')) for n in range(9)]
+
+        assert [isinstance(each, Ignore) for each in told] == [False, *[True] * 8]
 
     @pytest.mark.parametrize("status", ["completed", "broken"])
     def test_it_happened_although_given_up(self, status: str) -> None:

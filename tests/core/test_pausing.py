@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import get_args
 
@@ -89,6 +90,17 @@ def test_a_paused_run_says_so_and_that_it_goes_on() -> None:
         [PAUSED, RunSuspended("paused", "op")],
         [OVER, RunResumed("op")],
     ]
+
+
+@pytest.mark.parametrize("kind", ["pause", "cancel"])
+def test_a_reason_is_a_reason_and_no_megabyte(kind: str) -> None:
+    log = calling()
+
+    refused = log.feed(operation(kind, json.dumps({"reason": "x" * 4_097})))
+
+    assert isinstance(refused, Refuse)
+    assert refused.code == "malformed"
+    assert isinstance(log.feed(operation(kind, json.dumps({"reason": "x" * 4_096}))), list)
 
 
 def test_what_is_suspended_and_paused_stays_suspended_without_a_word() -> None:

@@ -61,6 +61,14 @@ def test_who_has_signed_the_request_of_a_family_has_asked_for_its_children(run: 
     assert not is_verified(asked(run_id=run, agent="another", requester="eve"), KEYS)
 
 
+@pytest.mark.parametrize("run", ["run-1", "run-1.3"])
+def test_who_has_signed_a_word_on_a_run_has_not_asked_for_it(run: str) -> None:
+    word = signed(dataclasses.replace(signal("cancel", '{"reason":"not mine"}'), actor="ada"), ADA, NOW)
+
+    assert word.run_id == "run-1"
+    assert not is_verified(asked(run_id=run, token=word.token), KEYS)
+
+
 @pytest.mark.parametrize("run", ["run-11.3", "run-2.1", "run-1-1.3", ".run-1"])
 def test_a_token_is_for_its_own_family(run: str) -> None:
     assert not is_verified(asked(run_id=run, agent="another"), KEYS)

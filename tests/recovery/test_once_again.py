@@ -302,3 +302,13 @@ def test_an_order_where_the_claims_of_its_run_are_not_is_refused(effect: str) ->
         "unauthorised",
         "unauthorised",
     )
+
+
+def test_an_order_whose_key_no_planner_has_made_is_put_away_and_ends_nobody() -> None:
+    shop = Shop()
+
+    shop.ask(order(key="k" * 70_000))
+
+    assert (shop.tries(), shop.executor.counts["input.dead"]) == ([], 1)
+    shop.ask(order(2))
+    assert shop.tries() == [2]

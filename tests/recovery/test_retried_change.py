@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from refold import App, Context
-from refold.core.events import CallProposed, PatchTaken
+from refold.core.events import CallProposed, PatchTaken, RunCompleted
+from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token
 from refold.sdk.source import spoken
 from tests.recovery.retrying import begun, charge, fail, failed, retry, shop, three
 from tests.recovery.rig import Rig
@@ -48,6 +49,46 @@ def test_a_retried_run_goes_on_with_its_version() -> None:
 
     assert ended(rig, both) == ['{"n":1}', '{"n":2}', '{"n":3}', '{"n":2}', '{"n":3}']
     assert spoken(rig.state("r-1").version)[0] == "three"
+
+
+def asking(name: str, *, fails: bool) -> App:
+    """An agent that has somebody outside answer."""
+
+    async def asks(ctx: Context) -> object:
+        await ctx.call(charge, 1)
+        kept = ctx.callback("kept")
+        await ctx.call(charge, 2)
+        left, answered = ctx.callback(name), await kept
+        if fails:
+            raise ValueError("a bug")
+        return [answered, await left]
+
+    return shop(asks)
+
+
+def test_the_token_of_a_callback_that_a_retry_has_left_behind_answers_nothing() -> None:
+    rig = begun(asking("newsletter", fails=True), done=2)
+    seed = rig.state("r-1").request.seed  # type: ignore[union-attr]
+    kept, left = (callback_token(RunId("r-1"), seed, number) for number in (1, 2))
+    rig.resolve(kept, "yes")
+    rig.run()
+    assert rig.state("r-1").status == "failed"
+    step = rig.state("r-1").callbacks[callback_digest(left)]
+    rig.deploy(asking("million", fails=False))
+    retry(rig, **{"from": step})
+
+    rig.resolve(left, "yes")
+    rig.run()
+    assert rig.state("r-1").status == "suspended"
+    for _ in range(2):
+        rig.deploy(asking("million", fails=False))  # its code is run from the top, and makes the same tokens
+    [made] = set(rig.state("r-1").callbacks.keys()) - {callback_digest(kept), callback_digest(left)}
+    tokens = (callback_token(RunId("r-1"), seed, LIFE_CALLBACKS + number) for number in range(9))
+    anew = next(token for token in tokens if callback_digest(token) == made)
+    rig.resolve(anew, "no")
+    rig.run()
+
+    assert rig.state("r-1").end == RunCompleted('["yes","no"]')
 
 
 def test_a_retried_run_whose_version_is_gone_stalls_until_it_is_there() -> None:

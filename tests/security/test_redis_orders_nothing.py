@@ -105,6 +105,48 @@ def test_an_order_that_is_not_in_the_log_any_more_is_left_to_the_planner(lies: T
     assert mine.executor.counts["ledger.unreadable"] == 0
 
 
+LATER: dict[str, Callable[[], CallEntry]] = {
+    "nothing": lambda: CallEntry("started", MINE.call_id, 10**6, "evil", 1 << 60),
+    "its own order": lambda: later(OURS.close_order(0, MINE.key, OrderPlace(MINE.call_id, 1, 7))),
+    "another call's": lambda: later(OURS.close_order(0, MINE.key, OrderPlace(OTHER.call_id, 2, 7))),
+    "another key": lambda: later(OURS.close_order(0, OTHER.key, OrderPlace(MINE.call_id, 2, 7))),
+    "another pool": lambda: later(OTHERS["another pool"].close_order(0, MINE.key, OrderPlace(MINE.call_id, 2, 7))),
+    "its own result": lambda: later(OURS.close("result", 0, MINE.key, said(MINE)), "done"),
+}
+
+
+def later(sealed: bytes, state: str = "started") -> CallEntry:
+    """An entry that says of a later attempt that it has begun, or is done."""
+    what = {"result" if state == "done" else "order": sealed}
+    return CallEntry(state, MINE.call_id, 10**6, "evil", 1 << 60, **what)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_a_later_attempt_that_the_pool_has_not_begun_fails_no_call(what: str) -> None:
+    mine = rig()
+
+    plant(mine.ledger, entries={(0, "default", MINE.key): LATER[what]()})
+    mine.ask(MINE)
+
+    assert mine.results == []
+    assert mine.executor.counts["ledger.unreadable"] == 1
+    mine.ask(MINE)
+    assert [start.request for start in mine.started] == [MINE], "asked for again, it is done"
+
+
+@pytest.mark.parametrize("state", ["started", "done"])
+def test_a_later_attempt_that_the_pool_has_begun_is_told(state: str) -> None:
+    mine, place = rig(), (0, "default", MINE.key)
+    order, done = OURS.close_order(0, MINE.key, OrderPlace(MINE.call_id, 2, 7)), replace(MINE, attempt=2)
+    failed = codec.encode(ToolResult(MINE.call_id, MINE.run_id, 1, 2, "failed"))
+    sealed = OURS.close("result", 0, MINE.key, failed) if state == "done" else order
+
+    plant(mine.ledger, entries={place: later(sealed, state)._replace(attempt=done.attempt)})
+    mine.ask(MINE)
+
+    assert [(result.status, result.late) for result in mine.results] == [("unknown", False)]
+
+
 @pytest.mark.parametrize("whose", OTHERS)
 def test_a_result_that_no_executor_of_the_pool_has_written_is_told_to_nobody(whose: str) -> None:
     mine = rig()

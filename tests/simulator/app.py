@@ -13,6 +13,7 @@ from refold.core.errors import CallbackError, CallFailed, ChildFailed
 from refold.sdk.app import App
 from refold.sdk.budget import Budget
 from refold.sdk.context import Context
+from refold.sdk.memory import MemoryAgent
 from refold.sdk.retry import Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
 from tests.simulator.minds.thinking import PRICES, think
@@ -373,6 +374,14 @@ async def helper(ctx: Context, mind: str) -> Any:
     """Does what a model says for another agent, within a budget of its own."""
     return await think(ctx, mind)
 
+
+@simulated.agent(durability="memory", timeout=_TIMEOUT, retry=_RETRY)
+async def whole(ctx: Context) -> Any:
+    """All of it is one call, which may be made again."""
+    return await ctx.call(look, 1)
+
+
+FACTS |= {each.tool.name: each.tool.facts for each in simulated.agents.values() if isinstance(each, MemoryAgent)}
 
 add_revised(simulated)
 

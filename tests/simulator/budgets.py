@@ -56,9 +56,10 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
     # In a mirror positions are others: of what was let out before, a second may be missing, or there twice.
     yield from limits.wrong if not world.hit("mirror") else ()
     # What a log has lost, and what others were told of it, counts on for them.
-    yield from limits.stingy(runs.values()) if not (back or world.hit("mirror")) else ()
+    alone = not world.settings.singly
+    yield from limits.stingy(runs.values()) if alone and not (back or world.hit("mirror")) else ()
     yield from limits.unread if not world.hit("mirror", "truncate-spent") else ()
-    yield from limits.deaf if not world.struck else ()
+    yield from limits.deaf if alone and not world.struck else ()
     for first in [run for run in runs.values() if any(run.purse.limit)] if not back else ():
         family = family_of(runs, first)
         taken = total(run.purse.taken for run in family)

@@ -40,7 +40,7 @@ NEEDED: Mapping[str, int] = {
             *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read", "input.forwarded"),
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
             *("twins", "marks.foreign", "marks.missing", "snapshot.broken", "migrations"),
-            *("snapshot.newer", "snapshot.holed"),
+            *("snapshot.newer", "snapshot.holed", "members.uneven"),
             *("archived", "erased", "erased.repeated", "erase.demanded", "erase.refused", "markers.gone"),
         ),
         _OFTEN,
@@ -62,7 +62,7 @@ NEEDED: Mapping[str, int] = {
 
 NEEDED_SINGLES: Mapping[str, int] = {
     **{name: cases for name, cases in NEEDED.items() if name not in ("mirrored.forked", "repairs")},
-    **dict.fromkeys(("signals.dropped", "ledger.ahead", "mirrored.plain", "limits.of_several"), _SELDOM),
+    **dict.fromkeys(("signals.dropped", "ledger.ahead", "mirrored.plain", "limits.of_several", "limits.rest"), _SELDOM),
     **dict.fromkeys(("limits.told", f"truncated: {BUDGET_SPENT}", f"repeated: {BUDGET_SPENT}"), _SELDOM),
 }
 """The same of single faults and of pairs: a fork and a mirror are two, but lanes there tell each other of limits.

@@ -41,8 +41,10 @@ class SimSettings:
     done, `outage_ms` more than half of that. Approval services are there where a scenario has people, `others` are
     executors of the pool `OTHER`. Beyond `backlog` inputs, `slots` calls at once and `active` runs a service takes no
     more, and a run may have so many `run_steps`, `run_bytes` and `run_children`, and runs above it.
-    `limited`: tenants may spend so much a day. A snapshot is written every `snapshot_ms` (0: every `commit_ms`).
-    A process that is told to end lets tools go on for `grace_ms`, and ends `last_ms` after that at the latest.
+    `limited`: tenants may spend so much a day, of whom a lane counts `singly` so many by themselves (0: all). Where
+    members are `uneven` every other one takes less at a time, and an executor with longer leases. A snapshot is
+    written every `snapshot_ms` (0: every `commit_ms`). A process that is told to end lets tools go on for
+    `grace_ms`, and ends `last_ms` after that at the latest.
     An archivist makes a pass every `pass_ms` and keeps runs for `keep_ms` after their end, by the clock of the broker
     of `run-snapshot` (0: for ever, it erases on demand alone). `rots`: when it dies in a pass, files of runs that are
     not marked yet are damaged.
@@ -89,6 +91,8 @@ class SimSettings:
     keep_ms: int = 0
     rots: bool = False
     limited: bool = False
+    singly: int = 0
+    uneven: bool = False
     executor_skew_ms: int = 0
     rules: Rules = field(default_factory=lambda: Rules(redispatch_ms=1_200, redispatch_cap_ms=6_000))
 

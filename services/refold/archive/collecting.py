@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
 from refold.core.errors import FoldError, MalformedError
@@ -39,12 +40,19 @@ class EndedRun:
     seq: int = 0
 
 
-def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
-    """The runs of a partition that are over, those that ended first before the others.
+class RunsOfLog(NamedTuple):
+    """The runs of a partition that are over, those that ended first before the others; and all that are `whole`.
 
     A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
-    among them: nobody knows what it is.
+    among those that are over: nobody knows what it is. Of one that is `whole` no entry that counts has a tombstone.
     """
+
+    ended: dict[RunId, EndedRun]
+    whole: set[RunId]
+
+
+def runs_of_log(reader: LogReader, partition: int) -> RunsOfLog:
+    """What a partition of the run log has."""
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
@@ -68,7 +76,7 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
     for run in there - found.keys():
         for parent in parents_of(run):
             below.setdefault(parent, []).append(run)
-    return {
+    ended = {
         run: replace(
             each,
             size=sizes[run],
@@ -78,6 +86,7 @@ def ended_runs(reader: LogReader, partition: int) -> dict[RunId, EndedRun]:
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
         if run not in fold.frozen
     }
+    return RunsOfLog(ended, set(filter(fold.has_all, {*found, *fold.states})))
 
 
 def kept_rows(reader: LogReader, partition: int, runs: Collection[EndedRun]) -> set[RunId]:

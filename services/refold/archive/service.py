@@ -11,7 +11,7 @@ from time import sleep
 from typing import Protocol
 
 from refold.archive import inspection
-from refold.archive.collecting import EndedRun, batches, ended_runs, kept_rows, whole_runs
+from refold.archive.collecting import EndedRun, RunsOfLog, batches, kept_rows, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
@@ -92,7 +92,9 @@ class Archivist:
         marked = self._markers()
         for partition in range(self._partitions):
             self._progress("look for runs that are due", partition, self._partitions)
-            ended = [run for run in ended_runs(self._reader, partition).values() if run.run_id not in marked]
+            log = runs_of_log(self._reader, partition)
+            self._believe(marked, log, partition, swept)
+            ended = [run for run in log.ended.values() if run.run_id not in marked]
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
             due = self._settled(_parents_first(due, marked), partition, swept)
             due = _parents_first(due, marked)[: self._settings.most_runs]
@@ -114,7 +116,9 @@ class Archivist:
         wanted = run_id(run)
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
-        known = ended_runs(self._reader, partition)
+        log = runs_of_log(self._reader, partition)
+        self._believe(marked, log, partition, swept)
+        known = log.ended
         if wanted not in marked:
             if (ended := known.get(wanted)) is None:
                 raise self._unfinished(wanted, partition)
@@ -141,6 +145,28 @@ class Archivist:
         if not dry_run:
             self._clear(marked, swept)
         return swept
+
+    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, partition: int, swept: Swept) -> None:
+        """Leaves markers out that no archivist has written: planners write the topic, and erase nothing.
+
+        Until its first entry has a tombstone the history of a run says that it is over, and the archive has it. What is
+        over leaves in its own time, as if it had no marker.
+        """
+        for run in [name for name in marked if name in log.whole]:
+            ended = log.ended.get(run)
+            if ended is None:
+                swept.left[run] = "it has a marker, which no archivist has written, and is not over"
+            if ended is None or ended.head != marked[run].head or not self._archived(partition, ended):
+                del marked[run]
+
+    def _archived(self, partition: int, ended: EndedRun) -> bool:
+        if self._shelf is None:
+            return True
+        [there] = whole_runs(self._reader, partition, {ended.run_id: ended})
+        try:
+            return self._shelf.get(ended.run_id).digest == there.digest
+        except (NotFoundError, MalformedError):
+            return False
 
     def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
@@ -242,10 +268,7 @@ class Archivist:
         return [run for run in runs if run.run_id not in swept.left]
 
     def _markers(self) -> dict[RunId, RunErased]:
-        markers = Markers()
-        for record in self._reader.scan(RUN_SNAPSHOT):
-            markers.follow(record.key, record.value)
-        return markers.runs
+        return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
 
     def _now(self) -> int:
         """The broker's time: that of a record of ours, which says nothing and means nothing."""

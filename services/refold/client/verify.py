@@ -84,9 +84,11 @@ class Verified:
         """Reads the run log; returns the signed decisions in it, each with its run."""
         tokens: list[tuple[str, str]] = []
         void: Counter[str] = Counter()
+        marked = LogFold()
         for record in reader.scan(RUN_LOG):
             if erased.hides(record.key):
                 self.erased += record.value is not None
+                _check_record(self, feed(marked, record))
                 continue
             judged = feed(fold, record)
             self.records += judged.void != "anchor"  # that is of no run
@@ -104,7 +106,13 @@ class Verified:
                 tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
             statuses.follow(judged)
         self.void = {reason: count for reason, count in void.items() if count}
+        self._check_marked(marked)
         return tokens
+
+    def _check_marked(self, fold: LogFold) -> None:
+        """Planners write the topic of markers. An archivist's is of a run that was over, until the first tombstone."""
+        for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
+            self.add("erased", state.run_id, f"it has a marker, and its history is whole: it is {state.status}")
 
     def only(self, run: str) -> Verified:
         """What is about one run; the counts are of all. **Raises** NotFoundError if it is not there."""
@@ -137,8 +145,8 @@ _OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
-    found, erased = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), _erased(reader)
-    fold, statuses = LogFold(), _Statuses()
+    found, fold, statuses = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), LogFold(), _Statuses()
+    erased = Markers((record.key, record.value) for record in reader.scan(RUN_SNAPSHOT))
     tokens, states = found.read(reader, fold, statuses, erased), fold.states
     found.settle(fold)
     _check_order(found, reader, states)
@@ -218,14 +226,6 @@ def _note(found: Verified, state: RunState) -> None:
     waits = any(opened.phase in WAITING for opened in state.open.values())
     if (due and min(due) < found.now_ms - _OVERDUE_MS) or not (due or waits):
         found.overdue.append(state.run_id)
-
-
-def _erased(reader: LogReader) -> Markers:
-    """The runs of which something may be left, and whatever it is, it is none."""
-    markers = Markers()
-    for record in reader.scan(RUN_SNAPSHOT):
-        markers.follow(record.key, record.value)
-    return markers
 
 
 def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunState], erased: Markers) -> None:

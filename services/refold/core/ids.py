@@ -182,6 +182,10 @@ def signal_id(run: RunId, step: int) -> str:
     return f"{run}/{step}"
 
 
+LIFE_CALLBACKS = 1_000_000
+"""Between the numbers of callbacks of one life of a run and the next, which a retry begins."""
+
+
 def callback_token(run: RunId, seed: str, number: int) -> str:
     """The token of the run's callback of this number: names the run, and only who knows the seed can make it.
 

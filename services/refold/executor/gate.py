@@ -112,8 +112,14 @@ class Gate:
         tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
             decided = self._open(request.decision, Authority(self.tools, self.environment, catalog))
-            # No attempt went out before the decision, so the receiver has known the key for that long at most.
-            if isinstance(decided, Refusal) or arrives_ms > decided.issued + tool.key_window_ms:
+            if isinstance(decided, Refusal):
+                return True
+            # No attempt went out before the decision, so the receiver has known the key for that long at most: or since
+            # people have said that nothing came of those before this one.
+            said = self._open(request.settled, Authority(self.tools, self.environment, catalog))
+            nothing = self.unsettled(request, catalog, begun=(request.attempt - 1, 0)) is None
+            since = max(decided.issued, said.issued) if nothing and isinstance(said, Decision) else decided.issued
+            if arrives_ms > since + tool.key_window_ms:
                 return True
         return bool(request.key_expires_ms) and arrives_ms > request.key_expires_ms
 

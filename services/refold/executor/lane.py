@@ -20,6 +20,9 @@ from refold.runtime.clock import LogClock
 from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, record_bytes, resumed
 from refold.runtime.ruling import catalog_reached, follow
 
+MOST_KEY = 256
+"""The longest idempotency key of an order, in characters; planners make 64."""
+
 
 class ExecutorLane:
     """What serves one partition. The service feeds it, and takes attempts of it while there are free slots.
@@ -169,7 +172,10 @@ class ExecutorLane:
 def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
     """What a record asks for, why nobody can read it, or None for a tombstone."""
     try:
-        return None if record.value is None else codec.decode(ToolRequest, record.value)
+        request = None if record.value is None else codec.decode(ToolRequest, record.value)
+        if request is not None and len(request.key) > MOST_KEY:
+            raise MalformedError(f"its idempotency key has {len(request.key):,} characters")
+        return request
     except (MalformedError, FoldError) as error:
         return error
 

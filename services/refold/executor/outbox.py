@@ -17,7 +17,7 @@ from refold.executor import claim_chain
 from refold.executor.inputs import Requested
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
-from refold.ports.ledger import Close, SetAside, Stored
+from refold.ports.ledger import Close, SetAside, Stored, Superseded
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
@@ -140,6 +140,24 @@ class ExecutorOutbox(Generic[Claimant]):
         if result.call_id != request.call_id:  # of the same effect, in another life of the run
             result = replace(result, call_id=request.call_id, attempt=request.attempt)
         self.outlet.late(home, result)
+
+    def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
+        """Whether this pool has begun a higher attempt of the call. What says so and was not sealed is put away."""
+        key, seal = request.key, self.settings.seal
+        try:
+            if reply.done:
+                key, body = seal.open("result", home, reply.sealed)
+                result = codec.decode(ToolResult, body)
+                call, attempt = result.call_id, result.attempt
+            else:
+                call, attempt, _ = seal.open_order(home, key, reply.sealed)
+        except (FoldError, MalformedError) as error:
+            self.broken(home, request.key, error.message)
+            return False
+        if (key, call) != (request.key, request.call_id) or attempt <= request.attempt:
+            self.broken(home, request.key, "it is of another attempt")
+            return False
+        return True
 
     def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
         """Has the ledger put away leases that nobody can take over, or they would be found again and again."""

@@ -292,7 +292,7 @@ class Agents:
         _ = agent.code  # it is scanned again, and what is wrong with it is not the input's fault
         moment = Moment()
         seed = state.request.seed
-        context = self._app.context(state.run_id, seed=seed, moment=moment, patches=state.patches)
+        context = self._app.context(state.run_id, seed=seed, moment=moment, history=state)
         try:
             place = pointed(state.run_id, state.request)
             given = whole(values, place) if place else state.request.input

@@ -152,6 +152,7 @@ class Keeper:
         self._moved: dict[RunId, Kept] = {}
         self._over: dict[RunId, bytes] = {}
         self._pinned: set[RunId] = set()
+        self._unkept = False
         self._check = 0
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
@@ -230,6 +231,7 @@ class Keeper:
         # Marks may be lost that came after rows: what is written now must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
         snapshot.ended.clear()  # the table has them all
+        self._unkept |= snapshot.unkept
         marks = snapshot.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
@@ -260,7 +262,8 @@ class Keeper:
         self.send_refused()
         if self._round or self._next or self._pinned or not self.opened:
             return
-        if not (self._moved or self._over or self._stale) and _same(self._marks(log, inputs), self.marks):
+        moved = self._moved or self._over or self._stale or self._unkept
+        if not moved and _same(self._marks(log, inputs), self.marks):
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
         needed = self._kept.keys() | self._over.keys()
@@ -268,7 +271,9 @@ class Keeper:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
         self._round = KeeperRound(emitted, log, inputs, deque(self._moved), [*self._over.values()])
-        self._over = {}
+        if self._unkept:
+            self._round.over.insert(0, self._finished.rows())
+        self._over, self._unkept = {}, False
 
     def write(self, log: int) -> None:
         """Writes some of the runs of a round, and after the last one its marks. `log`: how far accepted states hold."""

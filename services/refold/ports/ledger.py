@@ -204,9 +204,14 @@ class Busy(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is `closed`."""
+    """A higher attempt is on record, or the call is `closed`.
+
+    `sealed` is what its executor has put there: the result of the higher one, if that is `done`, or where its order is.
+    """
 
     closed: bool
+    sealed: bytes = b""
+    done: bool = False
 
 
 class Stored(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from hashlib import blake2b
@@ -16,11 +16,12 @@ from refold.core.events import Spendable
 from refold.core.redaction import redacted
 from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
+from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk import loading
 from refold.sdk.agent import AgentDef
 from refold.sdk.budget import Budget, Limit, checked_reserve, windows_of
-from refold.sdk.context import Context
+from refold.sdk.context import NO_HISTORY, Context
 from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
 from refold.sdk.memory import MemoryAgent, WholeCall
@@ -305,9 +306,10 @@ class App:
         """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""
         return self.find(tool).result.load(result)
 
-    def context(self, run_id: str, *, seed: str, moment: Moment, patches: Container[str] = ()) -> Context:
-        """The context of a run of one of its agents; `patches` are those that its history has."""
-        return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, patches=patches)
+    def context(self, run_id: str, *, seed: str, moment: Moment, history: RunState = NO_HISTORY) -> Context:
+        """The context of a run of one of its agents, as its history has it."""
+        found = self.find, self.find_agent
+        return Context(run_id, seed=seed, moment=moment, find=found[0], find_agent=found[1], history=history)
 
     def fit_args(self, tool: str, args: str) -> str:
         """Arguments of a tool, given as JSON, in canonical form. **Raises** UsageError when it does not take them."""

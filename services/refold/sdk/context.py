@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -14,11 +14,12 @@ from uuid import UUID
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from refold.core.errors import MalformedError, UsageError
-from refold.core.ids import RunId, callback_digest, callback_token
+from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token
 from refold.core.planning.waiting import check_match, check_name
 from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Checkpoint, Note, Patch, Say, Signal, Wait
 from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
+from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
@@ -30,6 +31,8 @@ from refold.sdk.tool import ToolDef
 
 MOST_PATCH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NO_HISTORY = RunState(RunId(""))
+"""That of a run which has done nothing so far."""
 
 
 class Context:
@@ -46,7 +49,7 @@ class Context:
         moment: Moment,
         find: Callable[[Callable[..., Any] | str], ToolDef],
         find_agent: Callable[[Callable[..., Any] | str], Callee],
-        patches: Container[str] = (),
+        history: RunState = NO_HISTORY,
     ) -> None:
         self.run_id = run_id
         self.log = AgentLog(moment, {"run_id": run_id})
@@ -54,7 +57,7 @@ class Context:
         self._seed = seed
         self._moment = moment
         self._callbacks = 0
-        self._recorded = patches
+        self._recorded, self._made, self._retried = history.patches, history.callbacks, history.retried
         self._patched: dict[str, bool] = {}
 
     @overload
@@ -187,8 +190,13 @@ class Context:
         name = check_name(name)
         text, read = result_reader(schema, name)
         self._callbacks += 1
-        token = callback_token(RunId(self.run_id), self._seed, self._callbacks)
-        return Callback(Answer(name, callback_digest(token), text, self._until_ms(timeout), read), token)
+        # What a retry has left behind nobody answers any more: what is made instead has another token.
+        for life in range(len(self._retried.left) + 1):
+            token = callback_token(RunId(self.run_id), self._seed, life * LIFE_CALLBACKS + self._callbacks)
+            digest = callback_digest(token)
+            if (step := self._made.get(digest)) and self._retried.counts(step):
+                break
+        return Callback(Answer(name, digest, text, self._until_ms(timeout), read), token)
 
     def _until_ms(self, timeout: timedelta | None) -> int:
         return 0 if timeout is None else self._moment.now_ms + milliseconds(timeout, "timeout")

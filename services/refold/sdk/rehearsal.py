@@ -47,7 +47,7 @@ def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VAL
     if request is None or not state.started_ms:
         return Arrival(0, over=state.over)
     moment = Past()
-    context = app.context(state.run_id, seed=request.seed, moment=moment, patches=state.patches)
+    context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
     with watch.watching():
         try:
             place = pointed(state.run_id, request)

@@ -28,7 +28,7 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
     """How fresh code stands at the end of the history, and what it asks for beyond it."""
     moment, request = Past(), state.request
     assert request is not None, "a run begins with a request"
-    context = app.context(state.run_id, seed=request.seed, moment=moment, patches=state.patches)
+    context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
     with watch.watching():
         try:
             code = app.agents[agent].open(request.input, context)

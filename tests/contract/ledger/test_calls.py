@@ -106,9 +106,10 @@ def test_a_lease_lapses_when_its_time_is_over(bench: Bench) -> None:
 
 @pytest.mark.parametrize("lease_ms", [0, HOUR_MS])
 def test_a_lower_attempt_than_the_started_one_is_superseded(bench: Bench, lease_ms: int) -> None:
-    ask(bench, claim("ann", attempt=2, lease_ms=lease_ms))
+    first = claim("ann", attempt=2, lease_ms=lease_ms)
+    ask(bench, first)
 
-    assert ask(bench, claim("bob", attempt=1)) == Superseded(closed=False)
+    assert ask(bench, claim("bob", attempt=1)) == Superseded(closed=False, sealed=first.order)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 3])
@@ -135,9 +136,10 @@ def test_a_stored_failure_gives_way_to_a_higher_attempt_without_a_takeover(bench
 
 
 def test_a_lower_attempt_than_the_failed_one_is_superseded(bench: Bench) -> None:
-    bench.ledger.run([claim("ann", attempt=2), complete("ann", attempt=2, success=False)])
+    failed = complete("ann", attempt=2, success=False)
+    bench.ledger.run([claim("ann", attempt=2), failed])
 
-    assert ask(bench, claim("bob", attempt=1)) == Superseded(closed=False)
+    assert ask(bench, claim("bob", attempt=1)) == Superseded(closed=False, sealed=failed.result, done=True)
 
 
 @pytest.mark.parametrize(("token", "attempt"), [("ann", 1), ("bob", 1), ("bob", 2)])

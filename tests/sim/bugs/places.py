@@ -139,6 +139,7 @@ PLACES: dict[str, str] = {
     "Unanswered._lost": "refold.planner.unanswered:Unanswered._lost",
     "windows.value_of": "refold.core.planning.windows:value_of",
     "planner.windows.value_of": "refold.planner.windows:value_of",
+    "Windows._counted": "refold.planner.windows:Windows._counted",
     "Windows.follow": "refold.planner.windows:Windows.follow",
     "Windows.load": "refold.planner.windows:Windows.load",
     "Windows.low_water": "refold.planner.windows:Windows.low_water",

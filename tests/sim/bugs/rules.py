@@ -206,6 +206,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "limit-unheard",
     ),
     "A limit by label is one for each value of it.": ("tenants-share-a-limit",),
+    "Of more values of a label than are counted those that came later share one limit.": ("made-up-values-gain",),
     "What other lanes have told a successor reads.": ("limit-of-others-forgotten",),
     "What a successor does not read it was told before.": ("limit-forgotten", "limit-kept-before-told"),
     # Erasure

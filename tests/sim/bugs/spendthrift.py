@@ -78,6 +78,7 @@ SPENDTHRIFT: dict[str, Bug] = {
     "family-not-counted": Bug(
         ("budget-family",), (("Purses.above", lambda self, state, now: _above(self, state, now)[:1]),)
     ),
+    "made-up-values-gain": Bug(("limit-singly",), (("Windows._counted", lambda windows, key: key),)),
     "tenants-share-a-limit": Bug(
         ("limit-many",),
         (("windows.value_of", lambda *_: "any"), ("planner.windows.value_of", lambda *_: "any")),

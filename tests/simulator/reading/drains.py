@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.simulator.app import TIMEOUT_MS
 from tests.simulator.reading.history import History
 from tests.simulator.reading.logged import LoggedCall
-from tests.simulator.settings import SimSettings
+from tests.simulator.settings import WINDOWS, SimSettings
 from tests.simulator.world.tools import Script
 
 
@@ -27,6 +27,8 @@ def charges(history: History, ran: Mapping[str, Sequence[Script]], settings: Sim
             if own or call.failure.startswith("budget_") or (call.failure and not doubted):
                 continue
             cut = call.effect == "once" and any(script.lasts_ms >= settings.grace_ms for script in scripts)
+            if call.tool in WINDOWS and run.pauses.spans:  # so long that the receiver may have forgotten its key
+                continue
             if len(call.attempts) > 1 and not cut:
                 yield f"charged: {call.id} ({call.effect}) was tried {len(call.attempts)} times, and no try has failed"
             elif doubted and not cut and len(same) == 1:  # what came of the first was told to a run that was over

@@ -91,7 +91,7 @@ class History:
         self._seen, self._counting = set(), set()
         self._causes = {cause for cause in self._causes if cause[0] in self.erased}
         self.wrong, self.on_decided = [], lambda *_: None
-        before, self.limits = self.limits, LoggedLimits()
+        before, self.limits = self.limits, LoggedLimits(singly=self.limits.singly)
         for record in (record for log in logs for record in log):
             if (record.key or b"").partition(b"/")[0].decode() not in self.erased:
                 self.follow(record)

@@ -31,6 +31,7 @@ class LoggedLimits:
 
     `deaf` is wrong where nothing delays telling, `unread` wherever the lane could read it: in a take-over, too. Who is
     `dazed` has stood still, and writes what it decided before; `judged` counts what was.
+    Of the tenants of a lane so many are counted `singly` (0: all), and `rest` counts what was judged of the others.
     """
 
     sums: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
@@ -40,6 +41,8 @@ class LoggedLimits:
     unread: list[str] = field(default_factory=list)
     dazed: bool = False
     judged: int = 0
+    singly: int = 0
+    rest: int = 0
 
     def hears(self, record: Record) -> None:
         """A record of what lanes tell, in the copy of one of them: a sum for each tenant, whose name has a digest."""
@@ -80,6 +83,7 @@ class LoggedLimits:
         self.sums.setdefault((tenant, lane), []).append((at_ms, spent))
         if name == "CallReserved":
             self._let_out(tenant, lane, spent, in_flight(mine), at_ms)
+            self._share(runs, tenant, lane)
 
     def _let_out(self, tenant: str, lane: int, spent: int, several: int, at_ms: int) -> None:
         others = [sums for (who, where), sums in self.sums.items() if who == tenant and where != lane]
@@ -94,6 +98,17 @@ class LoggedLimits:
         heard = sum(_at(sums, at_ms - HEARD_MS) for sums in others)
         if spent + heard > LIMIT:
             self.deaf.append(f"overspent: lane {lane} has {spent}, others had {heard}, of {LIMIT} for {tenant}")
+
+    def _share(self, runs: Mapping[str, LoggedRun], tenant: str, lane: int) -> None:
+        """Of more tenants than a lane counts singly, those that came later share what one may spend."""
+        rest = [who for who, where in self.sums if where == lane][self.singly :]
+        if not self.singly or tenant not in rest:
+            return
+        mine = [run for run in runs.values() if run.purse.tenant in rest and home(run.id, PARTITIONS) == lane]
+        spent = sum(run.purse.taken.nano_usd for run in mine)
+        self.rest += spent > PRICE
+        if spent > LIMIT + in_flight(mine):
+            self.wrong.append(f"overspent: lane {lane} lets {spent} out for all of {rest}, of {LIMIT}")
 
     @property
     def tenants(self) -> int:

@@ -48,6 +48,13 @@ BUDGETS = {
         _limited(
             "limit-many", ("r-1", 5, 0), ("r-3", 4, 2_500), ("r-2", 6, 0), ("r-4", 5, 1_200), tenants="aabc", planners=2
         ),
+        _limited(
+            "limit-singly",
+            *((f"r-{n}", 4, 400 * n) for n in (1, 2, 3, 4)),
+            ("r-5", 4, 2_500),
+            tenants="abcda",
+            singly=1,
+        ),
         _limited("limit-shared", ("r-1", 3, 0), ("r-3", 2, 0), ("r-2", 4, 2_500), planners=2, sharing=True),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from refold.core.ids import agent_tool
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from tests.simulator.settings import ANSWERS, ORDERS
 from tests.simulator.workload.inputs import ClientInput, Scenario, erasure, operation, poison, signal, start_run
@@ -51,6 +52,7 @@ CALLS: dict[str, Scenario] = {
         _one("pure", "look"),
         _one("keyed", "push"),
         _one("probed", "book"),
+        Scenario("whole", (start_run("r-1", "whole"),), {agent_tool("whole", ""): ("slow", "raises-after")}),
         _one("once", "pay"),
         _one("keyed-eager", "push", commit_ms=1),
         Scenario("three", (start_run("r-1", "three"),)),
@@ -135,6 +137,7 @@ CALLS: dict[str, Scenario] = {
         # Frozen for just longer than a session, an executor is back while its right to act still holds.
         _hasty("once-blinks", "pay", "creeps", executors=2, sharing=True, zombie_ms=300, commit_ms=500),
         _hasty("probed-creeps-shared", "book", "creeps", planners=2, executors=2, sharing=True),
+        _one("once-uneven", "pay", planners=2, executors=2, sharing=True, uneven=True),
         _one("probed-shared", "book", planners=2, executors=2, sharing=True),
     )
 }

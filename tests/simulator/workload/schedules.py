@@ -35,6 +35,9 @@ UNSAFE_MS = 6_000
 REVISING = 0.08
 """The share of schedules in which an agent has versions."""
 
+UNEVEN = 0.05
+"""The share of those whose members are set up differently."""
+
 _POLICIES = ("ask", "ask", "ask-two", "ask-all", "brief", "escalating", "escalating-early", "rejecting")
 _LATER = ("recheck-ask", "recheck-two", "recheck-allow", "recheck-deny", "ask-anybody")
 _TOOLS = ("look", "push", "pushed_briefly", "book", "pay", "pay", "book")
@@ -77,6 +80,8 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     scenario = asking(rng, scenario) if rng.random() < 0.5 else scenario
     if Random(f"held of {seed}").random() < 0.5:
         scenario = replace(scenario, inputs=tuple(map(_holding, scenario.inputs)))
+    if Random(f"{seed}/uneven").random() < UNEVEN:
+        scenario = replace(scenario, changes={**scenario.changes, "planners": 2, "executors": 2, "uneven": True})
     erasing = _erasing(Random(f"{seed}/erasure"), scenario)
     return _revised(Random(f"{seed}/newer"), erasing), chance
 

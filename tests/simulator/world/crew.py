@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from refold.approval.service import ApprovalService
 from refold.approval.settings import ApprovalLimits, ApprovalSettings
@@ -10,6 +12,7 @@ from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
+from refold.planner import windows
 from refold.planner.service import Planner
 from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.ports.effects import Service
@@ -18,7 +21,7 @@ from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from refold.runtime.lanes import INPUT_OVERHEAD
 from tests.simulator.app import FACTS, simulated
-from tests.simulator.settings import OTHER, POOL, Role
+from tests.simulator.settings import OTHER, POOL, Role, SimSettings
 from tests.simulator.world.law import TRUST
 from tests.simulator.world.store import MOST_BYTES
 from tests.simulator.world.surroundings import Surroundings
@@ -28,8 +31,18 @@ SEAL = Seal(POOL, b"of the simulated pool")
 _OTHER_SEAL = Seal(OTHER, b"of the other pool")
 
 
+def _set_up(world: Surroundings, member: str) -> SimSettings:
+    """How a member is set up: as the others, or to take less at a time."""
+    if not world.settings.uneven or int(re.sub(r"\D", "", member)) % 2:
+        return world.settings
+    world.counts["members.uneven"] += 1
+    lease_ms = 2 * world.settings.lease_ms
+    return replace(world.settings, active=1, backlog=2, slots=2, others=1, lease_ms=lease_ms)
+
+
 def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
-    chosen = world.settings
+    chosen = _set_up(world, member)
+    windows.MOST_VALUES = chosen.singly or 10_000
     settings = PlannerSettings(
         partitions=chosen.partitions,
         member=member,
@@ -62,7 +75,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
 
 
 def _executor(world: Surroundings, member: str, seal: Seal = SEAL) -> tuple[list[Service], Membership]:
-    chosen, pool = world.settings, seal.pool
+    chosen, pool = _set_up(world, member), seal.pool
     settings = ExecutorSettings(
         pool=pool,
         member=member,

@@ -27,7 +27,7 @@ from tests.simulator.world.groups import Groups
 from tests.simulator.world.surroundings import Surroundings, limited
 
 DEPLOYED_MS = 700
-"""How long other code is there: enough for some take-overs."""
+"""How long other code is there, or another blob store: enough for some take-overs."""
 
 REPEATED = 0.3
 """The share of records that a mirror repeats."""
@@ -331,6 +331,22 @@ def _ahead(world: Platform) -> None:
     world.at(AHEAD_MS, partial(setattr, world, "ledger_ahead_ms", 0))
 
 
+def _other_store(world: Platform) -> None:
+    """All are deployed with another blob store, which has nothing, and back: what was kept there is copied."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    if world.counts["stores"]:
+        return
+    world.counts["stores"] += 1
+    world.store.swap()
+    world.groups.die_all()
+
+    def back() -> None:
+        world.store.swap()
+        world.groups.die_all()
+
+    world.at(DEPLOYED_MS, back)
+
+
 OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "expire": _expire,
     "amnesia": _amnesia,
@@ -341,6 +357,7 @@ OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "deploy-rolling": _roll,
     "ledger-ahead": _ahead,
     "mirror-plain": _mirror_plain,
+    "store-other": _other_store,
     "snapshot-newer": _newer,
     "snapshot-holed": _hole,
     **{mode: _truncate(topic) for mode, topic in TRUNCATES.items()},

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from refold.core.ids import RunId, callback_digest, callback_token, home
+from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token, home
 from refold.core.topics import RUN_SIGNALLED
 from refold.ports.log import Outgoing
 
-_MOST_MADE = 1_000
-"""Callbacks of a run."""
+_MOST_MADE, _MOST_LIVES = 1_000, 9
+"""Callbacks of a run in one of its lives, and these."""
 
 
 class Reply(NamedTuple):
@@ -41,7 +41,8 @@ class Outside:
     def made(self, run: str, seed: str, digest: str) -> None:
         """A run has made a callback, of which the log has the digest of the token."""
         # Those that were made and given up in the same moment are counted, and are in no log.
-        tokens = (callback_token(RunId(run), seed, number) for number in range(1, _MOST_MADE))
+        numbers = (LIFE_CALLBACKS * life + number for number in range(1, _MOST_MADE) for life in range(_MOST_LIVES))
+        tokens = (callback_token(RunId(run), seed, number) for number in numbers)
         token = next(token for token in tokens if callback_digest(token) == digest)
         replies = self._replies if self._replies is not None else _by_chance(Random(token))
         for reply in replies:

@@ -24,6 +24,7 @@ class Store:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self._elsewhere: dict[str, str] | None = None
         self._kept: set[str] = set()
         self.wrong: list[str] = []
 
@@ -46,6 +47,13 @@ class Store:
         self.texts[_name(run, pointer)] = text
         self._kept.add(blobs.parse_pointer(pointer).digest)
         return pointer
+
+    def swap(self) -> None:
+        """Everybody has another store, which is empty; or, once more, the first again, with what was kept meanwhile."""
+        if self._elsewhere is None:
+            self._elsewhere, self.texts = self.texts, {}
+        else:
+            self.texts, self._elsewhere = {**self._elsewhere, **self.texts}, None
 
     def erase(self, run: RunId) -> int:
         """Drops all values of a run; returns how many there were."""

@@ -46,6 +46,7 @@ class Surroundings:
         self.receiver, self.store = Receiver(), Store()
         self.archive = Archive()
         self.witness = Witness(settings.retention_ms // 2)
+        self.witness.history.limits.singly = settings.singly
         self.erasures = Erasures(self.witness, self.archive.files, self._lying)
         self._events: list[tuple[int, int, bool, Callable[[], object]]] = []
         self._numbers = 0

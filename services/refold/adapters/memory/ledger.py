@@ -145,7 +145,8 @@ class MemoryLedger:
         if entry.state == "done" and (entry.success or (own and entry.attempt == operation.attempt)):
             return ledger.Stored(entry.result)
         if own and operation.attempt < entry.attempt:
-            return ledger.Superseded(closed=False)
+            done = entry.state == "done"
+            return ledger.Superseded(False, entry.result if done else entry.order, done)
         if entry.state == "started":
             if entry.token == operation.token:
                 return ledger.Claimed(entry.takeover)

@@ -1,6 +1,6 @@
 -- CLAIM. KEYS: entry, leases. ARGV: key, call, attempt, token, lease ms, order, ms to keep a started entry, longest lease.
-local entry = redis.call('HMGET', KEYS[1], 'state', 'call', 'attempt', 'token', 'closed', 'takeover', 'success', 'result')
-local state, call, on_record, token, closed, takeover, success, result = unpack(entry)
+local entry = redis.call('HMGET', KEYS[1], 'state', 'call', 'attempt', 'token', 'closed', 'takeover', 'success', 'result', 'order')
+local state, call, on_record, token, closed, takeover, success, result, order = unpack(entry)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local own = call == ARGV[2] -- or of another life of the run, whose attempts were counted apart
@@ -14,7 +14,7 @@ if state then
     return {'stored', result}
   end
   if own and attempt < tonumber(on_record) then
-    return {'superseded', 0}
+    return {'superseded', 0, state == 'done' and result or order or '', state == 'done' and 1 or 0}
   end
   if state == 'started' and not closed then
     if token == ARGV[4] then

@@ -81,7 +81,7 @@ def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
     Whoever has asked for the first run of a family has asked for what that starts: of a child the token names its root.
     """
     said = _vouched(request.token, request.requester, keys)
-    if said is None:
+    if said is None or "agent" not in said:  # who has signed a word on a run has not asked for it
         return False
     root = root_of(request.run_id)
     return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)

@@ -364,11 +364,17 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
     return _recorded(state, step, result, contradicts=True)
 
 
+LATE_RESULTS = 8
+"""Of a call so many are recorded: the first of each attempt."""
+
+
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
     """What came too late for the agent, once."""
     said = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
-    if said in state.late.get(step, ()):
-        return Ignore("the late result is recorded")
+    known = state.late.get(step, ())
+    # An executor may say what it likes of a call, and all of it would stay in the history.
+    if len(known) >= LATE_RESULTS or any((each.attempt, each.status) == (said.attempt, said.status) for each in known):
+        return Ignore("a late result of the attempt is recorded")
     return [said]
 
 

@@ -10,6 +10,9 @@ from refold.core.planning.verdict import Refuse, Rules
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
+REASON_CHARS = 4_096
+"""The longest reason: it stays in the history of its run."""
+
 
 def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str:
     """Why somebody does not say this of a run of their own, at this time; nothing if they do."""
@@ -41,4 +44,7 @@ def word_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
         data = canonical.parse(said.data)
     except MalformedError as error:
         return Refuse("malformed", str(error))
-    return data if isinstance(data, dict) else {}
+    data = data if isinstance(data, dict) else {}
+    if len(str(data.get("reason", ""))) > REASON_CHARS:
+        return Refuse("malformed", f"its reason has more than {REASON_CHARS:,} characters")
+    return data

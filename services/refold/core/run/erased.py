@@ -9,6 +9,8 @@ ever: a tool that copies records may repeat one of its orders when the ledger ha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import RunErased
@@ -38,8 +40,10 @@ def erased_run(key: bytes | None) -> RunId | None:
 class Markers:
     """The markers of a partition or of all, fed in order of offset. `runs` has what each says of its run."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
         self.runs: dict[RunId, RunErased] = {}
+        for key, value in records:
+            self.follow(key, value)
 
     def follow(self, key: bytes | None, value: bytes | None) -> bool:
         """Takes note of a record of `run-snapshot`; false if it is no marker."""

@@ -130,6 +130,12 @@ class Finished:
             begin = end
         return b"".join(parts)
 
+    def rows(self) -> bytes:
+        """All rows."""
+        for number in range(len(self._buckets)):
+            self._settle(number)
+        return b"".join(self._buckets)
+
     def pools(self) -> list[str]:
         """The names of pools by the numbers that rows have."""
         return [",".join(names) for names in self._pools]

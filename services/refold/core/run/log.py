@@ -132,6 +132,11 @@ class LogFold:
         """What is known of a run that seemed over, without its input and its steps."""
         return self._ended.get(run)
 
+    def has_all(self, run: RunId) -> bool:
+        """Whether no entry that counts for a run has a tombstone."""
+        tangle = self._tangles.get(run)
+        return tangle is None or not tangle.buried
+
     def forget(self, run: RunId) -> None:
         """Makes a run unknown: it was erased, and what was read of it is none."""
         for known in (self.states, self.frozen, self._ended):

@@ -122,7 +122,8 @@ class PartitionSnapshot:
     """What the records of `run-snapshot` say, fed in order of offset.
 
     `marks` are those of the highest round. `runs` and `blocks` may be believed if `whole`, which `close` tells; what is
-    over goes into `finished` at once. `check` is what all records but the marks add up to.
+    over goes into `finished` at once. `check` is what all records but the marks add up to. `unkept`: rows are in
+    `finished` that no record has any more, for something that cannot be read lies under its key.
     """
 
     def __init__(self, finished: Finished) -> None:
@@ -131,6 +132,7 @@ class PartitionSnapshot:
         self.ended: dict[bytes, tuple[bytes, int]] = {}  # by key: the rows that may be put together, and the weight
         self.check = 0
         self.whole = True
+        self.unkept = False
         self._raw: dict[bytes, bytes] = {}
         self._since: set[bytes] = set()
         self._readable = True
@@ -214,6 +216,7 @@ class PartitionSnapshot:
             self._since.clear()
 
     def _end(self, key: bytes, value: bytes | None) -> None:
+        known = key in self.ended
         self.check ^= self.ended.pop(key, (b"", 0))[1]
         if value is None:
             return
@@ -226,7 +229,7 @@ class PartitionSnapshot:
                 return
         except MalformedError:
             pass
-        self._readable = False
+        self._readable, self.unkept = False, self.unkept or known
 
 
 _T = TypeVar("_T")
