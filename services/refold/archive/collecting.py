@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -41,17 +41,17 @@ class EndedRun:
 
 
 class RunsOfLog(NamedTuple):
-    """The runs of a partition that are over, those that ended first before the others; and all that are `whole`.
+    """The runs of a partition that are over, those that ended first before others; and of others the ids of entries.
 
     A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
-    among those that are over: nobody knows what it is. Of one that is `whole` no entry that counts has a tombstone.
+    among those that are over: nobody knows what it is. The others are those that were wanted and have a beginning.
     """
 
     ended: dict[RunId, EndedRun]
-    whole: set[RunId]
+    begun: dict[RunId, set[str]]
 
 
-def runs_of_log(reader: LogReader, partition: int) -> RunsOfLog:
+def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
     """What a partition of the run log has."""
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
     for record in reader.scan(RUN_LOG, partition):
@@ -71,12 +71,19 @@ def runs_of_log(reader: LogReader, partition: int) -> RunsOfLog:
         if state.status != "failed":
             del fold.states[run]
     fold.settle()
+    ended = _families(found, fold, sizes)
+    begun = {run: state for run, state in fold.states.items() if run in wanted and run not in ended}
+    return RunsOfLog(ended, {run: {head.id.hex() for head in state.heads} for run, state in begun.items()})
+
+
+def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId, int]) -> dict[RunId, EndedRun]:
+    """Those of which it is known what they are, with their size and who is above and below them."""
     there = {*found, *fold.states, *fold.frozen}
     below: dict[RunId, list[RunId]] = {}
     for run in there - found.keys():
         for parent in parents_of(run):
             below.setdefault(parent, []).append(run)
-    ended = {
+    return {
         run: replace(
             each,
             size=sizes[run],
@@ -86,7 +93,6 @@ def runs_of_log(reader: LogReader, partition: int) -> RunsOfLog:
         for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
         if run not in fold.frozen
     }
-    return RunsOfLog(ended, set(filter(fold.has_all, {*found, *fold.states})))
 
 
 def kept_rows(reader: LogReader, partition: int, runs: Collection[EndedRun]) -> set[RunId]:

@@ -92,8 +92,8 @@ class Archivist:
         marked = self._markers()
         for partition in range(self._partitions):
             self._progress("look for runs that are due", partition, self._partitions)
-            log = runs_of_log(self._reader, partition)
-            self._believe(marked, log, partition, swept)
+            log = runs_of_log(self._reader, partition, marked)
+            self._believe(marked, log, swept)
             ended = [run for run in log.ended.values() if run.run_id not in marked]
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
             due = self._settled(_parents_first(due, marked), partition, swept)
@@ -116,8 +116,8 @@ class Archivist:
         wanted = run_id(run)
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
-        log = runs_of_log(self._reader, partition)
-        self._believe(marked, log, partition, swept)
+        log = runs_of_log(self._reader, partition, marked)
+        self._believe(marked, log, swept)
         known = log.ended
         if wanted not in marked:
             if (ended := known.get(wanted)) is None:
@@ -146,27 +146,26 @@ class Archivist:
             self._clear(marked, swept)
         return swept
 
-    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, partition: int, swept: Swept) -> None:
+    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> None:
         """Leaves markers out that no archivist has written: planners write the topic, and erase nothing.
 
-        Until its first entry has a tombstone the history of a run says that it is over, and the archive has it. What is
-        over leaves in its own time, as if it had no marker.
+        The archive has whatever was erased, but where there is none. (Of a run that was, a mirror may bring a beginning
+        again.) What is over leaves in its own time, as if it had no marker.
         """
-        for run in [name for name in marked if name in log.whole]:
-            ended = log.ended.get(run)
-            if ended is None:
-                swept.left[run] = "it has a marker, which no archivist has written, and is not over"
-            if ended is None or ended.head != marked[run].head or not self._archived(partition, ended):
+        for run in [name for name in marked if name in log.ended or name in log.begun]:
+            head, ended, begun = marked[run].head, log.ended.get(run), log.begun.get(run, ())
+            copied = self._shelf is None or (head and self._archived_end(run) == head)
+            if not copied or head in begun or (ended and ended.head != head):
                 del marked[run]
+                if not ended:
+                    swept.left[run] = "it has a marker, which no archivist has written, and is not over"
 
-    def _archived(self, partition: int, ended: EndedRun) -> bool:
-        if self._shelf is None:
-            return True
-        [there] = whole_runs(self._reader, partition, {ended.run_id: ended})
+    def _archived_end(self, run: RunId) -> str:
+        assert self._shelf is not None, "asked where there is an archive"
         try:
-            return self._shelf.get(ended.run_id).digest == there.digest
+            return self._shelf.get(run).head
         except (NotFoundError, MalformedError):
-            return False
+            return ""
 
     def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
