@@ -182,7 +182,7 @@ class TakeOver:
             self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
         if self._distrust:
             self._log.windows.distrust(end)
-        emit_from = resumed(self._assigned, (RUN_LOG,))[RUN_LOG]
+        emit_from = self._emit_from(marks)
         # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
         # Of requests it is what is decided or kept, and what is kept has to be read again.
         committed = (
@@ -203,6 +203,14 @@ class TakeOver:
         else:
             self._journal.tell("snapshot.broken", partition=number, round=marks.round)
             self._begin(start, start, emit_from=emit_from)
+
+    def _emit_from(self, marks: Marks | None) -> int:
+        """Below which offset of the log all that it orders was told, by the group's positions.
+
+        Who has found that the log lost its end says so by marks that say nothing: what was committed counts no more.
+        """
+        disowned = marks is not None and not (marks.anchor or marks.inputs)
+        return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
         """Whether all topics go on to where the marks, and what was kept since, say that they were read."""

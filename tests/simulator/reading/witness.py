@@ -9,8 +9,9 @@ from itertools import takewhile
 
 from refold.core import topics
 from refold.core.errors import MalformedError
-from refold.core.ids import home, parse_callback_token
+from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.messages import ToolRequest
+from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key
 from refold.ports.ledger import Claim
 from refold.ports.log import Record
 from tests.simulator.app import CLAIMED_EFFECTS
@@ -67,7 +68,7 @@ class Witness:
         elif record.topic == topics.BUDGET_SPENT:
             self.history.limits.hears(record)
         elif record.topic == CLAIMS and record.value:
-            self._follow_claim(read_value(record.value))
+            self._follow_claim(record.key or b"", read_value(record.value))
         elif record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == ORDERS and record.value and record.read_headers():
@@ -221,7 +222,16 @@ class Witness:
         if not known and read and now_ms - read[-1].at_ms > self.stale_ms + CLOCKS_MS:
             self._wrong.append(f"stale: {claim.call} is claimed by a request of {now_ms - read[-1].at_ms} ms ago")
 
-    def _follow_claim(self, claim: Datum) -> None:
+    def _forget_claims(self, erased: bytes) -> None:
+        """The claims of a run are erased: what follows begins chains anew, and is in doubt, whatever it is."""
+        for call, claims in self.claims.items():
+            if erased_claims_key(RunId(call.partition("/")[0])) == erased:
+                for claim in claims:
+                    self._links.pop(claim["key"], None)
+
+    def _follow_claim(self, key: bytes, claim: Datum) -> None:
+        if key.startswith(ERASED_CLAIMS):
+            self._forget_claims(key)
         if not claim["call_id"]:
             return  # somebody wants to know the time
         links = self._links[claim["key"]]

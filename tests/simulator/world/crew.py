@@ -37,7 +37,7 @@ def _set_up(world: Surroundings, member: str) -> SimSettings:
         return world.settings
     world.counts["members.uneven"] += 1
     lease_ms = 2 * world.settings.lease_ms
-    return replace(world.settings, active=1, backlog=2, slots=12, others=1, lease_ms=lease_ms)
+    return replace(world.settings, active=1, slots=12, others=1, lease_ms=lease_ms)
 
 
 def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
