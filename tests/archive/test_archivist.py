@@ -17,12 +17,12 @@ from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.events import Entry, Failure, RunCancelled, RunFailed, RunRetried
-from refold.core.ids import RunId, home, log_key
+from refold.core.ids import RunId, entry_id, home, log_key
 from refold.core.messages import RunErased
 from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key, erased_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
-from tests.cli.chronicle import ended, requested
+from tests.cli.chronicle import completed, ended, proposed, requested
 from tests.core.histories import read_fold
 from tests.golden.samples import histories
 from tests.roots import TRUST
@@ -422,3 +422,44 @@ def test_a_marker_of_a_run_that_is_over_does_not_spare_it_the_archive(world: Wor
 
     assert ended.run_id in swept.archived
     assert inspection.flaws(world.shelf.get(ended.run_id)) == []
+
+
+@pytest.mark.parametrize("lives", range(1, 14))
+def test_a_run_that_failed_is_erased_wherever_its_pass_was_cut_short(tmp_path: Path, lives: int) -> None:
+    world = World(tmp_path / "archive")
+    world.chronicle.add("bad", requested("deploy"), proposed(1))
+    world.chronicle.add("bad", completed(1))
+    world.chronicle.add("bad", [RunFailed(Failure("ValueError", "a bug"))])
+    later(world, 31).lives = lives
+    with suppress(UnreachableError):
+        world.archivist().sweep()
+    world.lives = None
+
+    swept = [later(world, 1).archivist().sweep() for _ in "12"]
+
+    assert (world.values("bad"), swept[-1].left) == ([], {})
+
+
+@pytest.mark.parametrize("run", ["first", "lives", "fresh"])
+def test_a_marker_erases_nothing_of_a_run_that_a_newer_version_has_written_on(world: World, run: str) -> None:
+    newer = b"\x00" + b"\xff" * (codec.FRAME_BYTES - 1) + b"of tomorrow"
+    key = log_key(RunId(run), 99 if run != "fresh" else 1, entry_id(newer[codec.FRAME_BYTES :]))
+    world.chronicle.write(topics.RUN_LOG, run, key=key, value=newer)
+    forged(world, run)
+
+    swept = later(world, 1).archivist().sweep()
+
+    assert (swept.tombstones, run in swept.left) == (0, True)
+
+
+def test_a_beginning_that_a_mirror_brings_again_accuses_nobody(world: World) -> None:
+    first = next(each for each in world.records() if (each.key or b"").startswith(b"first/0000000001/"))
+    later(world, 31).archivist().sweep()
+    world.clean()
+    world.chronicle.write(topics.RUN_LOG, "first", key=first.key or b"", value=first.value)
+
+    found = verify_log(world.chronicle.reader, TRUST, now_ms=world.broker.now, settle_s=0)
+    swept = world.archivist().sweep()
+
+    assert [each for each in found.violations if each.kind == "erased"] == []
+    assert (world.values("first"), swept.left) == ([], {})

@@ -312,3 +312,41 @@ def test_an_order_whose_key_no_planner_has_made_is_put_away_and_ends_nobody() ->
     assert (shop.tries(), shop.executor.counts["input.dead"]) == ([], 1)
     shop.ask(order(2))
     assert shop.tries() == [2]
+
+
+@pytest.mark.parametrize("asked", [order(3), order(call="run-1/9")], ids=["the next attempt", "a retry of the run"])
+@pytest.mark.parametrize("follows", ["", "c1"], ids=["nothing", "what the log has lost"])
+def test_a_doubt_holds_back_what_comes_after_it_whatever_it_follows(asked: ToolRequest, follows: str) -> None:
+    shop = Shop()
+    shop.foreign(claim(2, "d1", follows, doubt=True))
+    shop.turn(after_ms=2 * LEASE_MS)
+
+    shop.ask(asked)
+    shop.turn(after_ms=2 * LEASE_MS)
+
+    assert shop.tries() == []
+
+
+@pytest.mark.parametrize("call", ["nonsense", "a b/3", "run-1/", "", "run-1/5x"])
+def test_an_order_of_what_is_no_call_ends_nobody_where_claims_were_erased(call: str) -> None:
+    shop = Shop()
+    nothing = codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
+    shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId("other")), nothing, (), 0))
+    shop.turn(*shop._claimed(0))
+
+    shop.ask(replace(order(), call_id=CallId(call)))
+    shop.turn(after_ms=100)
+
+    shop.ask(order(call="run-2/5"))
+    assert shop.started[-1].request.call_id == "run-2/5"
+
+
+def test_who_takes_the_record_away_that_claims_were_erased_has_claims_count_again() -> None:
+    shop, nothing = Shop(), codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
+    for value in (nothing, None):
+        shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId("run-1")), value, (), 0))
+    shop.turn(*[record for offset in (0, 1) for record in shop._claimed(offset)])
+
+    shop.ask(order())
+
+    assert shop.tries() == [1]

@@ -91,6 +91,28 @@ def test_the_token_of_a_callback_that_a_retry_has_left_behind_answers_nothing() 
     assert rig.state("r-1").end == RunCompleted('["yes","no"]')
 
 
+def test_a_second_retry_from_an_earlier_step_makes_other_tokens_again() -> None:
+    rig = begun(asking("newsletter", fails=True), done=2)
+    seed = rig.state("r-1").request.seed  # type: ignore[union-attr]
+    kept, first = (callback_token(RunId("r-1"), seed, number) for number in (1, 2))
+    rig.resolve(kept, "yes")
+    rig.run()
+    rig.deploy(asking("newsletter", fails=True))
+    retry(rig, **{"from": rig.state("r-1").callbacks[callback_digest(first)]})
+    second = callback_token(RunId("r-1"), seed, LIFE_CALLBACKS + 2)
+    assert callback_digest(second) in rig.state("r-1").callbacks
+    rig.deploy(asking("million", fails=False))
+    retry(rig, **{"from": 3})
+    rig.finish()
+    rig.run()
+
+    for left in (first, second):
+        rig.resolve(left, "yes")
+        rig.run()
+
+    assert rig.state("r-1").status == "suspended"
+
+
 def test_a_retried_run_whose_version_is_gone_stalls_until_it_is_there() -> None:
     rig = failed(shop(three, named=True))
     rig.deploy(shop(two, named=True))

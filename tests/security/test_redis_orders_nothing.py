@@ -134,6 +134,18 @@ def test_a_later_attempt_that_the_pool_has_not_begun_fails_no_call(what: str) ->
     assert [start.request for start in mine.started] == [MINE], "asked for again, it is done"
 
 
+def test_what_a_newer_version_says_of_a_later_attempt_stays_for_that() -> None:
+    mine, place = rig(), (0, "default", MINE.key)
+    newer = b"\x00" + b"\xff" * (codec.FRAME_BYTES - 1) + b"of tomorrow"
+    entry = later(OURS.close("result", 0, MINE.key, newer), "done")._replace(attempt=2)
+    plant(mine.ledger, entries={place: entry})
+
+    mine.ask(MINE)
+
+    assert mine.ledger.entries()[place] == entry
+    assert (mine.results, mine.executor.counts["ledger.unreadable"]) == ([], 1)
+
+
 @pytest.mark.parametrize("state", ["started", "done"])
 def test_a_later_attempt_that_the_pool_has_begun_is_told(state: str) -> None:
     mine, place = rig(), (0, "default", MINE.key)

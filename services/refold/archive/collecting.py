@@ -44,11 +44,13 @@ class RunsOfLog(NamedTuple):
     """The runs of a partition that are over, those that ended first before others; and of others the ids of entries.
 
     A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
-    among those that are over: nobody knows what it is. The others are those that were wanted and have a beginning.
+    among those that are over: nobody knows what it is. The others are those that were wanted and have a beginning, and
+    no entry with a tombstone. `there` are all that were wanted of which there is a record.
     """
 
     ended: dict[RunId, EndedRun]
     begun: dict[RunId, set[str]]
+    there: set[RunId]
 
 
 def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
@@ -72,8 +74,9 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
             del fold.states[run]
     fold.settle()
     ended = _families(found, fold, sizes)
-    begun = {run: state for run, state in fold.states.items() if run in wanted and run not in ended}
-    return RunsOfLog(ended, {run: {head.id.hex() for head in state.heads} for run, state in begun.items()})
+    there = set(filter(wanted.__contains__, sizes))
+    begun = [fold.states[run] for run in there - ended.keys() if run in fold.states and fold.has_all(run)]
+    return RunsOfLog(ended, {each.run_id: {head.id.hex() for head in each.heads} for each in begun}, there)
 
 
 def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId, int]) -> dict[RunId, EndedRun]:

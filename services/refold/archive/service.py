@@ -6,6 +6,7 @@ A pass keeps nothing for the next one: what is done and what is left to do, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import sleep
 from typing import Protocol
@@ -38,6 +39,11 @@ BATCH_BYTES = 64 << 20
 
 WRITES = 10_000
 """Records that are written before their acknowledgements are waited for."""
+
+_LIVES = "it has a marker, which no archivist has written, and is not over"
+_NO_SUCH_END = (
+    "it has a marker, and the archive has no such end of it; `refold run erase --no-archive` if it was erased so"
+)
 
 Steps = Callable[[str, int, int], None]
 
@@ -93,10 +99,10 @@ class Archivist:
         for partition in range(self._partitions):
             self._progress("look for runs that are due", partition, self._partitions)
             log = runs_of_log(self._reader, partition, marked)
-            self._believe(marked, log, swept)
+            again = self._believe(marked, log, swept)
             ended = [run for run in log.ended.values() if run.run_id not in marked]
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
-            due = self._settled(_parents_first(due, marked), partition, swept)
+            due = self._settled(_parents_first(due, marked), partition, swept, again)
             due = _parents_first(due, marked)[: self._settings.most_runs]
             swept.due += [run.run_id for run in due]
             for batch in batches(due, BATCH_BYTES):
@@ -117,7 +123,7 @@ class Archivist:
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
         log = runs_of_log(self._reader, partition, marked)
-        self._believe(marked, log, swept)
+        again = self._believe(marked, log, swept)
         known = log.ended
         if wanted not in marked:
             if (ended := known.get(wanted)) is None:
@@ -127,7 +133,7 @@ class Archivist:
         rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
         family = _parents_first(rest, marked)
         patience = self._settings.patience_s
-        while len(self._settled(family, partition, swept)) < len(family):
+        while len(self._settled(family, partition, swept, again)) < len(family):
             if not patience:
                 (name, why), hint = next(iter(swept.left.items())), "a planner sees to that: is one running?"
                 raise ConflictError(f"run {name} cannot be erased yet: {why}", hint=hint)
@@ -146,26 +152,34 @@ class Archivist:
             self._clear(marked, swept)
         return swept
 
-    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> None:
+    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
         """Leaves markers out that no archivist has written: planners write the topic, and erase nothing.
 
         The archive has whatever was erased, but where there is none. (Of a run that was, a mirror may bring a beginning
-        again.) What is over leaves in its own time, as if it had no marker.
+        again.) What is over leaves in its own time, as if it had no marker. Returns those that were to leave before the
+        archive was another one: what it takes for that is known, and gone perhaps.
         """
-        for run in [name for name in marked if name in log.ended or name in log.begun]:
-            head, ended, begun = marked[run].head, log.ended.get(run), log.begun.get(run, ())
-            copied = self._shelf is None or (head and self._archived_end(run) == head)
-            if not copied or head in begun or (ended and ended.head != head):
-                del marked[run]
-                if not ended:
-                    swept.left[run] = "it has a marker, which no archivist has written, and is not over"
+        again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
+        for run in [name for name in marked if name in log.there]:
+            marker, ended = marked[run], log.ended.get(run)
+            copied = self._shelf is None or (run, marker.digest) in self._copies(marker.file, files)
+            if copied and marker.head not in log.begun.get(run, ()) and (ended is None or ended.head == marker.head):
+                continue
+            del marked[run]
+            if ended is None:
+                swept.left[run] = _LIVES if run in log.begun else _NO_SUCH_END
+            elif ended.head == marker.head:
+                again.add(run)
+        return again
 
-    def _archived_end(self, run: RunId) -> str:
+    def _copies(self, file: str, known: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
+        """The runs in a file of the archive, with their digests; each file is asked once."""
         assert self._shelf is not None, "asked where there is an archive"
-        try:
-            return self._shelf.get(run).head
-        except (NotFoundError, MalformedError):
-            return ""
+        if file not in known:
+            known[file] = set()
+            with suppress(NotFoundError, MalformedError):
+                known[file] = {(line.run_id, line.digest) for line in self._shelf.index(file)} if file else set()
+        return known[file]
 
     def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
@@ -247,8 +261,8 @@ class Archivist:
                 # A topic of a pool that is no more: nothing can lie there.
         return found
 
-    def _settled(self, runs: list[EndedRun], partition: int, swept: Swept) -> list[EndedRun]:
-        """The runs that a planner is done with: their outcome was published, and their row is kept.
+    def _settled(self, runs: list[EndedRun], partition: int, swept: Swept, again: Container[RunId]) -> list[EndedRun]:
+        """The runs that a planner is done with: their outcome was published, and their row is kept; or were to leave.
 
         Nobody would ever hear of the others, or they could be asked for once more when nothing tells of them.
         """
@@ -259,7 +273,7 @@ class Archivist:
         records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
         # A run that failed and was retried has an outcome there of its first end.
         told = {record.key for record in records if _tells(record, ends[record.key or b""])}
-        for run in runs:
+        for run in [each for each in runs if each.run_id not in again]:
             if run.run_id.encode() not in told:
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
             elif run.run_id not in kept:

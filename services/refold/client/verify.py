@@ -83,8 +83,7 @@ class Verified:
     def read(self, reader: LogReader, fold: LogFold, statuses: _Statuses, erased: Markers) -> list[tuple[str, str]]:
         """Reads the run log; returns the signed decisions in it, each with its run."""
         tokens: list[tuple[str, str]] = []
-        void: Counter[str] = Counter()
-        marked = LogFold()
+        void, marked = Counter[str](), LogFold()
         for record in reader.scan(RUN_LOG):
             if erased.hides(record.key):
                 self.erased += record.value is not None
@@ -106,13 +105,14 @@ class Verified:
                 tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
             statuses.follow(judged)
         self.void = {reason: count for reason, count in void.items() if count}
-        self._check_marked(marked)
+        self._check_marked(marked, erased)
         return tokens
 
-    def _check_marked(self, fold: LogFold) -> None:
-        """Planners write the topic of markers. An archivist's is of a run that was over, until the first tombstone."""
+    def _check_marked(self, fold: LogFold, erased: Markers) -> None:
+        """Planners write the topic of markers. An archivist's names an end, which no copy of a beginning has."""
         for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
-            self.add("erased", state.run_id, f"it has a marker, and its history is whole: it is {state.status}")
+            if erased.runs[state.run_id].head in ("", *(each.id.hex() for each in state.heads)):
+                self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
 
     def only(self, run: str) -> Verified:
         """What is about one run; the counts are of all. **Raises** NotFoundError if it is not there."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.ids import parse_call_id
+from refold.core.ids import RunId
 from refold.core.messages import ToolClaim, ToolRequest
-from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key
+from refold.core.run.erased import erased_claims_key, is_erased_claims_key
 from refold.core.wire import codec
 from refold.ports.log import Record
 
@@ -64,8 +64,8 @@ class ClaimChain:
         return max(self.highest.get(call, 0), *asides, 0)
 
     def acted(self) -> list[tuple[ToolClaim, int]]:
-        """Claims under which somebody may have acted, and when the log took them."""
-        found = [(each, at_ms) for each, _, at_ms in self.aside.values() if not (each.undone or each.doubt)]
+        """Claims under which somebody may have acted, and when the log took them; or doubts that follow a lost one."""
+        found = [(each, at_ms) for each, _, at_ms in self.aside.values() if not each.undone]
         return [(self.open, self.open_ms), *found] if self.open else found
 
     def heads(self) -> dict[str, int]:
@@ -145,8 +145,8 @@ class Claims:
     def follow(self, record: Record, mono_ms: int) -> None:
         """Reads a record of the topic, in order of offset. What is not a claim that extends its chain is void."""
         self.position = max(self.position, record.offset + 1)
-        if record.key and record.key.startswith(ERASED_CLAIMS):
-            self._erased.add(record.key)
+        if is_erased_claims_key(record.key):
+            (self._erased.add if record.value else self._erased.discard)(record.key)
             return
         try:
             claim = codec.decode(ToolClaim, record.value or b"")
@@ -167,7 +167,7 @@ class Claims:
         """What the chains say of a request."""
         found = self._linked(request)
         # Of a run that is over and erased nobody asks for anything: but a copy of an order may come behind its erasure.
-        erased = bool(self._erased) and erased_claims_key(parse_call_id(request.call_id)[0]) in self._erased
+        erased = bool(self._erased) and erased_claims_key(RunId(request.call_id.partition("/")[0])) in self._erased
         return replace(found, erased=True) if erased else found
 
     def _linked(self, request: ToolRequest) -> Lineage:

@@ -151,7 +151,10 @@ class ExecutorOutbox(Generic[Claimant]):
                 call, attempt = result.call_id, result.attempt
             else:
                 call, attempt, _ = seal.open_order(home, key, reply.sealed)
-        except (FoldError, MalformedError) as error:
+        except FoldError as error:  # a newer version's, which stays for that
+            self._unreadable(home, request.key, error.message)
+            return False
+        except MalformedError as error:
             self.broken(home, request.key, error.message)
             return False
         if (key, call) != (request.key, request.call_id) or attempt <= request.attempt:

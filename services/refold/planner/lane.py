@@ -74,6 +74,7 @@ class Lane:
 
     def _refuse(self, item: Pending, why: str) -> None:
         if item.record is None:  # a run waits for the result of another: of that the log has lost its end
+            self._journal.tell("child.lost", run_id=item.run_id, reason=why)
             item.finish()
         else:
             self._answering.bury(item, "conflict", why, self.clock.now_ms)

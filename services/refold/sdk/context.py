@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import count
 from random import Random
 from typing import Any, overload
 from uuid import UUID
@@ -191,10 +192,10 @@ class Context:
         text, read = result_reader(schema, name)
         self._callbacks += 1
         # What a retry has left behind nobody answers any more: what is made instead has another token.
-        for life in range(len(self._retried.left) + 1):
+        for life in count():
             token = callback_token(RunId(self.run_id), self._seed, life * LIFE_CALLBACKS + self._callbacks)
             digest = callback_digest(token)
-            if (step := self._made.get(digest)) and self._retried.counts(step):
+            if (step := self._made.get(digest)) is None or self._retried.counts(step):
                 break
         return Callback(Answer(name, digest, text, self._until_ms(timeout), read), token)
 

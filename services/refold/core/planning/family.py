@@ -71,7 +71,7 @@ def origin_of(state: RunState) -> Origin | None:
 def ended_before(child: RunState, origin: Origin) -> ChildOver:
     """What a run hears that waits for another which is over. Of a row nobody knows why, nor with what result."""
     if child.end is not None:
-        return ChildOver(origin.parent, origin.step, child.status, *_outcome(child.end))
+        return ChildOver(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
     if child.status == "completed":
         return ChildOver(origin.parent, origin.step, child.status, UNREAD, None)
     failure = events.Failure(child.status, "the log has lost why, or who had started it")
@@ -181,11 +181,15 @@ def _ended(state: RunState, event: events.RunCompleted | events.RunFailed | even
     if (origin := origin_of(state)) is not None and origin.step:
         # The state may be a later one, and the run have gone on since.
         status = status_after(state.status, [event])
-        purse = None if origin.outlives else state.purse
-        used, root = (purse.used, purse.limits.root) if purse else (None, "")
-        yield ChildOver(origin.parent, origin.step, status, *_outcome(event), used, root)
+        yield ChildOver(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
     for step in sorted(state.open):
         yield from _left(state, step, f"is {state.status}")
+
+
+def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
+    """What a run took that the runs above it count, and up to which of them."""
+    purse = None if origin.outlives else child.purse
+    return (purse.used, purse.limits.root) if purse else (None, "")
 
 
 def _paused(state: RunState, seq: int) -> Iterator[Tidings]:

@@ -10,6 +10,7 @@ ever: a tool that copies records may repeat one of its orders when the ledger ha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parse_log_key
@@ -22,6 +23,9 @@ ERASED_CLAIMS = b"erased/"
 """What begins the key of what stays in place of a run's claims; the digest of the run's id follows, in hex."""
 
 
+_CLAIMS_KEY = len(ERASED_CLAIMS) + 32
+
+
 def erased_key(run: RunId) -> bytes:
     """The key of a run's marker."""
     return _PREFIX + run.encode()
@@ -30,6 +34,11 @@ def erased_key(run: RunId) -> bytes:
 def erased_claims_key(run: RunId) -> bytes:
     """The key of what stays in place of a run's claims: no name that a user gave."""
     return ERASED_CLAIMS + run_digest(run).hex().encode()
+
+
+def is_erased_claims_key(key: bytes | None) -> TypeGuard[bytes]:
+    """Whether a record of claims stands in place of those of a run."""
+    return key is not None and len(key) == _CLAIMS_KEY and key.startswith(ERASED_CLAIMS)
 
 
 def erased_run(key: bytes | None) -> RunId | None:
