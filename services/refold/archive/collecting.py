@@ -45,7 +45,7 @@ class RunsOfLog(NamedTuple):
 
     A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
     among those that are over: nobody knows what it is. The others are those that were wanted and have a beginning, and
-    no entry with a tombstone. `there` are all that were wanted of which there is a record.
+    no entry with a tombstone. `there` are all that were wanted of which something is left but tombstones.
     """
 
     ended: dict[RunId, EndedRun]
@@ -56,9 +56,12 @@ class RunsOfLog(NamedTuple):
 def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
     """What a partition of the run log has."""
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
+    left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
         sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
+        if judged.run_id in wanted:
+            left[record.key] = RunId("") if record.value is None else judged.run_id
         state = fold.states.get(judged.run_id)
         if judged.void or state is None:
             continue
@@ -74,9 +77,9 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
             del fold.states[run]
     fold.settle()
     ended = _families(found, fold, sizes)
-    there = set(filter(wanted.__contains__, sizes))
-    begun = [fold.states[run] for run in there - ended.keys() if run in fold.states and fold.has_all(run)]
-    return RunsOfLog(ended, {each.run_id: {head.id.hex() for head in each.heads} for each in begun}, there)
+    there = set(left.values())  # and the name of none
+    begun = filter(fold.has_all, fold.states.keys() & (there - ended.keys()))
+    return RunsOfLog(ended, {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}, there)
 
 
 def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId, int]) -> dict[RunId, EndedRun]:
