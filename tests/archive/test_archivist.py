@@ -19,7 +19,7 @@ from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.events import Entry, Failure, RunCancelled, RunFailed, RunRetried
 from refold.core.ids import RunId, entry_id, home, log_key
 from refold.core.messages import RunErased
-from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key, erased_key
+from refold.core.run.erased import erased_claims_key, erased_key, is_erased_claims_key
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import completed, ended, proposed, requested
@@ -138,7 +138,7 @@ def test_that_there_were_claims_stays_known_and_nothing_else_of_them(world: Worl
     world.archivist().sweep()
 
     claims = [each for each in world.records() if topics.kind_of(each.topic) == topics.TOOL_CLAIMED]
-    [left, other] = [each for each in claims if (each.key or b"").startswith(ERASED_CLAIMS)]
+    [left, other] = [each for each in claims if is_erased_claims_key(each.key)]
     assert {left.key, other.key} == {erased_claims_key(RunId(run)) for run in ("first", "second")}
     assert not any(b"first" in (each.key or b"") + (each.value or b"") for each in (left, other))
     before = len(world.records())

@@ -13,6 +13,7 @@ from refold.core.approval.signature import SigningKey, sign
 from refold.core.events import DOUBT, Earlier
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalRequest, ToolClaim, ToolRequest
+from refold.core.run.erased import erased_claims_key
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.executor.claim_chain import record_key
@@ -122,6 +123,12 @@ class Shop(Rig):
         key, value = record_key(claim), codec.encode(claim)
         self.claims.append(Outgoing(CLAIMS, 0, key, value, (), 0))
         self.turn(Record(CLAIMS, 0, len(self.claims) - 1, key, value, lambda: None, self.now_ms))
+
+    def erased(self, run: str, *, back: bool = False) -> None:
+        """The claims of a run are erased, as an archivist does it; or somebody takes back that they are."""
+        key, value = erased_claims_key(RunId(run)), None if back else codec.encode(ToolClaim.of_none("archivist"))
+        self.claims.append(Outgoing(CLAIMS, 0, key, value, (), 0))
+        self.turn(*self._claimed(len(self.claims) - 1))
 
     @property
     def catalog(self) -> Catalog:

@@ -10,11 +10,9 @@ import pytest
 from refold.core.approval.catalog import Catalog, Halts
 from refold.core.ids import CallId, RunId, home
 from refold.core.messages import ToolClaim, ToolRequest
-from refold.core.run.erased import erased_claims_key
 from refold.core.wire import codec
 from refold.executor.gate import Gate
-from refold.ports.log import Outgoing, Revoked
-from tests.recovery.executor_rig import CLAIMS
+from refold.ports.log import Revoked
 from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, settled, tried
 
 # What the chain says by itself
@@ -239,9 +237,7 @@ def test_an_order_of_a_run_whose_claims_were_erased_is_none_that_nobody_has_begu
     monkeypatch.setitem(TOOLS, "pay", replace(TOOLS["pay"], effect=effect))
     shop = Shop()
     for run in ("run-1", "run-2"):
-        nothing = codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
-        shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId(run)), nothing, (), 0))
-    shop.turn(*[record for offset in (0, 1) for record in shop._claimed(offset)])
+        shop.erased(run)
 
     shop.ask(order(effect=effect))
 
@@ -252,9 +248,7 @@ def test_an_order_of_a_run_whose_claims_were_erased_is_none_that_nobody_has_begu
 
 def test_what_follows_the_erasure_of_a_chain_begins_none_whatever_comes_with_it() -> None:
     shop = Shop()
-    nothing = codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
-    shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId("run-1")), nothing, (), 0))
-    shop.turn(*shop._claimed(0))
+    shop.erased("run-1")
 
     # A link of another run under the same key, the first attempt, and one that people have settled before.
     other = replace(order(2, call="run-9/5", effect="keyed", key=order().key), run_id=RunId("run-9"))
@@ -330,9 +324,7 @@ def test_a_doubt_holds_back_what_comes_after_it_whatever_it_follows(asked: ToolR
 @pytest.mark.parametrize("call", ["nonsense", "a b/3", "run-1/", "", "run-1/5x"])
 def test_an_order_of_what_is_no_call_ends_nobody_where_claims_were_erased(call: str) -> None:
     shop = Shop()
-    nothing = codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
-    shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId("other")), nothing, (), 0))
-    shop.turn(*shop._claimed(0))
+    shop.erased("other")
 
     shop.ask(replace(order(), call_id=CallId(call)))
     shop.turn(after_ms=100)
@@ -342,10 +334,9 @@ def test_an_order_of_what_is_no_call_ends_nobody_where_claims_were_erased(call: 
 
 
 def test_who_takes_the_record_away_that_claims_were_erased_has_claims_count_again() -> None:
-    shop, nothing = Shop(), codec.encode(ToolClaim(CallId(""), "", "", 0, False, "archivist"))
-    for value in (nothing, None):
-        shop.claims.append(Outgoing(CLAIMS, 0, erased_claims_key(RunId("run-1")), value, (), 0))
-    shop.turn(*[record for offset in (0, 1) for record in shop._claimed(offset)])
+    shop = Shop()
+    shop.erased("run-1")
+    shop.erased("run-1", back=True)
 
     shop.ask(order())
 

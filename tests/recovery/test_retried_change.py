@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -66,13 +68,21 @@ def asking(name: str, *, fails: bool) -> App:
     return shop(asks)
 
 
-def test_the_token_of_a_callback_that_a_retry_has_left_behind_answers_nothing() -> None:
+def answered_and_failed() -> tuple[Rig, Callable[[int], str]]:
+    """A run that has failed with one callback answered and the next one open, and its tokens by number."""
     rig = begun(asking("newsletter", fails=True), done=2)
-    seed = rig.state("r-1").request.seed  # type: ignore[union-attr]
-    kept, left = (callback_token(RunId("r-1"), seed, number) for number in (1, 2))
-    rig.resolve(kept, "yes")
+    request = rig.state("r-1").request
+    assert request is not None
+    token = partial(callback_token, RunId("r-1"), request.seed)
+    rig.resolve(token(1), "yes")
     rig.run()
     assert rig.state("r-1").status == "failed"
+    return rig, token
+
+
+def test_the_token_of_a_callback_that_a_retry_has_left_behind_answers_nothing() -> None:
+    rig, token = answered_and_failed()
+    kept, left = token(1), token(2)
     step = rig.state("r-1").callbacks[callback_digest(left)]
     rig.deploy(asking("million", fails=False))
     retry(rig, **{"from": step})
@@ -83,8 +93,7 @@ def test_the_token_of_a_callback_that_a_retry_has_left_behind_answers_nothing() 
     for _ in range(2):
         rig.deploy(asking("million", fails=False))  # its code is run from the top, and makes the same tokens
     [made] = set(rig.state("r-1").callbacks.keys()) - {callback_digest(kept), callback_digest(left)}
-    tokens = (callback_token(RunId("r-1"), seed, LIFE_CALLBACKS + number) for number in range(9))
-    anew = next(token for token in tokens if callback_digest(token) == made)
+    anew = next(each for each in (token(LIFE_CALLBACKS + n) for n in range(9)) if callback_digest(each) == made)
     rig.resolve(anew, "no")
     rig.run()
 
@@ -92,14 +101,10 @@ def test_the_token_of_a_callback_that_a_retry_has_left_behind_answers_nothing() 
 
 
 def test_a_second_retry_from_an_earlier_step_makes_other_tokens_again() -> None:
-    rig = begun(asking("newsletter", fails=True), done=2)
-    seed = rig.state("r-1").request.seed  # type: ignore[union-attr]
-    kept, first = (callback_token(RunId("r-1"), seed, number) for number in (1, 2))
-    rig.resolve(kept, "yes")
-    rig.run()
+    rig, token = answered_and_failed()
+    first, second = token(2), token(LIFE_CALLBACKS + 2)
     rig.deploy(asking("newsletter", fails=True))
     retry(rig, **{"from": rig.state("r-1").callbacks[callback_digest(first)]})
-    second = callback_token(RunId("r-1"), seed, LIFE_CALLBACKS + 2)
     assert callback_digest(second) in rig.state("r-1").callbacks
     rig.deploy(asking("million", fails=False))
     retry(rig, **{"from": 3})

@@ -54,7 +54,7 @@ class RunsOfLog(NamedTuple):
 
 
 def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
-    """What a partition of the run log has."""
+    """Reads a partition of the run log."""
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
@@ -77,7 +77,7 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
             del fold.states[run]
     fold.settle()
     ended = _families(found, fold, sizes)
-    there = set(left.values())  # and the name of none
+    there = set(left.values()) - {RunId("")}
     begun = filter(fold.has_all, fold.states.keys() & (there - ended.keys()))
     return RunsOfLog(ended, {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}, there)
 

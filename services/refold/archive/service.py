@@ -26,7 +26,7 @@ from refold.core.errors import (
     NotFoundError,
     UnreachableError,
 )
-from refold.core.ids import CallId, RunId, depth_of, home, is_below, root_of, run_id
+from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
 from refold.core.messages import RunErased, RunOutcome, ToolClaim
 from refold.core.run.erased import Markers, erased_claims_key, erased_key
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
@@ -344,6 +344,6 @@ def _marker(partition: int, marker: RunErased) -> Outgoing:
 
 
 def _in_place_of_claims(topic: str, partition: int, run: RunId, at_ms: int) -> Outgoing:
-    key, nothing = erased_claims_key(run), ToolClaim(CallId(""), "", "", 0, False, "archivist")
+    key, nothing = erased_claims_key(run), ToolClaim.of_none("archivist")
     headers = cloud_event(topic, key.decode(), id=key.decode(), source="archivist", at_ms=at_ms)
     return Outgoing(topic, partition, key, codec.encode(nothing), headers, 0)

@@ -7,6 +7,7 @@ with `input` and `data` as JSON values instead of text.
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from refold.core.events import Cause, Earlier, Failure, Requirement, Spendable, Used
 from refold.core.ids import CallId, RunId
@@ -133,6 +134,11 @@ class ToolClaim:
     key: str = ""
     undone: bool = False
     handed_over: bool = False
+
+    @classmethod
+    def of_none(cls, executor: str) -> Self:
+        """A record of the topic that claims no call."""
+        return cls(CallId(""), "", "", 0, False, executor)
 
     @property
     def chain(self) -> str:

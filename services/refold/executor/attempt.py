@@ -134,9 +134,8 @@ class Attempt:
                 self.outbox.stored(self.home, self.request, reply)
             elif isinstance(reply, ledger.Superseded):
                 # Past its tombstone, or behind an attempt that the planner's log has lost: it has to hear of it.
-                if not reply.closed and not self.outbox.overtaken(self.home, self.request, reply):
-                    return
-                self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed)
+                if reply.closed or self.outbox.overtaken(self.home, self.request, reply):
+                    self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed)
             else:
                 assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 

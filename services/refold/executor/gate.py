@@ -112,16 +112,21 @@ class Gate:
         tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
             decided = self._open(request.decision, Authority(self.tools, self.environment, catalog))
-            if isinstance(decided, Refusal):
-                return True
             # No attempt went out before the decision, so the receiver has known the key for that long at most: or since
             # people have said that nothing came of those before this one.
-            said = self._open(request.settled, Authority(self.tools, self.environment, catalog))
-            nothing = self.unsettled(request, catalog, begun=(request.attempt - 1, 0)) is None
-            since = max(decided.issued, said.issued) if nothing and isinstance(said, Decision) else decided.issued
-            if arrives_ms > since + tool.key_window_ms:
+            since_ms = arrives_ms - tool.key_window_ms
+            if isinstance(decided, Refusal) or (
+                decided.issued < since_ms and not self._settled_since(request, catalog, since_ms)
+            ):
                 return True
         return bool(request.key_expires_ms) and arrives_ms > request.key_expires_ms
+
+    def _settled_since(self, request: ToolRequest, catalog: Catalog, since_ms: int) -> bool:
+        """True if people have said, since this time, that nothing came of the attempts before."""
+        said = self._open(request.settled, Authority(self.tools, self.environment, catalog))
+        if isinstance(said, Refusal) or said.issued < since_ms:
+            return False
+        return self.unsettled(request, catalog, begun=(request.attempt - 1, 0)) is None
 
     @staticmethod
     def _open(token: str, authority: Authority) -> Decision | Refusal:

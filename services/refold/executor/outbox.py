@@ -13,6 +13,7 @@ from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.topics import DEAD_LETTER_EXECUTOR
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
+from refold.core.wire.seal import OrderPlace
 from refold.executor import claim_chain
 from refold.executor.inputs import Requested
 from refold.executor.settings import ExecutorSettings
@@ -24,6 +25,8 @@ from refold.runtime.batches import Batches
 from refold.runtime.lanes import Journal, Owed, Tokens
 
 Claimant = TypeVar("Claimant")
+
+_ANOTHER_CALL = "it is the result of another call"
 
 
 class Outlet(Protocol):
@@ -124,40 +127,47 @@ class ExecutorOutbox(Generic[Claimant]):
 
     def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:
         """Tells again what was done before, if it can be read; a newer version's cannot, and stays for that."""
-        try:
-            key, body = self.settings.seal.open("result", home, stored.result)
-            result = codec.decode(ToolResult, body)
-        except FoldError as error:
-            self._unreadable(home, request.key, error.message)
-            return
-        except MalformedError as error:
-            self.broken(home, request.key, error.message)
+        if (result := self._opened(home, request, stored.result)) is None:
             return
         own = (result.call_id, result.attempt) == (request.call_id, request.attempt)
-        if key != request.key or not (own or result.status == "completed"):
-            self.broken(home, request.key, "it is the result of another call")
+        if not (own or result.status == "completed"):
+            self.broken(home, request.key, _ANOTHER_CALL)
             return
         if result.call_id != request.call_id:  # of the same effect, in another life of the run
             result = replace(result, call_id=request.call_id, attempt=request.attempt)
         self.outlet.late(home, result)
 
-    def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
-        """Whether this pool has begun a higher attempt of the call. What says so and was not sealed is put away."""
-        key, seal = request.key, self.settings.seal
+    def _opened(self, home: int, request: ToolRequest, sealed: bytes) -> ToolResult | None:
+        """The result that lies under the key of a request, if it can be read and was put there by this pool."""
         try:
-            if reply.done:
-                key, body = seal.open("result", home, reply.sealed)
-                result = codec.decode(ToolResult, body)
-                call, attempt = result.call_id, result.attempt
-            else:
-                call, attempt, _ = seal.open_order(home, key, reply.sealed)
-        except FoldError as error:  # a newer version's, which stays for that
+            key, body = self.settings.seal.open("result", home, sealed)
+            result = codec.decode(ToolResult, body)
+        except FoldError as error:
             self._unreadable(home, request.key, error.message)
-            return False
+            return None
         except MalformedError as error:
             self.broken(home, request.key, error.message)
+            return None
+        if key != request.key:
+            self.broken(home, request.key, _ANOTHER_CALL)
+            return None
+        return result
+
+    def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
+        """True if this pool has begun a higher attempt of the call. An entry that says so unsealed is put away."""
+        found: ToolResult | OrderPlace | None
+        if reply.done:
+            found = self._opened(home, request, reply.sealed)
+        else:
+            try:
+                found = self.settings.seal.open_order(home, request.key, reply.sealed)
+            except MalformedError as error:
+                self.broken(home, request.key, error.message)
+                return False
+        if found is None:
             return False
-        if (key, call) != (request.key, request.call_id) or attempt <= request.attempt:
+        call = found.call_id if isinstance(found, ToolResult) else found.call
+        if call != request.call_id or found.attempt <= request.attempt:
             self.broken(home, request.key, "it is of another attempt")
             return False
         return True
@@ -186,7 +196,7 @@ class ExecutorOutbox(Generic[Claimant]):
     def beat(self, home: int) -> None:
         """Writes a record that nobody reads: its append time is the time."""
         topic, member, at_ms = self.settings.chains, self.settings.member, self.now.wall_ms
-        nothing = ToolClaim(CallId(""), "", "", 0, False, member)
+        nothing = ToolClaim.of_none(member)
         headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
         key, token = claim_chain.BEAT + member.encode(), self._sent.give(TimeAsked(home, self.now.mono_ms))
         self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token))

@@ -84,7 +84,7 @@ class Family:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
-        """What a run has taken is told to the nearest one above it that is not over.
+        """Tells what a run has taken to the nearest one above it that is not over.
 
         A result that was not here has been read by now: see `Redrives`.
         """
@@ -141,7 +141,7 @@ class Family:
         self._before.clear()
 
     def _lost(self) -> Iterator[ChildOver]:
-        """What runs wait for in vain, as the snapshot says: the log has lost its end, or that they have heard of it."""
+        """Ends that runs wait for in vain, by the snapshot: the log has lost its end, or that they have heard of it."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():

@@ -61,7 +61,7 @@ class Pending(Owed):
             self.owed = None
 
     def means(self, run: RunId, told: ChildOver) -> None:
-        """What a run is told is more than was known of it, or is for another one."""
+        """Takes note that what a run is told is more than was known, or is for another one."""
         self.run_id, self.input = run, told
 
     def rest(self) -> None:

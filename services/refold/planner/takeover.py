@@ -74,7 +74,7 @@ class TakeOver:
 
     @property
     def disowned(self) -> bool:
-        """Whether the log has no marks any more that rest on what it has lost."""
+        """True if the log has no marks any more that rest on what it has lost."""
         return self._log.keeper.opened or not self._distrust
 
     def wants(self) -> Mapping[str, int]:

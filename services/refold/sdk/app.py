@@ -308,8 +308,7 @@ class App:
 
     def context(self, run_id: str, *, seed: str, moment: Moment, history: RunState = NO_HISTORY) -> Context:
         """The context of a run of one of its agents, as its history has it."""
-        found = self.find, self.find_agent
-        return Context(run_id, seed=seed, moment=moment, find=found[0], find_agent=found[1], history=history)
+        return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, history=history)
 
     def fit_args(self, tool: str, args: str) -> str:
         """Arguments of a tool, given as JSON, in canonical form. **Raises** UsageError when it does not take them."""

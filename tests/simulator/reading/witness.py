@@ -11,7 +11,7 @@ from refold.core import topics
 from refold.core.errors import MalformedError
 from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.messages import ToolRequest
-from refold.core.run.erased import ERASED_CLAIMS, erased_claims_key
+from refold.core.run.erased import erased_claims_key, is_erased_claims_key
 from refold.ports.ledger import Claim
 from refold.ports.log import Record
 from tests.simulator.app import CLAIMED_EFFECTS
@@ -230,7 +230,7 @@ class Witness:
                     self._links.pop(claim["key"], None)
 
     def _follow_claim(self, key: bytes, claim: Datum) -> None:
-        if key.startswith(ERASED_CLAIMS):
+        if is_erased_claims_key(key):
             self._forget_claims(key)
         if not claim["call_id"]:
             return  # somebody wants to know the time

@@ -28,11 +28,12 @@ from tests.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
 SEAL = Seal(POOL, b"of the simulated pool")
+_MOST_VALUES = windows.MOST_VALUES
 _OTHER_SEAL = Seal(OTHER, b"of the other pool")
 
 
 def _set_up(world: Surroundings, member: str) -> SimSettings:
-    """How a member is set up: as the others, or to take less at a time."""
+    """The settings of a member: those of the others, or fewer of everything at a time."""
     if not world.settings.uneven or int(re.sub(r"\D", "", member)) % 2:
         return world.settings
     world.counts["members.uneven"] += 1
@@ -42,7 +43,7 @@ def _set_up(world: Surroundings, member: str) -> SimSettings:
 
 def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membership]:
     chosen = _set_up(world, member)
-    windows.MOST_VALUES = chosen.singly or 10_000
+    windows.MOST_VALUES = chosen.singly or _MOST_VALUES
     settings = PlannerSettings(
         partitions=chosen.partitions,
         member=member,

@@ -8,7 +8,7 @@ local own = call == ARGV[2] -- or of another life of the run, whose attempts wer
 if state then
   local attempt = tonumber(ARGV[3])
   if own and closed then
-    return {'superseded', 1}
+    return {'superseded', 1, '', 0}
   end
   if state == 'done' and not closed and (success == '1' or own and tonumber(on_record) == attempt) then
     return {'stored', result}

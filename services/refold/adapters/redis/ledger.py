@@ -220,7 +220,7 @@ def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
     if word == b"busy":
         return ledger.Busy(reply[1])
     if word == b"superseded":
-        return ledger.Superseded(reply[1] == 1, *([reply[2], reply[3] == 1] if reply[1] == 0 else []))
+        return ledger.Superseded(reply[1] == 1, reply[2], reply[3] == 1)
     return ledger.Stored(reply[1] or b"")
 
 

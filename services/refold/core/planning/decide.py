@@ -365,7 +365,7 @@ def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
 
 
 LATE_RESULTS = 8
-"""Of a call so many are recorded: the first of each attempt."""
+"""Of a call so many are recorded: the first of each attempt and status."""
 
 
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:

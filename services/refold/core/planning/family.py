@@ -69,7 +69,7 @@ def origin_of(state: RunState) -> Origin | None:
 
 
 def ended_before(child: RunState, origin: Origin) -> ChildOver:
-    """What a run hears that waits for another which is over. Of a row nobody knows why, nor with what result."""
+    """The end of a run, for another that waits for it. Of a row nobody knows why, nor with what result."""
     if child.end is not None:
         return ChildOver(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
     if child.status == "completed":
@@ -187,7 +187,7 @@ def _ended(state: RunState, event: events.RunCompleted | events.RunFailed | even
 
 
 def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
-    """What a run took that the runs above it count, and up to which of them."""
+    """The use of a run that those above it count, and the first of them."""
     purse = None if origin.outlives else child.purse
     return (purse.used, purse.limits.root) if purse else (None, "")
 

@@ -19,11 +19,7 @@ from refold.core.run.finished import run_digest
 from refold.core.wire import codec
 
 _PREFIX = b"erased/"
-ERASED_CLAIMS = b"erased/"
-"""What begins the key of what stays in place of a run's claims; the digest of the run's id follows, in hex."""
-
-
-_CLAIMS_KEY = len(ERASED_CLAIMS) + 32
+_CLAIMS_KEY_BYTES = len(_PREFIX) + 32
 
 
 def erased_key(run: RunId) -> bytes:
@@ -32,13 +28,13 @@ def erased_key(run: RunId) -> bytes:
 
 
 def erased_claims_key(run: RunId) -> bytes:
-    """The key of what stays in place of a run's claims: no name that a user gave."""
-    return ERASED_CLAIMS + run_digest(run).hex().encode()
+    """The key of the record in place of a run's claims: the digest of its id in hex, no name that a user gave."""
+    return _PREFIX + run_digest(run).hex().encode()
 
 
 def is_erased_claims_key(key: bytes | None) -> TypeGuard[bytes]:
-    """Whether a record of claims stands in place of those of a run."""
-    return key is not None and len(key) == _CLAIMS_KEY and key.startswith(ERASED_CLAIMS)
+    """True if a record of claims stands in place of those of a run."""
+    return key is not None and len(key) == _CLAIMS_KEY_BYTES and key.startswith(_PREFIX)
 
 
 def erased_run(key: bytes | None) -> RunId | None:

@@ -133,7 +133,7 @@ class LogFold:
         return self._ended.get(run)
 
     def has_all(self, run: RunId) -> bool:
-        """Whether no entry that counts for a run has a tombstone."""
+        """True if no entry that counts for a run has a tombstone."""
         tangle = self._tangles.get(run)
         return tangle is None or not tangle.buried
 
