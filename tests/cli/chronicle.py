@@ -119,7 +119,7 @@ class Chronicle:
         """Keeps the row of a run that is over, as a planner does."""
         finished = Finished()
         ended = EndedRuns(rows=finished.add(state), pools=finished.pools())
-        self.write("run-snapshot", state.run_id, key=over_key(self.nonce, 0), value=codec.encode(ended))
+        self.write("run-snapshot", state.run_id, key=over_key(self.nonce, 0, ended.rows), value=codec.encode(ended))
 
     def entry(
         self, run: str, events: list[Event], *, seq: int, prev: bytes, cause: Cause | None = None

@@ -295,6 +295,31 @@ def test_a_run_that_is_over_is_no_row_before_what_it_ordered_is_acknowledged() -
     assert any(key.startswith(b"over/") for key, _ in lane.topic)
 
 
+def test_a_planner_that_was_replaced_takes_no_row_of_its_successor_away() -> None:
+    first, second = (Log(run_id=run) for run in ("run-0", "run-1"))
+    for log in (first, second):
+        log.append([RunRequested("a", "1", "ab" * 16, ""), RunStarted()])
+    begun = [*first.records, *second.records]
+    replaced = Partition(begun)
+    replaced.begin([])
+    first.append([RunCompleted("1")])
+    successor = Partition([*begun, first.records[-1]])
+    successor.begin([])  # it has come as far as the other one: both count the same rounds
+    successor.round(len(successor.log))
+    successor.deliver()
+
+    second.append([RunCompleted("1")])
+    replaced.log = [*begun, second.records[-1]]
+    replaced.read(len(replaced.log))
+    replaced.round(len(replaced.log))
+    replaced.deliver()
+
+    after = PartitionSnapshot(Finished())
+    for key, value in {**dict(successor.topic), **dict(replaced.topic)}.items():
+        after.feed(key, value)
+    assert [RunId(run) in after.finished for run in ("run-0", "run-1")] == [True, True]
+
+
 def test_what_is_kept_of_a_run_goes_only_when_its_row_is_there_for_sure() -> None:
     log = Log(run_id="run-0")
     log.append([RunRequested("a", "1", "ab" * 16, ""), RunStarted()])

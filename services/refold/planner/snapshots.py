@@ -381,7 +381,8 @@ class Keeper:
             fresh = b"".join(rows for rows, _ in gone.values()) + fresh
         pools, size = self._finished.pools(), ENDED_BYTES
         for part, at in enumerate(range(0, len(fresh), size)):
-            key, some = snapshot.over_key(self.marks.round + 1, part), fresh[at : at + size]
+            some = fresh[at : at + size]
+            key = snapshot.over_key(self.marks.round + 1, part, some)
             weight = self._put(key, codec.encode(EndedRuns(pools, some)))
             self._check ^= weight
             if len(some) < size:

@@ -46,9 +46,9 @@ def block_key(run: RunId, number: int) -> bytes:
     return b"run/%s/%06d" % (run.encode(), number)
 
 
-def over_key(round_: int, part: int) -> bytes:
-    """The key of runs that are over, never used again."""
-    return OVER_PREFIX + b"%012d/%04d" % (round_, part)
+def over_key(round_: int, part: int, rows: bytes) -> bytes:
+    """The key of runs that are over, never used again: not by another planner that counts the same rounds either."""
+    return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 
 def weight(key: bytes, value: bytes) -> int:
