@@ -190,7 +190,7 @@ def taken_over(runs: int) -> dict[str, float]:
         for part, first in enumerate(range(0, number, rows)):
             names = (RunId(f"finished-{index}") for index in range(first, min(number, first + rows)))
             ended = b"".join(Finished().add(RunState(run, Head(EntryId(bytes(16)), 12), "completed")) for run in names)
-            key, value = over_key(1, part), codec.encode(EndedRuns([""], ended))
+            key, value = over_key(1, part, ended), codec.encode(EndedRuns([""], ended))
             check ^= weight(key, value)
             put(broker, topics.RUN_SNAPSHOT, key.decode(), value)
         marks = codec.encode(Marks(1, 0, check.to_bytes(16), {}, "first"))

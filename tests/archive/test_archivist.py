@@ -20,6 +20,8 @@ from refold.core.events import Entry, Failure, RunCancelled, RunFailed, RunRetri
 from refold.core.ids import RunId, entry_id, home, log_key
 from refold.core.messages import RunErased
 from refold.core.run.erased import erased_claims_key, erased_key, is_erased_claims_key
+from refold.core.run.finished import Finished
+from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.wire import codec
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import completed, ended, proposed, requested
@@ -217,6 +219,36 @@ def test_a_run_leaves_when_a_planner_has_kept_its_row(world: World, monkeypatch:
     assert left["first"] == "its row is not in run-snapshot yet"
     assert world.archivist(patience_s=9).erase("first").due == ["first"]
     assert waited == [1, 1]
+
+
+def snapshot_of(world: World, run: str) -> PartitionSnapshot:
+    """What a planner has that takes the home of a run over."""
+    taken = PartitionSnapshot(Finished())
+    for record in world.chronicle.reader.scan(topics.RUN_SNAPSHOT, home(RunId(run), 4)):
+        taken.feed(record.key or b"", record.value)
+    taken.close()
+    return taken
+
+
+def test_beyond_the_horizon_an_erased_run_is_forgotten_and_its_row_goes(world: World) -> None:
+    for _ in range(2):
+        later(world, 31).archivist(horizon_ms=90 * DAY).sweep()
+        world.clean()
+    before = snapshot_of(world, "first")
+    later(world, 30).archivist(horizon_ms=90 * DAY).sweep()
+    after = snapshot_of(world, "first")
+
+    assert RunId("first") in before.finished
+    assert not before.forgotten()
+    assert RunId("first") not in after.finished
+    assert all(key.startswith(b"over/") for key in after.forgotten())
+
+
+def test_no_row_goes_of_a_run_that_lies_in_the_log(world: World) -> None:
+    later(world, 365).archivist(retention_ms=1_000 * DAY, horizon_ms=90 * DAY).sweep()
+
+    assert RunId("first") in snapshot_of(world, "first").finished
+    assert RunId("second") in snapshot_of(world, "second").finished
 
 
 def test_a_run_stays_as_long_as_one_that_has_started_it(world: World) -> None:

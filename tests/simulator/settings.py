@@ -46,8 +46,8 @@ class SimSettings:
     written every `snapshot_ms` (0: every `commit_ms`). A process that is told to end lets tools go on for
     `grace_ms`, and ends `last_ms` after that at the latest.
     An archivist makes a pass every `pass_ms` and keeps runs for `keep_ms` after their end, by the clock of the broker
-    of `run-snapshot` (0: for ever, it erases on demand alone). `rots`: when it dies in a pass, files of runs that are
-    not marked yet are damaged.
+    of `run-snapshot` (0: for ever, it erases on demand alone); erased ones stay known for
+    `horizon_ms` after it. `rots`: when it dies in a pass, files of runs that are not marked yet are damaged.
     """
 
     partitions: int = PARTITIONS
@@ -89,6 +89,7 @@ class SimSettings:
     delay_ms: int = 400
     pass_ms: int = 600
     keep_ms: int = 0
+    horizon_ms: int = 0
     rots: bool = False
     limited: bool = False
     singly: int = 0

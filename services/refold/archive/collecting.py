@@ -11,7 +11,7 @@ from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parents_of, parse_log_key, root_of
 from refold.core.messages import EndedRuns
-from refold.core.run.finished import ends_of, run_digest
+from refold.core.run.finished import ends_of, run_digest, times_of
 from refold.core.run.log import LogFold
 from refold.core.run.snapshot import OVER_PREFIX
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
@@ -45,12 +45,14 @@ class RunsOfLog(NamedTuple):
 
     A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
     among those that are over: nobody knows what it is. The others are those that were wanted and have a beginning, and
-    no entry with a tombstone. `there` are all that were wanted of which something is left but tombstones.
+    no entry with a tombstone. `there` are all that were wanted of which something is left but tombstones, `every` all
+    of which anything is left.
     """
 
     ended: dict[RunId, EndedRun]
     begun: dict[RunId, set[str]]
     there: set[RunId]
+    every: Collection[RunId]
 
 
 def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
@@ -79,7 +81,8 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
     ended = _families(found, fold, sizes)
     there = set(left.values()) - {RunId("")}
     begun = filter(fold.has_all, fold.states.keys() & (there - ended.keys()))
-    return RunsOfLog(ended, {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}, there)
+    heads = {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}
+    return RunsOfLog(ended, heads, there, sizes.keys())
 
 
 def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId, int]) -> dict[RunId, EndedRun]:
@@ -110,6 +113,17 @@ def kept_rows(reader: LogReader, partition: int, runs: Collection[EndedRun]) -> 
             with suppress(MalformedError, FoldError):
                 ends = ends_of(codec.decode(EndedRuns, record.value).rows)
                 found.update(wanted[end] for end in ends if end in wanted)
+    return found
+
+
+def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
+    """When the first of some runs of a partition ended, in each record that planners keep of them."""
+    wanted, found = {run_digest(run) for run in runs}, list[int]()
+    for record in reader.scan(RUN_SNAPSHOT, partition):
+        if record.value and (record.key or b"").startswith(OVER_PREFIX):
+            with suppress(MalformedError, FoldError):
+                times = times_of(codec.decode(EndedRuns, record.value).rows)
+                found += [min(times[run] for run in some)] if (some := times.keys() & wanted) else []
     return found
 
 

@@ -12,7 +12,15 @@ from time import sleep
 from typing import Protocol
 
 from refold.archive import inspection
-from refold.archive.collecting import EndedRun, RunsOfLog, batches, kept_rows, runs_of_log, whole_runs
+from refold.archive.collecting import (
+    EndedRun,
+    RunsOfLog,
+    batches,
+    kept_rows,
+    oldest_ends,
+    runs_of_log,
+    whole_runs,
+)
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
@@ -28,7 +36,7 @@ from refold.core.errors import (
 )
 from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
 from refold.core.messages import RunErased, RunOutcome, ToolClaim
-from refold.core.run.erased import Markers, erased_claims_key, erased_key
+from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, erased_key
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
@@ -110,6 +118,8 @@ class Archivist:
                     self._sound(partition, batch, swept, dry_run=True)
                 else:
                     marked |= self._leave(partition, batch, swept)
+            if self._settings.horizon_ms and not dry_run:
+                self._move_horizon(partition, log, {*log.every, *marked}, swept)
         if not dry_run:
             self._clear(marked, swept)
         return swept
@@ -151,6 +161,16 @@ class Archivist:
         if not dry_run:
             self._clear(marked, swept)
         return swept
+
+    def _move_horizon(self, partition: int, log: RunsOfLog, left: set[RunId], swept: Swept) -> None:
+        """Says before which time no run of a partition ended that has anything `left`: their rows may go.
+
+        A row may be written later than its run ended, and lie there of a run whose end cannot be read here.
+        """
+        ends = [run.ended_ms for run in log.ended.values()] + oldest_ends(self._reader, partition, left)
+        horizon = min([swept.now_ms - self._settings.horizon_ms, *ends])
+        if horizon > 0:
+            self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
 
     def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
         """Leaves markers out that no archivist has written: planners write the topic, and erase nothing.
@@ -195,7 +215,13 @@ class Archivist:
         }
         # A child whose parent's marker was lost would be gone while what can start it again is there.
         for depth in sorted({depth_of(run) for run in markers}):
-            self._write([_marker(partition, marker) for run, marker in markers.items() if depth_of(run) == depth])
+            self._write(
+                [
+                    _marker(partition, erased_key(run), marker)
+                    for run, marker in markers.items()
+                    if depth_of(run) == depth
+                ]
+            )
         if self._vault:
             self._vault.erase(markers)
         return markers
@@ -335,8 +361,7 @@ def _check_family(run: EndedRun) -> None:
         raise ConflictError(f"run {run.below[0]}, which {run.run_id} has started, is not over", hint=hint)
 
 
-def _marker(partition: int, marker: RunErased) -> Outgoing:
-    key = erased_key(marker.run_id)
+def _marker(partition: int, key: bytes, marker: RunErased) -> Outgoing:
     headers = cloud_event(
         f"{RUN_SNAPSHOT}.erased", marker.run_id, id=key.decode(), source="archivist", at_ms=marker.at_ms
     )

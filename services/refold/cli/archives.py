@@ -35,12 +35,10 @@ def history(run: ArchivedRun) -> Run:
 
 def settings_for(app: App, options: Settings) -> ArchivistSettings:
     """How long runs stay, by what the app and the environment declare."""
+    own = {agent.name: agent.retention for agent in app.agents.values()}
     return ArchivistSettings(
         retention_ms=options.archive.retention_ms,
-        by_agent={
-            agent.name: agent.retention // timedelta(milliseconds=1)
-            for agent in app.agents.values()
-            if agent.retention is not None
-        },
+        by_agent={name: kept // timedelta(milliseconds=1) for name, kept in own.items() if kept is not None},
         pools=app.pools,
+        horizon_ms=options.archive.horizon_days * 86_400_000,
     )

@@ -332,7 +332,7 @@ class KeptBlock:
 
 @dataclass(frozen=True, slots=True)
 class EndedRuns:
-    """Topic `run-snapshot`, key over/NUMBER/PART/DIGEST: runs that are over, a row each (`core.run.finished`).
+    """Topic `run-snapshot`, key over/NUMBER: runs that are over, a row each (`core.run.finished`).
 
     `pools` has the names (joined by commas) that the numbers in the rows stand for.
     """

@@ -226,10 +226,10 @@ class Keeper:
         `distrust` marks that say nothing come first: once the log has grown beyond where it was lost nobody can tell.
         """
         self._check ^= snapshot.check
-        self._stale |= snapshot.left(live if snapshot.whole else ())
-        self._rows = {key: ended for key, ended in snapshot.ended.items() if ended[0]}
         # Marks may be lost that came after rows: what is written now must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
+        self._stale |= snapshot.left(live if snapshot.whole else ()) | snapshot.forgotten()
+        self._rows = {key: ended for key, ended in snapshot.ended.items() if ended[0]}
         snapshot.ended.clear()  # the table has them all
         self._unkept |= snapshot.unkept
         marks = snapshot.marks or self.marks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from refold.core.errors import UsageError
@@ -24,6 +24,12 @@ commands that sign, secrets, the test campaigns."""
 
 class _Room(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _for_ever_or_a_month(days: int) -> int:
+    if days and days < 30:
+        raise ValueError("it should be 0, or at least 30: what is repeated sooner has to be known")
+    return days
 
 
 def _as_librdkafka_writes(value: Any) -> Any:
@@ -138,6 +144,9 @@ class ArchivePart(_Room):
     """`file:///folder`, `s3://bucket/path` and what else obstore knows. Empty: none is named."""
     retention_ms: int = Field(defaults.RETENTION_MS, ge=0)
     """Since the end of a run. An agent may have another: `@app.agent(retention=...)`."""
+    horizon_days: Annotated[int, AfterValidator(_for_ever_or_a_month)] = 0
+    """Since the end of an erased run: how long its id stays known. 0: for ever. A request that is repeated later starts
+    a new run."""
     every_ms: int = Field(3_600_000, ge=100)
     """How long the archivist waits between two passes; each reads the whole run log."""
 

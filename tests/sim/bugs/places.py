@@ -9,6 +9,7 @@ PLACES: dict[str, str] = {
     "archive.service.is_below": "refold.archive.service:is_below",
     "archive.service.lying_of": "refold.archive.service:lying_of",
     "Archivist._leave": "refold.archive.service:Archivist._leave",
+    "Archivist._move_horizon": "refold.archive.service:Archivist._move_horizon",
     "Archivist._settled": "refold.archive.service:Archivist._settled",
     "Shelf._verified": "refold.archive.shelf:Shelf._verified",
     "Shelf.keep": "refold.archive.shelf:Shelf.keep",

@@ -224,7 +224,8 @@ RULES: dict[str, tuple[str, ...]] = {
         "marker-gone-too-soon",
     ),
     "What is left of a run that has a marker counts as nothing, and its id is refused.": ("marker-ignored",),
-    "By its row an erased run is known for ever: the same request starts nothing.": ("row-erased-too",),
+    "By its row an erased run is known until the horizon: the same request starts nothing.": ("row-erased-too",),
+    "No row goes of a run of which anything lies in the log.": ("horizon-over-what-lies",),
     "Whose claims were erased may have acted: its calls are probed, or in doubt.": ("claims-erased-too",),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),

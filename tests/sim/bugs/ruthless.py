@@ -9,11 +9,11 @@ from typing import Any
 from refold.archive.collecting import EndedRun
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import Lying
-from refold.archive.service import Archivist
+from refold.archive.service import Archivist, Swept, _marker
 from refold.archive.shelf import Shelf
 from refold.core.ids import RunId
 from refold.core.messages import RunErased
-from refold.core.run.erased import erased_run
+from refold.core.run.erased import HORIZON_KEY, erased_run
 from refold.executor.claim_chain import Lineage
 from refold.planner.acceptance import Acceptance
 from refold.ports.log import Record
@@ -28,6 +28,11 @@ def _believes_the_index(shelf: Shelf, place: str, group: Sequence[ArchivedRun]) 
 
 def _keeps_nothing(shelf: Shelf, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
     return {run.run_id: "nowhere.avro" for run in runs}
+
+
+def _by_the_clock_alone(archivist: Archivist, partition: int, _: object, __: object, swept: Swept) -> None:
+    moved = RunErased(RunId(""), at_ms=swept.now_ms - archivist._settings.horizon_ms)
+    archivist._write([_marker(partition, HORIZON_KEY, moved)])
 
 
 def _told_or_not(archivist: Archivist, runs: list[EndedRun], *_: Any) -> list[EndedRun]:
@@ -87,5 +92,6 @@ RUTHLESS: dict[str, Bug] = {
     "marker-gone-too-soon": Bug(("erased",), (wrapped("archive.service.lying_of", _valued_alone),)),
     "marker-ignored": Bug(("erased",), (("Acceptance.erase", _nothing),)),
     "claims-erased-too": Bug(("erased-once", "erased-probed"), (wrapped("Claims.of", _claims_of_nobody),), ("mirror",)),
+    "horizon-over-what-lies": Bug(("erased-forgotten",), (("Archivist._move_horizon", _by_the_clock_alone),)),
     "row-erased-too": Bug(("erased", "erased-on-demand"), (wrapped("Acceptance.erase", _row_and_all),)),
 }

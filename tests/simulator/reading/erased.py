@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 
 from refold.core.errors import MalformedError
-from refold.core.ids import parse_callback_token
+from refold.core.ids import parse_callback_token, parse_log_key
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Record
 from tests.simulator.reading.logged import LoggedRun
@@ -20,7 +20,7 @@ from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.reading.witness import Witness
 from tests.simulator.world.broker import AHEAD_MS
 
-_MARKER, _ROWS = b"erased/", b"over/"
+_MARKER, _ROWS, _HORIZON = b"erased/", b"over/", b"erased"
 
 READ_MS = 20
 """How long it takes, without any fault, until a planner has read a marker."""
@@ -53,7 +53,13 @@ class Erasures:
         key = record.key or b""
         if record.topic == RUN_LOG and record.value:
             self._follow_entry(record)
-        if record.topic != RUN_SNAPSHOT or not key.startswith(_MARKER):
+        if record.topic == RUN_SNAPSHOT:
+            self._follow_kept(record, key)
+
+    def _follow_kept(self, record: Record, key: bytes) -> None:
+        if key == _HORIZON and record.value:
+            self._follow_horizon(record.partition, read_value(record.value)["at_ms"])
+        if not key.startswith(_MARKER):
             return
         run = key.removeprefix(_MARKER).decode()
         if record.value is None:
@@ -70,6 +76,16 @@ class Erasures:
             self.wrong += [f"erased: run {run} is marked, and {why}" for why in self._kept_back(run, marker)]
             self.since[run] = record.at_ms
         self.ever.add(run)
+
+    def _follow_horizon(self, partition: int, at_ms: int) -> None:
+        """Rows that ended before it go: of none of their runs may anything lie in the log."""
+        ended = {
+            run.id for run in self._witness.history.runs.values() if run.over and run.at_ms // 1000 < at_ms // 1000
+        }
+        log = (r for r in self._lying() if r.topic == RUN_LOG and r.partition == partition and r.value)
+        there = {parts[0] for parts in map(parse_log_key, (r.key for r in log)) if parts}
+        self.wrong += [f"horizon: {run} ended before {at_ms}, and lies in the log" for run in ended & there]
+        self.known -= ended
 
     def _kept_back(self, run: str, marker: Datum) -> Iterator[str]:
         """Why a run may not be erased."""

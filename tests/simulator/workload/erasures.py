@@ -24,6 +24,12 @@ ERASURES = {
         ),
         _erased("erased-probed", *(start_run(f"r-{n}", "one", {"tool": "book"}) for n in (1, 2, 3)), keep_ms=AHEAD_MS),
         _erased("erased-once", *(start_run(f"r-{n}", "one", {"tool": "pay"}) for n in (1, 2, 3)), keep_ms=AHEAD_MS),
+        _erased(
+            "erased-forgotten",
+            *(start_run(f"r-{n}", "one", {"tool": "pay"}, at_ms=(n - 1) * 2_000) for n in (1, 2, 3)),
+            keep_ms=AHEAD_MS + 500,
+            horizon_ms=AHEAD_MS + 1_000,
+        ),
         _erased("erased-large", start_run("r-1", "reader", {"tool": "push"}), keep_ms=AHEAD_MS + 500),
         _erased(
             "erased-on-demand",

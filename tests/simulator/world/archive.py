@@ -10,8 +10,8 @@ from obstore.exceptions import AlreadyExistsError
 from refold.archive.shelf import Shelf
 from refold.core.errors import NotFoundError, UnreachableError
 
-BEAT = b"archivist"
-"""The key of the record by which an archivist reads the clock of the broker."""
+EACH_PASS = b"archivist", b"erased"
+"""The keys of what an archivist writes in each pass: by one it reads the clock of the broker, one is the horizon."""
 
 Put = Callable[[Callable[[], None], str], object]
 """A boundary: does a write to the archive, unless that fails."""
@@ -29,7 +29,7 @@ class Demand:
 class Archive:
     """What archivists share: `files` by path, and `demands` that none has met so far.
 
-    `written` counts the records of everybody, but for those that only ask for the time.
+    `written` counts the records of everybody, but for those of each pass.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)

@@ -171,7 +171,7 @@ class ArchivistProcess(SimProcess):
     def _work(self) -> None:
         world, settings = self.world, self.world.settings
         keep_ms = settings.keep_ms or FOR_EVER_MS
-        told = ArchivistSettings(retention_ms=keep_ms, pools=(POOL, OTHER))
+        told = ArchivistSettings(keep_ms, pools=(POOL, OTHER), horizon_ms=settings.horizon_ms)
         shelf = MemoryShelf(world.archive.files, lambda write, path: self._step("shelf", write, path))
         copies = _Values(world, {})
         archivist = Archivist(_Topics(self), self, shelf, told, vault=Vault(_Values(world, None), copies))

@@ -14,7 +14,7 @@ from tests.simulator.app import simulated
 from tests.simulator.reading.erased import Erasures
 from tests.simulator.reading.witness import Witness
 from tests.simulator.settings import SimSettings
-from tests.simulator.world.archive import BEAT, Archive
+from tests.simulator.world.archive import EACH_PASS, Archive
 from tests.simulator.world.broker import SIM_TOPICS, Broker
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.receiver import Receiver
@@ -76,7 +76,7 @@ class Surroundings:
     def _written(self, record: Record) -> None:
         self.trace.append(("->", record.topic, record.partition, record.offset, record.key))
         if self.settings.archivists:
-            self.archive.written += record.key != BEAT
+            self.archive.written += record.key not in EACH_PASS
             self.erasures.follow(record)
         self.witness.writes(record)
         self.store.written(record)

@@ -18,6 +18,10 @@ from refold.core.messages import RunErased
 from refold.core.run.finished import run_digest
 from refold.core.wire import codec
 
+HORIZON_KEY = b"erased"
+"""The key, in `run-snapshot`, of what an archivist says of all runs at once: those that ended before its time are
+erased, nothing of them lies anywhere, and their rows go as well."""
+
 _PREFIX = b"erased/"
 _CLAIMS_KEY_BYTES = len(_PREFIX) + 32
 

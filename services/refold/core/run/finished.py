@@ -105,6 +105,16 @@ class Finished:
             self._count -= 1
         return at >= 0
 
+    def drop(self, before_ms: int) -> None:
+        """Makes the runs unknown that ended before a time."""
+        least = min(before_ms // 1000, 0xFFFFFFFF).to_bytes(4)
+        for number in range(len(self._buckets)):
+            self._settle(number)
+            rows = _split(self._buckets[number])
+            kept = [row for row in rows if row[_TIME:_STATUS] >= least]
+            self._buckets[number] = b"".join(kept)
+            self._count -= len(rows) - len(kept)
+
     def load(self, rows: bytes, pools: list[str]) -> bytes:
         """Takes rows with their own numbers of pools; returns them with ours. **Raises** MalformedError."""
         parts = _split(rows)
@@ -205,6 +215,18 @@ def run_digest(run: RunId) -> bytes:
 def ends_of(rows: bytes) -> list[tuple[bytes, bytes]]:
     """The run and the end of each row: the digest of its id, the id of its head. **Raises** MalformedError."""
     return [(row[:_REQUEST], row[_HEAD:_SEQ]) for row in _split(rows)]
+
+
+def times_of(rows: bytes) -> dict[bytes, int]:
+    """When each run ended, by the digest of its id. **Units**: milliseconds. **Raises** MalformedError."""
+    return {row[:_REQUEST]: int.from_bytes(row[_TIME:_STATUS]) * 1000 for row in _split(rows)}
+
+
+def ended_by(rows: bytes) -> int:
+    """A time by which every row had ended, 18 hours after the last end at most. **Units**: milliseconds."""
+    # The upper half of the seconds alone: no Python object is made of a row.
+    high, low = max(zip(rows[_TIME::ROW_BYTES], rows[_TIME + 1 :: ROW_BYTES], strict=True), default=(0, 0))
+    return ((high << 8 | low) + 1 << 16) * 1000
 
 
 class _Digests(Sequence[bytes]):

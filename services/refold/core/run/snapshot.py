@@ -18,8 +18,9 @@ from typing import NamedTuple, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, RunId, entry_id, log_key
-from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks
-from refold.core.run.finished import ROW_BYTES, Finished
+from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks, RunErased
+from refold.core.run.erased import HORIZON_KEY
+from refold.core.run.finished import ROW_BYTES, Finished, ended_by
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 
@@ -123,7 +124,8 @@ class PartitionSnapshot:
 
     `marks` are those of the highest round. `runs` and `blocks` may be believed if `whole`, which `close` tells; what is
     over goes into `finished` at once. `check` is what all records but the marks add up to. `unkept`: rows are in
-    `finished` that no record has any more, for something that cannot be read lies under its key.
+    `finished` that no record has any more, for something that cannot be read lies under its key. Runs that ended before
+    `horizon_ms` are forgotten.
     """
 
     def __init__(self, finished: Finished) -> None:
@@ -133,6 +135,8 @@ class PartitionSnapshot:
         self.check = 0
         self.whole = True
         self.unkept = False
+        self.horizon_ms = 0
+        self._ended_by: dict[bytes, int] = {}
         self._raw: dict[bytes, bytes] = {}
         self._since: set[bytes] = set()
         self._readable = True
@@ -151,9 +155,14 @@ class PartitionSnapshot:
             self._since.add(key)
         elif key.startswith(OVER_PREFIX):
             self._end(key, value)
+        elif key == HORIZON_KEY and value is not None:
+            said = _decoded(RunErased, value)
+            self.horizon_ms = max(self.horizon_ms, said.at_ms if said else 0)
 
     def close(self) -> dict[RunId, Asleep]:
         """All was read: the runs that live, if what is said of them may be believed (`whole`); else nothing."""
+        if self.horizon_ms:
+            self.finished.drop(self.horizon_ms)
         runs: dict[RunId, Asleep] = {}
         log = self.marks.log if self.marks else 0
         self.whole = self.whole and self._readable and self.marks is not None
@@ -206,6 +215,11 @@ class PartitionSnapshot:
         keys = [key for key in self._raw if key.split(b"/", 2)[1] not in mine]
         return {key: weight(key, self._raw.pop(key)) for key in keys}
 
+    def forgotten(self) -> dict[bytes, int]:
+        """Takes the records away of whose runs all are forgotten: their keys, and what they add to the check."""
+        keys = [key for key, by_ms in self._ended_by.items() if key in self.ended and by_ms <= self.horizon_ms]
+        return {key: self.ended.pop(key)[1] for key in keys}
+
     def _mark(self, value: bytes | None) -> None:
         marks = _decoded(Marks, value) if value is not None else None
         if marks is None:
@@ -226,6 +240,7 @@ class PartitionSnapshot:
                 rows = self.finished.load(ended.rows, ended.pools)
                 self.ended[key] = rows if len(rows) < ENDED_BYTES else b"", weight(key, value)
                 self.check ^= self.ended[key][1]
+                self._ended_by[key] = ended_by(rows)
                 return
         except MalformedError:
             pass
