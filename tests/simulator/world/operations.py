@@ -123,6 +123,21 @@ def _mirror(world: Platform) -> None:
     world.at(MIRRORING_MS + HELD_MS, lambda: _repair(world))
 
 
+def arrive(world: Platform, record: Outgoing, mirrored: int) -> None:
+    """What was delayed is written, by somebody who knew of so many mirrors.
+
+    A run that it forks in a mirror is one whose order was lost: where its planner dies before it has buried what came
+    late, whoever takes over cannot tell it from the copies, and the operator repairs (docs/limits.md).
+    """
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    history, counts = world.witness.history, world.counts
+    void = history.void
+    world.broker.write(record)
+    if counts["mirrored"] > mirrored and history.void > void and not counts["mirrored.forked"]:
+        counts["mirrored.forked"] += 1
+        world.at(HELD_MS, lambda: _repair(world))
+
+
 def _copy(world: Platform) -> None:
     assert isinstance(world, Surroundings), "a world has surroundings"
     for topic in SIM_TOPICS:
@@ -165,13 +180,14 @@ def _mirror_plain(world: Platform) -> None:
 def _repair(world: Platform, looks: int = LOOKS) -> None:
     """The operator names the history that counts of each run that stands still because its log has two of it."""
     assert isinstance(world, Surroundings), "a world has surroundings"
-    for run in world.witness.history.runs.values():
+    history = world.witness.history
+    for run in [run for run in history.runs.values() if run.id in history.forked]:
         place = home(run.id, world.settings.partitions)
         planner = world.groups.owners["planner"][place].services[0]
         lane = planner.lanes.get(place) if isinstance(planner, Planner) else None
         if lane is not None and lane.log.fold.frozen.get(RunId(run.id)) == FORKED:
             world.counts["repairs"] += 1
-            world.witness.history.repaired.add(run.id)
+            history.repaired.add(run.id)
             named = {"head": run.head.hex()}
             given = operation(run.id, f"repair-{world.now_ms}", "repair", named, partitions=world.settings.partitions)
             world.broker.write(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))

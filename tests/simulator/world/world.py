@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
@@ -26,7 +27,7 @@ from tests.simulator.world.broker import SIM_TOPICS
 from tests.simulator.world.faults import FORGETS, LOSES_LEDGER, Chance, modes_at
 from tests.simulator.world.groups import Groups
 from tests.simulator.world.law import FIRST
-from tests.simulator.world.operations import OPERATIONS
+from tests.simulator.world.operations import OPERATIONS, arrive
 from tests.simulator.world.process import NO_REPLY, UNHEARD, Act, SimProcess
 from tests.simulator.world.store import ANSWERS_MS, AWAY_MS
 from tests.simulator.world.surroundings import Surroundings
@@ -198,7 +199,7 @@ class World(Surroundings):
         elif mode == "delayed":
             record: Outgoing = act.what
             self.witness.toil.stale(record.value)
-            self.at(self.settings.delay_ms, lambda: self.broker.write(record))
+            self.at(self.settings.delay_ms, partial(arrive, self, record, self.counts["mirrored"]))
         if act.kind == "append":
             self.counts["lost_acks"] += 1
         return None
