@@ -32,12 +32,15 @@ class Witness:
     """What was written, what it means, and what was wrong with it.
 
     `on_entry` is told of entries that count, `on_question` of what people are asked; `claims` are those that count, by
-    call, `claimed` the calls of which the ledger was asked, `lost` the attempts whose dispatch the log had once.
+    call, `claimed` the calls of which the ledger was asked, `lost` the attempts whose dispatch the log had once, or
+    which a planner has taken for accepted that had not noticed that the log has lost its end: what that believes is
+    `unaware`.
     """
 
     def __init__(self, stale_ms: int = 0) -> None:
         self.stale_ms = stale_ms
-        self.history = History()
+        self.history, self.unaware = History(), History()
+        self._ends: dict[int, int] = {}
         self.approvals = ApprovalHistory()
         self.toil = Toil(self.history)
         self.history.on_decided = self.approvals.accepts
@@ -63,8 +66,7 @@ class Witness:
         self.written.setdefault(record.topic, []).append(record)
         self.toil.writes(record)
         if record.topic == topics.RUN_LOG:
-            for entry in self.history.follow(record):
-                self.on_entry(entry)
+            self._follow_log(record)
         elif record.topic == topics.BUDGET_SPENT:
             self.history.limits.hears(record)
         elif record.topic == CLAIMS and record.value:
@@ -75,6 +77,16 @@ class Witness:
             self._check_order(read_value(record.value))
         elif record.topic == ANSWERS and record.value and record.read_headers():
             self._check_doubt(read_value(record.value))
+
+    def _follow_log(self, record: Record) -> None:
+        counting = self.history.follow(record)
+        for entry in counting:
+            self.on_entry(entry)
+        # Where the log was as long before it lost its end, whoever knew it so expects its own next entry, and has read
+        # nothing that tells it otherwise.
+        if not counting and record.offset == self._ends.get(record.partition) and self.unaware.follow(record):
+            self._ends[record.partition] += 1
+            self.lost |= _dispatched(self.unaware) - _dispatched(self.history)
 
     def laid(self, *names: str) -> list[Record]:
         """All that was ever written into some topics."""
@@ -120,13 +132,16 @@ class Witness:
 
     def loses(self, logs: Sequence[Sequence[Record]]) -> None:
         """The run log has lost records; this is what is left of its partitions. What they ordered is under way."""
-        before = self._dispatched()
+        self.unaware = History()
+        self.unaware.runs, self.unaware.erased = self.history.runs, self.history.erased
         self.history.restart(logs)
-        self.lost |= before - self._dispatched()
+        self.lost |= _dispatched(self.unaware) - _dispatched(self.history)
 
     def forgets(self, topic: str, partition: int, end: int, was: int) -> None:
         """A topic has lost its end: what lies there next is something else. No claim follows one that is lost."""
         self.history.forget(topic, partition, end)
+        if topic == topics.RUN_LOG:
+            self._ends[partition] = was
         if topic == CLAIMS:
             held = self.written.get(topic, ())
             lost = {
@@ -141,13 +156,10 @@ class Witness:
         if topic == ORDERS:
             self.reused.append((partition, end, was))
 
-    def _dispatched(self) -> set[tuple[str, int]]:
-        calls = [call for run in self.history.runs.values() for call in run.calls.values()]
-        return {(call.id, attempt) for call in calls for attempt in call.attempts}
-
     def moved(self, record: Record) -> None:
         """A record lies at another offset now, in a log that begins anew."""
         self.history.forget(record.topic, record.partition, 0)
+        self._ends.clear()
         self.toil.moved()
         self.written.setdefault(record.topic, []).append(record)
 
@@ -258,6 +270,11 @@ class Witness:
         call = run.call(ask["call_id"]) if run else None
         if (call is None or ask["attempt"] not in call.attempts) and (ask["call_id"], ask["attempt"]) not in self.lost:
             self._wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")
+
+
+def _dispatched(history: History) -> set[tuple[str, int]]:
+    calls = [call for run in history.runs.values() for call in run.calls.values()]
+    return {(call.id, attempt) for call in calls for attempt in call.attempts}
 
 
 def _owner(name: str) -> str:
