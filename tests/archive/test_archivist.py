@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from refold.archive import inspection, service
 from refold.archive.collecting import runs_of_log
+from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
@@ -219,6 +221,25 @@ def test_a_run_leaves_when_a_planner_has_kept_its_row(world: World, monkeypatch:
     assert left["first"] == "its row is not in run-snapshot yet"
     assert world.archivist(patience_s=9).erase("first").due == ["first"]
     assert waited == [1, 1]
+
+
+def test_a_run_that_is_retried_while_it_is_archived_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run("fails", over=False)
+    world.chronicle.add("fails", [RunFailed(Failure("ValueError", "no"))])
+    keep = world.shelf.keep
+
+    def slowly(runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
+        files = keep(runs)
+        world.chronicle.add("fails", [RunRetried("operator")])
+        return files
+
+    monkeypatch.setattr(world.shelf, "keep", slowly)
+    before = len(world.values("fails"))
+    swept = later(world, 31).archivist().sweep()
+
+    assert swept.left["fails"] == "it went on while it was archived"
+    assert sorted(swept.archived) == sorted(world.marked()) == ["first", "second"]
+    assert len(world.values("fails")) == before + 1
 
 
 def snapshot_of(world: World, run: str) -> PartitionSnapshot:

@@ -101,6 +101,18 @@ def test_a_marker_that_comes_later_closes_a_run_that_the_planner_knows() -> None
     assert (len(said(found, "run-log")), letters(found)) == (2, ["erased"])
 
 
+def test_a_marker_of_a_run_that_goes_on_closes_nothing() -> None:
+    found = planning(*BEGUN, marked=False)
+    found.run()
+    before = len(said(found, "run-log"))
+    write(found.world, "run-snapshot", *MARKER)
+    write(found.world, "run-snapshot", MARKER[0], None)  # an archivist takes it back
+    write(found.world, "run-signalled", b"run-1/s", codec.encode(RunSignal(RUN, "s", "signal", name="said")))
+    found.run()
+
+    assert (len(said(found, "run-log")) > before, letters(found)) == (True, [])
+
+
 def test_tombstones_of_inputs_are_no_inputs() -> None:
     found = planning(*ENDED, marked=False)
     for topic in INPUTS:

@@ -215,16 +215,27 @@ class Archivist:
         }
         # A child whose parent's marker was lost would be gone while what can start it again is there.
         for depth in sorted({depth_of(run) for run in markers}):
-            self._write(
-                [
-                    _marker(partition, erased_key(run), marker)
-                    for run, marker in markers.items()
-                    if depth_of(run) == depth
-                ]
-            )
+            layer = {run: marker for run, marker in markers.items() if depth_of(run) == depth}
+            self._write([_marker(partition, erased_key(run), marker) for run, marker in layer.items()])
+        self._take_back(partition, batch, markers, swept)
         if self._vault:
             self._vault.erase(markers)
         return markers
+
+    def _take_back(self, partition: int, batch: list[EndedRun], markers: dict[RunId, RunErased], swept: Swept) -> None:
+        """Takes the markers back of families that are not what was archived any more: a run of it was retried, say.
+
+        Reading a log takes minutes. Who writes to a run after this look knows of its marker, but for some milliseconds.
+        """
+        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
+        there = {run.run_id: run.digest for run in whole}
+        moved = {root_of(run) for run, marker in markers.items() if there[run] != marker.digest}
+        back = [run for run in markers if root_of(run) in moved]
+        for run in back:
+            del markers[run]
+            swept.archived.pop(run, None)
+            swept.left[run] = "it went on while it was archived"
+        self._write([Outgoing(RUN_SNAPSHOT, partition, erased_key(run), None, (), 0) for run in reversed(back)])
 
     def _sound(
         self, partition: int, batch: list[EndedRun], swept: Swept, *, dry_run: bool = False

@@ -238,9 +238,14 @@ class Acceptance:
         self.keeper.end(after.run_id, self.finished.add(after), self.position)
 
     def erase(self, record: Record) -> None:
-        """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it."""
+        """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it.
+
+        One that goes on was over when an archivist looked, and was retried since: that takes its marker back.
+        """
         run = erased_run(record.key)
-        if run is not None and self.erased.follow(record.key, record.value):
+        if run is None or (self.live and (state := self.accepted(run)) is not None and not state.over):
+            return
+        if self.erased.follow(record.key, record.value):
             self.accepted(run)
             self.drop(run)
             # Its row stays: by that the same request, repeated later, changes nothing, here and in a successor.

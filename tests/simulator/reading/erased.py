@@ -47,12 +47,15 @@ class Erasures:
         self._filed: dict[str, str] = {}
         self.dazed = False
         self._begun: set[tuple[str, str]] = set()
+        self._overtaken: set[str] = set()
 
     def follow(self, record: Record) -> None:
         """A record is about to be taken by the witness."""
         key = record.key or b""
         if record.topic == RUN_LOG and record.value:
             self._follow_entry(record)
+        elif record.topic == RUN_LOG and (parts := parse_log_key(key)) and parts[0] in self._overtaken:
+            self.wrong.append(f"erased: run {parts[0]} went on before it was marked, and is erased")
         if record.topic == RUN_SNAPSHOT:
             self._follow_kept(record, key)
 
@@ -62,10 +65,18 @@ class Erasures:
         if not key.startswith(_MARKER):
             return
         run = key.removeprefix(_MARKER).decode()
-        if record.value is None:
+        if record.value is not None:
+            self._mark(run, record)
+        elif run in self._overtaken:
+            self._overtaken.discard(run)
+        else:
             self._unmark(run)
+
+    def _mark(self, run: str, record: Record) -> None:
+        marker = read_value(record.value or b"")
+        if run not in self.ever and self._goes_on(run, marker["head"]):
+            self._overtaken.add(run)
             return
-        marker = read_value(record.value)
         self.marked[run] = marker
         self.files.add(marker["file"])
         self._filed[run] = marker["file"]
@@ -76,6 +87,11 @@ class Erasures:
             self.wrong += [f"erased: run {run} is marked, and {why}" for why in self._kept_back(run, marker)]
             self.since[run] = record.at_ms
         self.ever.add(run)
+
+    def _goes_on(self, run: str, head: str) -> bool:
+        """True if a run was over where an archivist looked, and was retried before its marker came."""
+        known = self._witness.history.runs.get(run)
+        return known is not None and not known.over and any(head == key.hex() for key in known.heads)
 
     def _follow_horizon(self, partition: int, at_ms: int) -> None:
         """Rows that ended before it go: of none of their runs may anything lie in the log."""
