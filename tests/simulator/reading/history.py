@@ -227,8 +227,10 @@ class History:
             return
         if call.settled:
             self.wrong.append(f"terminal: call {call.id} was given up after its outcome")
-        if call.phase == "dispatched" and call.ordered[call.attempt] == [at_ms]:
-            call.unsent = call.attempt
+        if call.phase == "dispatched":
+            ordered = call.ordered[call.attempt]
+            if ordered == [at_ms] or run.pauses.keeps_back(ordered[-1], at_ms):
+                call.unsent = call.attempt
         if call.phase != "doubt":
             call.phase, call.asked = "given_up", None
 

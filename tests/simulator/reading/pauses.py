@@ -42,6 +42,10 @@ class LoggedPauses:
         elif before and not (self.own or self.inherited):
             self.spans[-1] = self.spans[-1][0], at_ms
 
+    def keeps_back(self, ordered_ms: int, at_ms: int) -> bool:
+        """True if what was ordered may not have gone out: the run was paused in the same turn, and goes on now."""
+        return (ordered_ms, at_ms) in self.spans
+
     def goes(self, name: str, at_ms: int) -> str:
         """Something of `GOES_OUT` happens; what is wrong with that."""
         self.went.append((at_ms, name))
