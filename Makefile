@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-all frameworks tidy demo sim chaos soak conformance bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks tidy demo sim chaos soak conformance bench bench-step lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -35,6 +35,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 test: setup ## Run the test suite
 	$(BIN)/pytest $(PYTEST_FLAGS)
+
+test-long: setup ## Run what make test leaves out: more of the tests on real servers
+	$(BIN)/pytest $(PYTEST_FLAGS) -m long
 
 # `python3.12` may be a shim that runs nothing, so each one is asked what it is; those of pyenv and uv need no PATH.
 test-all: setup ## Run it on every Python from 3.11 to 3.13 that is here, each in .venvs/VERSION

@@ -37,6 +37,7 @@ def test_the_floor_takes_as_many_steps(kafka: EmbeddedKafka, valkey: EmbeddedVal
     assert bare["steps_per_s"][0] > 0
 
 
+@pytest.mark.long
 def test_years_of_work_are_written_in_seconds_and_taken_over(
     kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ def test_years_of_work_are_written_in_seconds_and_taken_over(
     assert years.figures({"finished": long, "asleep": asleep}).keys() < years.GOALS.keys()
 
 
+@pytest.mark.long
 def test_requests_without_executors_and_what_redis_keeps_are_counted(
     kafka: EmbeddedKafka, valkey: EmbeddedValkey, tmp_path: Path
 ) -> None:

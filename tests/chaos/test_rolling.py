@@ -18,6 +18,7 @@ from tests.chaos.world import World
 from tests.waiting import eventually
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_deploy_loses_nothing_doubles_nothing_and_charges_no_attempt(tmp_path: Path) -> None:
     found = deploy(Deploy(in_flight=6, dwell_s=2.0, apart_s=0.2, steady_s=0.0), tmp_path)

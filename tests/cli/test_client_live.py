@@ -304,6 +304,7 @@ async def seqs(client: AsyncClient) -> AsyncIterator[int]:
         yield event.seq
 
 
+@pytest.mark.long
 def test_who_follows_a_run_outlives_the_broker(dev: Dev, client: Client) -> None:
     client.start("ordering", id="c-broker")
     events = client.events("c-broker", timeout=SOON)

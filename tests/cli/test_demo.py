@@ -32,6 +32,7 @@ def test_killed_twice_nothing_happens_twice() -> None:
     assert effects["switch_mesh"] == (1, 0)
 
 
+@pytest.mark.long
 def test_what_nobody_can_know_a_human_settles() -> None:
     told = demo("--once")
 

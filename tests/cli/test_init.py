@@ -83,6 +83,7 @@ def test_what_is_no_name_of_a_project_is_refused(name: str, tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_refold_dev_serves_it_and_asks_people_about_large_refunds(project: Path) -> None:
     log = project / "dev.log"
     with log.open("w") as out:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
@@ -77,6 +79,7 @@ def test_a_step_is_done_again_with_other_arguments_after_a_look_at_what_that_rep
     assert done(dev, "retried-2") == ["0", "7", "delivered 0", "1", "delivered 1"]
 
 
+@pytest.mark.long
 def test_many_failed_runs_are_shown_first_and_go_on_together(dev: Dev) -> None:
     runs = [f"retried-3-{n}" for n in range(3)]
     fail(dev, *runs)

@@ -199,6 +199,7 @@ def test_who_looks_on_with_asyncio_hears_the_same(talk: tuple[Dev, Path]) -> Non
     assert [(each.n, each.supersedes) for each in heard] == [(n, False) for n in range(1, len(heard) + 1)]
 
 
+@pytest.mark.long
 def test_an_agent_that_waits_for_people_and_the_world_outlives_every_process(talk: tuple[Dev, Path]) -> None:
     dev, place = talk
     with Client(data=str(dev.data), actor="ada") as client:

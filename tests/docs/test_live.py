@@ -203,6 +203,7 @@ def test_the_first_agent_runs_as_its_guide_says(tmp_path: Path) -> None:
     assert "completed" in said[1]
 
 
+@pytest.mark.long
 def test_people_decide_as_the_guides_say(tmp_path: Path) -> None:
     with developing(APPROVING, tmp_path) as stack:
         approving = [stack.type_when_asked(block.text) for block in typed(APPROVING)]

@@ -114,6 +114,7 @@ def test_nobody_else_on_the_machine_can_read_the_passwords(secured: SecuredKafka
 # The last one: it leaves the cluster stopped.
 
 
+@pytest.mark.long
 def test_another_object_on_the_folder_finds_ports_users_and_records(secured: SecuredKafka) -> None:
     create(secured, "stays")
     assert write(secured, "stays", b"here") is None

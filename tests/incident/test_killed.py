@@ -129,6 +129,7 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
     assert scene.read("run", "verify")["ok"]
 
 
+@pytest.mark.long
 def test_the_default_policy_asks_too_and_an_edit_of_an_executor_that_died_before_it_told_is_not_made_again(
     scene: Scene, provider: ModelServer
 ) -> None:

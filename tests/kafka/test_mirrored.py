@@ -53,7 +53,13 @@ def taken_back(settings: KafkaSettings, partitions: int) -> MemoryBroker:
     return broker
 
 
-@pytest.mark.parametrize(("ahead", "alarm"), [(0, "marks.foreign"), (5_000, "log.shrunk")], ids=["within", "beyond"])
+@pytest.mark.parametrize(
+    ("ahead", "alarm"),
+    [
+        pytest.param(0, "marks.foreign", id="within"),
+        pytest.param(5_000, "log.shrunk", id="beyond", marks=pytest.mark.long),
+    ],
+)
 def test_a_mirror_that_repeats_records_is_cleaned_and_taken_over(kafka: EmbeddedKafka, ahead: int, alarm: str) -> None:
     """`ahead`: by so much the original's offsets are higher, and so its marks in the mirror's `run-snapshot`."""
     rng, prefix = random.Random(11), f"mirrored-{ahead}."

@@ -40,6 +40,7 @@ def calls_of(files: Scripted, run: str) -> int:
     return sum(each["arguments"] == {"path": run} for each in files.calls)
 
 
+@pytest.mark.long
 def test_a_pure_call_is_made_again_when_its_executor_was_killed(dev: Dev, files: Scripted) -> None:
     files.does("hang")
     start(dev, "pure-1", "read_file")

@@ -101,6 +101,7 @@ def test_the_doctor_of_a_plain_installation_warns_and_goes_on(plain: Environment
     assert "kafka" in found
 
 
+@pytest.mark.long
 def test_refold_dev_serves_a_file_of_the_users_own(developing: Environment) -> None:
     (developing.folder / "mine.py").write_text(APP)
 

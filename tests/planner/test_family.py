@@ -225,6 +225,7 @@ def test_a_child_costs_the_same_however_many_there_are() -> None:
     assert many / 1_500 <= 1.2 * few / 100
 
 
+@pytest.mark.long
 def test_ten_thousand_children_of_one_gather_finish() -> None:
     world = rig(active=2_000)
 

@@ -153,7 +153,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.parametrize(
     ("agent", "status"),
-    [("exits", "failed"), ("mute", "failed"), ("notes", "failed"), ("bomb", "failed"), ("spins", "stalled")],
+    [
+        *(pytest.param(agent, "failed", marks=pytest.mark.long) for agent in ("mute", "notes", "bomb")),
+        ("exits", "failed"),
+        ("spins", "stalled"),
+    ],
 )
 def test_others_wait_once_and_not_for_long(stage: Stage, agent: str, status: str) -> None:
     others = [f"beside-{agent}-{n}" for n in range(8)]

@@ -55,6 +55,7 @@ def assigned(log: KafkaEventLog) -> set[int]:
     return {change.partition for change in take(log).rebalances if isinstance(change, Assigned)}
 
 
+@pytest.mark.long
 def test_a_member_is_told_of_each_partition_when_somebody_leads_it(cluster: KafkaCluster) -> None:
     log = log_of(cluster, "joined")
     cluster.nodes[VICTIM - 1].kill()
