@@ -37,8 +37,8 @@ class LoggedCall:
     start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
     the longest time that one of them was not answered, `unsent` one that was settled in the turn of its
     dispatch, or that a pause kept back from then on. `told` is what people have said of a doubt, until the log resolves
-    it; `spent` are the attempts before an operator has given it as many anew. `times` is how often the run has asked for
-    the same, with this, `cost` what it had cost until then.
+    it; `spent` are the attempts before an operator has given it as many anew. `times` is how often the run has asked
+    for the same, with this, `cost` what it had cost until then.
     """
 
     id: str
