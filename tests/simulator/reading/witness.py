@@ -47,6 +47,7 @@ class Witness:
         self.written: dict[str, list[Record]] = {}
         self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
         self._links: defaultdict[str, list[str]] = defaultdict(list)
+        self._anew: set[str] = set()
         self.void_claims = 0
         self.claimed: set[str] = set()
         self.reused: list[tuple[int, int, int]] = []
@@ -206,6 +207,8 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
+        elif ask.run_id in self.history.erased:
+            pass  # who wrote its beginning once more stood still since before its erasure (docs/limits.md)
         elif ask.at_ms not in call.ordered[ask.attempt] and not self._put_off(ask, call):
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):
@@ -235,11 +238,13 @@ class Witness:
             self._wrong.append(f"stale: {claim.call} is claimed by a request of {now_ms - read[-1].at_ms} ms ago")
 
     def _forget_claims(self, erased: bytes) -> None:
-        """The claims of a run are erased: what follows begins chains anew, and is in doubt, whatever it is."""
+        """The claims of a run are erased: what follows begins chains anew, and is in doubt, whatever it is.
+
+        But where a mirror has brought them back it follows those.
+        """
         for call, claims in self.claims.items():
             if erased_claims_key(RunId(call.partition("/")[0])) == erased:
-                for claim in claims:
-                    self._links.pop(claim["key"], None)
+                self._anew |= {claim["key"] for claim in claims}
 
     def _follow_claim(self, key: bytes, claim: Datum) -> None:
         if is_erased_claims_key(key):
@@ -247,6 +252,8 @@ class Witness:
         if not claim["call_id"]:
             return  # somebody wants to know the time
         links = self._links[claim["key"]]
+        if not claim["prev"] and claim["key"] in self._anew:
+            links.clear()
         if claim["prev"] == (links or [""])[-1]:
             links.append(claim["claim_id"])
             self.claims[claim["call_id"]].append(claim)
