@@ -207,8 +207,6 @@ class Witness:
             self._wrong.append(f"unordered: {name} begins without an accepted dispatch")
         elif (call.key, call.args, call.effect) != (ask.key, ask.args, ask.effect):
             self._wrong.append(f"unordered: {name} begins with another key, class or arguments than were accepted")
-        elif ask.run_id in self.history.erased:
-            pass  # who wrote its beginning once more stood still since before its erasure (docs/limits.md)
         elif ask.at_ms not in call.ordered[ask.attempt] and not self._put_off(ask, call):
             self._wrong.append(f"unordered: {name} begins with another time than that of its dispatch")
         elif call.held and call.held_from < looked and not call.permitted(ask.decision, ask.attempt):

@@ -342,8 +342,6 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
         return Ignore("the call was given up")
     if not state.retried.counts(step):  # what came of it may have been told before, and counts no more
         return Ignore("a retry has left the call behind")
-    if result.status == "broken" and result.call_id != state.call_id(step):
-        return Ignore("the call was asked for anew")  # the word is on the attempts of the second
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
     outcome = state.outcomes.get(step, (0, None))[1]
