@@ -10,9 +10,12 @@ from refold.core.events import (
     CallCompleted,
     CallDispatched,
     CallFailed,
+    CallRenewed,
     DoubtResolved,
     Failure,
     LateResultRecorded,
+    RunFailed,
+    RunRetried,
     StepGivenUp,
 )
 from refold.core.planning.decide import decide
@@ -213,3 +216,19 @@ class TestLateResultsAgainstAHuman:
 
         assert isinstance(log.feed(log.result(attempt=2, result='"other"')), Ignore)
         assert isinstance(log.feed(log.result(attempt=1, status="failed", late=True)), Ignore)
+
+    @pytest.mark.parametrize(("status", "recorded"), [("broken", False), ("completed", True)])
+    def test_of_a_call_that_a_retry_has_asked_for_anew_only_a_result_contradicts(
+        self, status: str, recorded: bool
+    ) -> None:
+        """What else its first attempts came to, the run has failed by: read again, it says nothing new."""
+        log = calling("keyed")
+        first = log.result(status=status)
+        log.feed(log.result(status="broken"))
+        log.append([RunFailed(BOOM)])
+        log.append([RunRetried("ops", from_step=0, again=[1]), CallRenewed(1)])
+        log.append([CallDispatched(1, 1, log.now + 1)])
+        log.feed(log.result(status="doubt"))
+        log.feed(operation("resolve", resolve("happened", result="mine")))
+
+        assert isinstance(log.feed(first), list) == recorded

@@ -299,13 +299,15 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id} as step {result.step}")
     if result.status not in _STATUSES:
         return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
+    if result.status != "completed" and result.call_id != state.call_id(step):
+        return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one
     opened = state.open.get(step)
     if opened is None:
         return _after_the_end(state, step, result)
     # A result counts from any attempt and however late: the effect has happened, and another try could double it.
-    if result.status == "completed" and state.reworded(step, result.call_id):
-        return _contradiction(state, step, result)  # of what was asked for before; what is asked for now may still come
     if result.status == "completed":
+        if state.reworded(step, result.call_id):  # of what was asked for before; what is asked for now may still come
+            return _contradiction(state, step, result)
         fresh: list[events.Event] = [events.CallCompleted(step, result.attempt, result.result)]
         if _overruled(state, step, result):
             fresh.insert(
@@ -315,8 +317,6 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
             why = "an earlier attempt had its result" if opened.first_sent_ms else NEVER_ORDERED
             fresh.insert(0, asking.unanswered(step, opened.question, why))
         return fresh
-    if result.call_id != state.call_id(step):
-        return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one
     # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
