@@ -12,7 +12,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.acceptance import Acceptance, SentEntry
 from refold.planner.hosting import Agents
-from refold.planner.inbox import Inbox
+from refold.planner.inbox import Inbox, Pending
 from refold.planner.settings import Limits
 from refold.planner.snapshots import SentKept
 from refold.planner.windows import Windows
@@ -21,6 +21,7 @@ from refold.runtime.lanes import Journal
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, World
 from tests.approval.planning import INPUTS, OUTPUTS, Planning, app
 from tests.core.chains import chained
+from tests.core.histories import Log
 
 RUN = RunId("run-1")
 BEGUN = chained(
@@ -148,6 +149,20 @@ def test_when_the_marker_is_gone_the_row_still_says_that_the_run_is_over() -> No
     state = log.latest(RUN)
     assert state
     assert (state.status, state.head.seq, state.steps, log.erased.runs) == ("completed", 3, [], {})  # type: ignore[comparison-overlap]
+
+
+def test_a_marker_hides_a_beginning_of_its_own_planner_that_comes_late() -> None:
+    """Whoever stood still while the run was begun by another, ended and erased reads the marker before its own."""
+    log, item = acceptance(), Pending(RUN, None)
+    log.go_live()
+    (_, entry, (_, value)) = Log(RUN).write([RunRequested("one", '{"n":1}', "digest", "seed")])
+    sent = SentEntry(codec.encode_entry(entry)[0], entry, RunState(RUN), value, item)
+    log.send(sent)
+
+    log.erase(Record("run-snapshot", 0, 0, *MARKER, list))
+    log.delivered(sent, 0)
+
+    assert (log.latest(RUN), log.position) == (None, 1)
 
 
 class Deaf:

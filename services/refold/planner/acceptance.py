@@ -315,7 +315,9 @@ class Acceptance:
 
     def _is_over(self, run: RunId) -> bool:
         """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
-        return run not in self.fold.states and run in self.finished and not self.fold.remembers(run)  # cheapest first
+        if run in self.fold.states:  # cheapest first
+            return False
+        return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
     def _passes(self, record: Record, run: RunId) -> bool:
         """Whether nothing follows from a record, because its run is over or known to a point beyond it."""
