@@ -83,6 +83,18 @@ def test_an_entry_that_was_taken_and_lost_before_it_was_read_is_missed_where_it_
     assert entries(rig) == [record.key for record in written if parse_log_key(record.key)], "none is buried"
 
 
+def test_an_end_that_was_lost_and_written_over_is_noticed_when_the_log_is_read_once_more() -> None:
+    rig = busy(1)
+    end = rig.broker.log(RUN_LOG, 0).end
+    rig.broker.truncate(RUN_LOG, 0, end - 1)
+    rig.broker.write(Outgoing(RUN_LOG, 0, b"beat/0000000000/00", None, (), 0))
+
+    rig.log.cursors.start(RUN_LOG, 0, 0)  # a consumer that begins anew knows nothing of what was there
+    rig.pump()
+
+    assert rig.planner.counts["log.shrunk"] == 1
+
+
 def test_a_run_whose_beginning_was_lost_under_its_entry_begins_again() -> None:
     rig = Rig()
     rig.answers = False

@@ -101,6 +101,7 @@ class Acceptance:
         self._own: dict[int, SentEntry] = {}
         self._placed: dict[int, EntryId] = {}
         self._linked: dict[int, int] = {}
+        self._read = (-1, b"", 0)
 
     @property
     def blocked(self) -> bool:
@@ -152,9 +153,11 @@ class Acceptance:
 
     def follow(self, record: Record) -> None:
         """A record of the run log, in order of offset; own ones that are accepted already are passed over undecoded."""
-        own_id = self._placed.pop(record.offset, None)
-        if own_id is not None and not (record.key or b"").endswith(own_id.hex().encode()):
-            self.shrunk = True  # the log took an entry there that it has lost, and something else since
+        place = (record.offset, record.key or b"", record.at_ms)
+        own_id = self._placed.pop(record.offset, b"").hex().encode()
+        if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
+            self.shrunk = True  # what the log had there is lost
+        self._read = max(self._read, place)
         if self.shrunk or record.offset < self.position:
             return
         # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
