@@ -227,8 +227,8 @@ class TestLateResultsAgainstAHuman:
         log.feed(log.result(status="broken"))
         log.append([RunFailed(BOOM)])
         log.append([RunRetried("ops", from_step=0, again=[1]), CallRenewed(1)])
-        log.append([CallDispatched(1, 1, log.now + 1)])
-        log.feed(log.result(status="doubt"))
-        log.feed(operation("resolve", resolve("happened", result="mine")))
+        log.append([CallDispatched(1, 2, log.now + 1)])
+        log.feed(log.result(status="doubt", attempt=2))
+        log.feed(operation("resolve", resolve("happened", attempt=2, result="mine")))
 
         assert isinstance(log.feed(first), list) == recorded
