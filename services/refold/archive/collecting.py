@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of
 from refold.core.errors import FoldError, MalformedError
@@ -17,6 +17,8 @@ from refold.core.run.snapshot import OVER_PREFIX
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import LogReader
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +109,22 @@ def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId,
 def kept_rows(reader: LogReader, partition: int, runs: Collection[EndedRun]) -> set[RunId]:
     """Those of some runs of a partition of which a planner has kept the row: their ids stay known without their log."""
     wanted = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
-    found = set[RunId]()
-    for record in reader.scan(RUN_SNAPSHOT, partition):
-        if record.value and (record.key or b"").startswith(OVER_PREFIX):
-            with suppress(MalformedError, FoldError):
-                ends = ends_of(codec.decode(EndedRuns, record.value).rows)
-                found.update(wanted[end] for end in ends if end in wanted)
-    return found
+    return {wanted[end] for ends in _rows(reader, partition, ends_of) for end in ends if end in wanted}
 
 
 def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
-    """When the first of some runs of a partition ended, in each record that planners keep of them."""
-    wanted, found = {run_digest(run) for run in runs}, list[int]()
+    """When the first of some runs ended, in each record that planners keep of them."""
+    wanted = {run_digest(run) for run in runs}
+    found = [[times[run] for run in times.keys() & wanted] for times in _rows(reader, partition, times_of)]
+    return [min(ends) for ends in found if ends]
+
+
+def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> Iterator[_Read]:
+    """What planners keep of runs that are over, record by record, but for what cannot be read."""
     for record in reader.scan(RUN_SNAPSHOT, partition):
         if record.value and (record.key or b"").startswith(OVER_PREFIX):
             with suppress(MalformedError, FoldError):
-                times = times_of(codec.decode(EndedRuns, record.value).rows)
-                found += [min(times[run] for run in some)] if (some := times.keys() & wanted) else []
-    return found
+                yield read(codec.decode(EndedRuns, record.value).rows)
 
 
 def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, EndedRun]) -> list[ArchivedRun]:

@@ -12,15 +12,7 @@ from time import sleep
 from typing import Protocol
 
 from refold.archive import inspection
-from refold.archive.collecting import (
-    EndedRun,
-    RunsOfLog,
-    batches,
-    kept_rows,
-    oldest_ends,
-    runs_of_log,
-    whole_runs,
-)
+from refold.archive.collecting import EndedRun, RunsOfLog, batches, kept_rows, oldest_ends, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings

@@ -246,14 +246,16 @@ class Acceptance:
         One that goes on was over when an archivist looked, and was retried since: that takes its marker back.
         """
         run = erased_run(record.key)
-        if run is None or (self.live and (state := self.accepted(run)) is not None and not state.over):
+        if run is None:
             return
-        if self.erased.follow(record.key, record.value):
-            self.accepted(run)
-            self.drop(run)
-            # Its row stays: by that the same request, repeated later, changes nothing, here and in a successor.
-            self.keeper.erase(run)
-            self.revivals.drop(run)
+        state = self.accepted(run)
+        if self.live and state is not None and not state.over:
+            return
+        self.erased.follow(record.key, record.value)
+        self.drop(run)
+        # Its row stays: by that the same request, repeated later, changes nothing, here and in a successor.
+        self.keeper.erase(run)
+        self.revivals.drop(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""

@@ -229,7 +229,7 @@ class Keeper:
         # Marks may be lost that came after rows: what is written now must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
         self._stale |= snapshot.left(live if snapshot.whole else ()) | snapshot.forgotten()
-        self._rows = {key: ended for key, ended in snapshot.ended.items() if ended[0]}
+        self._rows = {key: (rows, weight) for key, (rows, weight, _) in snapshot.ended.items() if rows}
         snapshot.ended.clear()  # the table has them all
         self._unkept |= snapshot.unkept
         marks = snapshot.marks or self.marks

@@ -306,17 +306,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         return _after_the_end(state, step, result)
     # A result counts from any attempt and however late: the effect has happened, and another try could double it.
     if result.status == "completed":
-        if state.reworded(step, result.call_id):  # of what was asked for before; what is asked for now may still come
-            return _contradiction(state, step, result)
-        fresh: list[events.Event] = [events.CallCompleted(step, result.attempt, result.result)]
-        if _overruled(state, step, result):
-            fresh.insert(
-                0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True)
-            )
-        if opened.question is not None:
-            why = "an earlier attempt had its result" if opened.first_sent_ms else NEVER_ORDERED
-            fresh.insert(0, asking.unanswered(step, opened.question, why))
-        return fresh
+        return _completed(state, step, opened, result)
     # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
@@ -332,6 +322,18 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     if isinstance(ruling, list) and opened.question is not None:
         return [asking.unanswered(step, opened.question, "its executor has said what came of it"), *ruling]
     return ruling
+
+
+def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
+    if state.reworded(step, result.call_id):  # of what was asked for before; what is asked for now may still come
+        return _contradiction(state, step, result)
+    fresh: list[events.Event] = [events.CallCompleted(step, result.attempt, result.result)]
+    if _overruled(state, step, result):
+        fresh.insert(0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
+    if opened.question is not None:
+        why = "an earlier attempt had its result" if opened.first_sent_ms else NEVER_ORDERED
+        fresh.insert(0, asking.unanswered(step, opened.question, why))
+    return fresh
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:

@@ -48,7 +48,7 @@ def block_key(run: RunId, number: int) -> bytes:
 
 
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
-    """The key of runs that are over, never used again: not by another planner that counts the same rounds either."""
+    """The key of runs that are over, never used again, not by another planner that counts the same rounds either."""
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 
@@ -131,12 +131,12 @@ class PartitionSnapshot:
     def __init__(self, finished: Finished) -> None:
         self.marks: Marks | None = None
         self.finished = finished
-        self.ended: dict[bytes, tuple[bytes, int]] = {}  # by key: the rows that may be put together, and the weight
+        # The rows that may be put together, the weight, by when all had ended.
+        self.ended: dict[bytes, tuple[bytes, int, int]] = {}
         self.check = 0
         self.whole = True
         self.unkept = False
         self.horizon_ms = 0
-        self._ended_by: dict[bytes, int] = {}
         self._raw: dict[bytes, bytes] = {}
         self._since: set[bytes] = set()
         self._readable = True
@@ -217,7 +217,7 @@ class PartitionSnapshot:
 
     def forgotten(self) -> dict[bytes, int]:
         """Takes the records away of whose runs all are forgotten: their keys, and what they add to the check."""
-        keys = [key for key, by_ms in self._ended_by.items() if key in self.ended and by_ms <= self.horizon_ms]
+        keys = [key for key, (_, _, by_ms) in self.ended.items() if by_ms <= self.horizon_ms]
         return {key: self.ended.pop(key)[1] for key in keys}
 
     def _mark(self, value: bytes | None) -> None:
@@ -231,16 +231,16 @@ class PartitionSnapshot:
 
     def _end(self, key: bytes, value: bytes | None) -> None:
         known = key in self.ended
-        self.check ^= self.ended.pop(key, (b"", 0))[1]
+        self.check ^= self.ended.pop(key, (b"", 0, 0))[1]
         if value is None:
             return
         ended = _decoded(EndedRuns, value)
         try:
             if ended is not None:
                 rows = self.finished.load(ended.rows, ended.pools)
-                self.ended[key] = rows if len(rows) < ENDED_BYTES else b"", weight(key, value)
+                small = rows if len(rows) < ENDED_BYTES else b""
+                self.ended[key] = small, weight(key, value), ended_by(rows)
                 self.check ^= self.ended[key][1]
-                self._ended_by[key] = ended_by(rows)
                 return
         except MalformedError:
             pass
