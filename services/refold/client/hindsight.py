@@ -29,7 +29,7 @@ OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 """What the log does not have of a call."""
 
 
-class Recorded(NamedTuple):
+class RecordedCall(NamedTuple):
     """A call, and how it was judged the last time.
 
     `call` has the arguments that were judged, `edited` those that people have given it since, of which the policy asked
@@ -47,7 +47,7 @@ class Recorded(NamedTuple):
 class OtherRuling(NamedTuple):
     """A call of which a policy says something else than was said."""
 
-    call: Recorded
+    call: RecordedCall
     now: Judgement
 
     @property
@@ -87,7 +87,7 @@ class Hindsight:
         """What becomes of each rule for a call."""
         return self.policy.explain(self.variables(state, call))
 
-    def differences(self, calls: Iterable[Recorded]) -> Iterator[OtherRuling]:
+    def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
         """The calls of which the policy says something else. Another rule that says the same is no difference."""
         for each in calls:
             now = self.judge(each.state, each.call)
@@ -96,17 +96,17 @@ class Hindsight:
                 yield OtherRuling(each, now)
 
 
-def recorded(run: Run) -> list[Recorded]:
+def recorded(run: Run) -> list[RecordedCall]:
     """The calls of a run in order of their steps. Without a policy a call counts as allowed, by no rule."""
     policy = run.state.request.policy if run.state.request else ""
-    found: dict[int, Recorded] = {}
+    found: dict[int, RecordedCall] = {}
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):
             if isinstance(event, CallProposed):
                 allowed = Judgement("allow", event.rule, policy)
                 name = call_id(run.state.run_id, seq)
-                found[event.step] = Recorded(run.state, name, event, judged.entry.at_ms, allowed)
+                found[event.step] = RecordedCall(run.state, name, event, judged.entry.at_ms, allowed)
             elif isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
                 call = dataclasses.replace(found[event.step].call, args=event.args, key=event.key)
                 found[event.step] = found[event.step]._replace(edited=call)
@@ -116,8 +116,8 @@ def recorded(run: Run) -> list[Recorded]:
 
 
 def _followed(
-    known: Recorded, event: CallJudged | ApprovalRequested | CallFailed | CallDoubted, at_ms: int
-) -> Recorded:
+    known: RecordedCall, event: CallJudged | ApprovalRequested | CallFailed | CallDoubted, at_ms: int
+) -> RecordedCall:
     """A call after it was judged, with the arguments that it has by then."""
     if isinstance(event, CallJudged):
         said = Judgement("allow", event.rule, event.policy)
@@ -144,7 +144,7 @@ def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
     return [state.run_id for state in going if state.request and state.request.policy == policy], waiting
 
 
-def find(run: Run, call: str) -> Recorded:
+def find(run: Run, call: str) -> RecordedCall:
     """One call of a run, by its id or by that of an approval of it. **Raises** NotFoundError."""
     name = asked_about(call)
     parse_call_id(name)

@@ -31,7 +31,7 @@ from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER_APPROVAL
 from refold.core.wire import codec
 from refold.views.history import ReadRecord
-from refold.views.model import View, json_text, plain, utc_of
+from refold.views.model import ReadModel, json_text, plain, utc_of
 from refold.views.steps import resolve_commands
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER_APPROVAL)
@@ -108,7 +108,7 @@ class Approval:
         return [vote for vote in self.said if vote not in void or void[vote].code == "unentitled"]
 
 
-class StandingGrant(View):
+class StandingGrant(ReadModel):
     """A decision that lets the same call pass again. `used` are the approvals that it has decided since."""
 
     grant: str
@@ -122,7 +122,7 @@ class StandingGrant(View):
     used: list[str]
 
 
-class Question(View):
+class Question(ReadModel):
     """A question to people: may this call go out, or (`about` is `doubt`) what was its outcome?
 
     `id` has the digest of all that is asked, so that a decision on it is on nothing else. `quorum` of those in

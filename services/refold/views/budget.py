@@ -10,10 +10,10 @@ from refold.core.planning.windows import WindowKey, key_of
 from refold.core.run.purse import NOTHING, Amount
 from refold.core.run.state import RunState
 from refold.views.history import ReadRecord, read
-from refold.views.model import View
+from refold.views.model import ReadModel
 
 
-class Spending(View):
+class Spending(ReadModel):
     """An amount. **Units**: billionths of a dollar; in a limit, 0 is any amount."""
 
     tokens: int
@@ -32,14 +32,14 @@ class RunLimits(Spending):
     ms: int
 
 
-class MaybePaid(View):
+class MaybePaid(ReadModel):
     """What may have been paid: no executor has reported the outcome of the calls."""
 
     tokens: int
     nano_usd: int
 
 
-class RunBudget(View):
+class RunBudget(ReadModel):
     """What a run has taken with those of its children that are over, and its limits. `reached`: soft thresholds."""
 
     used: Spending
@@ -50,7 +50,7 @@ class RunBudget(View):
     reached: list[str]
 
 
-class LimitInUse(View):
+class LimitInUse(ReadModel):
     """A limit per day or month, and what was spent. Of a label `value` is the digest of its value, or `rest`.
 
     `reached`: `hard` or `soft`, by the kind of which most is used up; empty below both.

@@ -11,10 +11,10 @@ from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
 from refold.views.history import ReadRecord
-from refold.views.model import View
+from refold.views.model import ReadModel
 
 
-class Letter(View):
+class Letter(ReadModel):
     """A dead letter in a line. `letter` is its own place, `lies` that of the input."""
 
     letter: str

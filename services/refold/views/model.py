@@ -14,7 +14,7 @@ from refold.core.wire.blobs import is_pointer
 Data = dict[str, Any]
 
 
-class View(BaseModel):
+class ReadModel(BaseModel):
     """A read model. Fields are as `--json` prints them; properties give times as aware datetimes in UTC."""
 
     model_config = ConfigDict(frozen=True)
@@ -31,7 +31,7 @@ def utc_of(at_ms: int) -> datetime:
 
 def plain(value: Any) -> Any:
     """Models, dataclasses, named tuples and bytes as JSON data."""
-    if isinstance(value, View):
+    if isinstance(value, ReadModel):
         return plain(value.dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

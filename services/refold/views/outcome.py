@@ -7,17 +7,17 @@ from typing import Any
 from pydantic import Field
 
 from refold.core.events import Cause, RunPaused
-from refold.views.model import View
+from refold.views.model import ReadModel
 
 
-class Started(View):
+class Started(ReadModel):
     """A run that a planner has taken. `known`: it was there before, with the same agent and input."""
 
     run_id: str
     known: bool
 
 
-class Said(View):
+class Said(ReadModel):
     """The outcome of what was sent to a run.
 
     `outcome`: `accepted`, or `known` when the log had it before and nothing changed; `asked` when people are asked for
@@ -55,7 +55,7 @@ class Resolved(Said):
     verdict: str
 
 
-class Voted(View):
+class Voted(ReadModel):
     """The outcome of a vote.
 
     `outcome`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts, and `quorum` have to

@@ -17,7 +17,7 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import blocked
 from refold.views.budget import RunBudget, budget_of
 from refold.views.history import JudgedRecord, Run
-from refold.views.model import Data, View, json_text, plain, utc_of
+from refold.views.model import Data, ReadModel, json_text, plain, utc_of
 from refold.views.steps import RunStep, Successor
 
 LARGE = ("args", "result", "input", "data")
@@ -28,7 +28,7 @@ WhyFailed = Failure
 """Why a run has failed: a stable `code`, a `message` for people, and a `detail`."""
 
 
-class Pause(View):
+class Pause(ReadModel):
     """Who has paused a run, and since when."""
 
     actor: str
@@ -41,7 +41,7 @@ class Pause(View):
     since_ms: int
 
 
-class RunRow(View):
+class RunRow(ReadModel):
     """A run in a line.
 
     `status` is one of pending, running, suspended, completed, failed, cancelled, or stalled. `approvals` are the open
@@ -88,7 +88,7 @@ class RunRow(View):
         return bool(self.pauses)
 
 
-class Ended(View):
+class Ended(ReadModel):
     """How a run ended, or that it has not. `result` is what the agent returned; `seq` that of its last event."""
 
     run_id: str
@@ -129,7 +129,7 @@ class Ended(View):
             )
 
 
-class LastEntry(View):
+class LastEntry(ReadModel):
     """The last entry of a run: its id, place (-1: there is none), and the digest of all that is folded."""
 
     id: str
@@ -139,7 +139,7 @@ class LastEntry(View):
     digest: str
 
 
-class KeptSignalRow(View):
+class KeptSignalRow(ReadModel):
     """A signal that the run has and that no wait took so far."""
 
     signal_id: str
@@ -191,7 +191,7 @@ class RunShown(RunInfo):
     family: list[RunRow]
 
 
-class RunEvent(View):
+class RunEvent(ReadModel):
     """An event of a run's history. `type` is its name in the log, `event` its fields, `seq` its number, from 1.
 
     `partition` and `offset` are where its entry lies in `topic`, `cause` is the input that it answers, `actor` is who
@@ -216,7 +216,7 @@ class RunEvent(View):
         return utc_of(self.at_ms)
 
 
-class HoldChange(View):
+class HoldChange(ReadModel):
     """A change of why a run's code is not run, printed between its events. `hold` is empty once nothing holds it."""
 
     run_id: str
@@ -225,7 +225,7 @@ class HoldChange(View):
     hold: Hold | None
 
 
-class RawRecord(View):
+class RawRecord(ReadModel):
     """A record of the run log as it lies there. `void`: why it does not count, if it does not."""
 
     topic: str
@@ -244,7 +244,7 @@ class RawRecord(View):
     bytes: int
 
 
-class VersionInUse(View):
+class VersionInUse(ReadModel):
     """A version of an agent and its live runs. `stalled` maps those that stand still to the reason.
 
     A version is needed as long as there are such runs: without it they go on with the newest where that agrees.

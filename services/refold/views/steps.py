@@ -11,7 +11,7 @@ from refold.core import events
 from refold.core.events import DOUBT, Failure
 from refold.core.ids import CallId, RunId, approval_id, call_id, child_id
 from refold.core.run.pausing import PARENT
-from refold.views.model import View, json_text
+from refold.views.model import ReadModel, json_text
 
 StepStatus = Literal[
     "proposed",
@@ -32,7 +32,7 @@ StepStatus = Literal[
 """`left`: an operator has left the step behind, with its outcome, and had the run go on from before."""
 
 
-class CallAttempt(View):
+class CallAttempt(ReadModel):
     """One try of a call. `dispatches` counts how often it went to the executors; more than once is a take-over.
     `before`: the run has failed since, and the call was asked for anew.
 
@@ -49,7 +49,7 @@ class CallAttempt(View):
     before: bool = False
 
 
-class Ask(View):
+class Ask(ReadModel):
     """A question to people about a call. `verdict` is empty while it is open, `expire` if nobody decided in time.
 
     `about` is `doubt` where they are asked for the outcome of the call.
@@ -74,7 +74,7 @@ class Ask(View):
     about: str = ""
 
 
-class RunStep(View):
+class RunStep(ReadModel):
     """What a run asked for once, and its outcome. `args` and `result` are JSON texts, empty for none.
 
     `label` is the agent's own name for the step, which names nothing that runs. Of a wait `args` is its match, of a
@@ -127,7 +127,7 @@ def resolve_commands(name: str) -> list[str]:
     return [f"{start} --happened '{{...}}'", f"{start} --did-not-happen", f"{start} --give-up"]
 
 
-class Successor(View):
+class Successor(ReadModel):
     """A planner that went on where another one was: its first entry is `seq`, before step `step`.
 
     One that has written nothing yet is not known.

@@ -14,7 +14,7 @@ from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import Shell, Teller, since_ms
 from refold.cli.views import policies as policy_views
 from refold.client import hindsight, policies
-from refold.client.hindsight import Hindsight, Recorded
+from refold.client.hindsight import Hindsight, RecordedCall
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Catalog, Roles
@@ -201,7 +201,7 @@ def _problem_text(problem: Problem) -> str:
     return f"{f'{problem.file}: ' if problem.file else ''}{rule}{problem.reason}"
 
 
-def _asks_itself(policy: Policy, recorded: Recorded, rules: Sequence[Explanation]) -> bool:
+def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explanation]) -> bool:
     """Whether people were asked about a call that the rule allows: then the tool wants them."""
     allows = {rule.name for rule in policy.rules if rule.outcome == "allow"}
     fired = next((each for each in rules if each.fired), None)
@@ -220,7 +220,7 @@ def _tell_unknown(asked: Hindsight) -> None:
         output.say(f"[yellow]{names} stand in no log: rules about them fail here; --app tells them[/]")
 
 
-def _policy_of(platform: Platform, recorded: Recorded) -> Policy:
+def _policy_of(platform: Platform, recorded: RecordedCall) -> Policy:
     """The policy that judged a call. **Raises** NotFoundError."""
     digest = recorded.judgement.policy
     if not digest:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.cli.output import Data, escape, json_text, plain, print_table, say
-from refold.client.hindsight import OtherRuling, Recorded
+from refold.client.hindsight import OtherRuling, RecordedCall
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Explanation, Judgement, Policy
 
@@ -118,7 +118,7 @@ def _value_text(name: str, requirement: Data, value: object) -> str:
     return str(value) or "none"
 
 
-def print_explanation(found: Recorded, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
+def print_explanation(found: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
     """What `refold policy explain` says. `asks_itself`: the tool wants people though the rule allows the call."""
     then = found.judgement
     say(f"[bold]{escape(found.call_id)}[/]  {escape(found.call.tool)} [dim]{escape(found.call.args)}[/]")

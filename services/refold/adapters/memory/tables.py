@@ -1,0 +1,111 @@
+"""Views in memory, for tests, the simulator, and to fold a log once more beside a database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from refold.core.errors import ConflictError
+from refold.core.ids import RunId
+from refold.ports.log import Place
+from refold.ports.tables import ViewChanges, ViewKey, ViewRow, ViewTable
+
+
+class MemoryViewStore:
+    """See `ViewStore`. It is as durable as the object."""
+
+    def __init__(self, notes: Mapping[str, str] | None = None) -> None:
+        self._rows: dict[ViewTable, dict[ViewKey, ViewRow]] = {}
+        self._by_run: dict[ViewTable, dict[RunId, set[ViewKey]]] = {}
+        self._positions: dict[Place, int] = {}
+        self._notes = dict(notes or {})
+
+    def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
+        known = self._rows.get(table, {})
+        return {key: known[key] for key in keys if key in known}
+
+    def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
+        known = self._rows.get(table, {})
+        return [known[key] for key in sorted(self._by_run.get(table, {}).get(run, ()))]
+
+    def scan(self, table: ViewTable) -> Iterator[ViewRow]:
+        known = self._rows.get(table, {})
+        return iter([known[key] for key in sorted(known)])
+
+    def commit(self, changes: ViewChanges) -> None:
+        for place, (before, _) in changes.moves.items():
+            if self._positions.get(place, 0) != before:
+                raise ConflictError(f"{place} is at {self._positions.get(place, 0)}, not at {before}")
+        for table in changes.tables:
+            for run in changes.runs:
+                for key in self._by_run.get(table, {}).pop(run, ()):
+                    del self._rows[table][key]
+        for table, rows in changes.rows.items():
+            for key, row in rows.items():
+                self._put(table, key, row)
+        for table, sums in changes.sums.items():
+            known = self._rows.setdefault(table, {})
+            for key, amounts in sums.items():
+                old = known.get(key, (*key, *(0 for _ in amounts)))[table.keys :]
+                self._put(table, key, (*key, *(a + b for a, b in zip(old, amounts, strict=True))))  # type: ignore[operator]
+        for place, (_, after) in changes.moves.items():
+            self._positions[place] = after
+        self._notes |= changes.notes
+
+    def _put(self, table: ViewTable, key: ViewKey, row: ViewRow | None) -> None:
+        known = self._rows.setdefault(table, {})
+        if (old := known.pop(key, None)) is not None and "run_id" in table.places:
+            self._by_run[table][old[table.run_place]].discard(key)  # type: ignore[index]
+        if row is not None:
+            known[key] = row
+            if "run_id" in table.places:
+                self._by_run.setdefault(table, {}).setdefault(row[table.run_place], set()).add(key)  # type: ignore[arg-type]
+
+    def positions(self) -> dict[Place, int]:
+        return dict(self._positions)
+
+    def notes(self) -> dict[str, str]:
+        return dict(self._notes)
+
+
+class MemoryViewDatabase:
+    """See `ViewDatabase`. `public` names the generation behind each name that users query."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, dict[int, MemoryViewStore]] = {}
+        self._serving: dict[str, int] = {}
+        self.public: dict[str, MemoryViewStore] = {}
+
+    def generations(self, projection: str) -> dict[int, str]:
+        serving = self._serving.get(projection)
+        return {
+            number: "serving" if number == serving else "building"
+            for number in sorted(self._stores.get(projection, {}))
+        }
+
+    def projections(self) -> list[str]:
+        return sorted(name for name, stores in self._stores.items() if stores)
+
+    def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
+        self._stores.setdefault(projection, {})[generation] = MemoryViewStore(notes)
+
+    def store(self, projection: str, generation: int) -> MemoryViewStore:
+        return self._stores[projection][generation]
+
+    def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
+        self._serving[projection] = generation
+        self.public |= {table.name: self.store(projection, generation) for table in tables}
+
+    def drop(self, projection: str, generation: int) -> None:
+        store = self._stores[projection].pop(generation)
+        if self._serving.get(projection) == generation:
+            del self._serving[projection]
+        self.public = {name: each for name, each in self.public.items() if each is not store}
+
+    def lock(self, projection: str) -> bool:
+        return True
+
+    def bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass

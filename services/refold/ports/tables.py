@@ -1,0 +1,167 @@
+"""Tables of a view and the store that keeps them: SQLite, Postgres or memory.
+
+A row belongs to one run, or it is a sum. Rows of runs are replaced or removed by key, sums only grow by what is added.
+So any order of partitions and any size of batches leads to the same rows, and equal digests prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Protocol
+
+from refold.core.ids import RunId
+from refold.ports.log import Place
+
+Scalar = str | int | bytes
+"""What a column holds. There are no nulls: a text or a number that is not known is empty, or 0."""
+
+ViewKey = tuple[Scalar, ...]
+ViewRow = tuple[Scalar, ...]
+"""The values of a row in the order of its table's columns, those of the key first."""
+
+
+@dataclass(frozen=True)
+class ViewTable:
+    """A table: its columns by name, those of the key first. `sums`: every column behind the key is added up.
+
+    A table whose rows belong to runs has a column `run_id`. `indexes` are further columns by which rows are looked up.
+    """
+
+    name: str
+    columns: Mapping[str, type[Scalar]]
+    keys: int
+    sums: bool = False
+    indexes: tuple[tuple[str, ...], ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ViewTable) and self.name == other.name
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.columns)
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the columns of the key."""
+        return self.names[: self.keys]
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The number of each column, from 0."""
+        return {name: number for number, name in enumerate(self.columns)}
+
+    @cached_property
+    def run_place(self) -> int:
+        """The number of the column `run_id`. **Raises** KeyError if rows belong to no run."""
+        return self.places["run_id"]
+
+
+@dataclass
+class ViewChanges:
+    """What a batch changes, applied in one transaction and in this order.
+
+    All rows of `runs` go first. A row of None is removed. `sums` are added to what is there. `moves` are the positions
+    of the log before and after: a store whose position is another refuses the whole batch.
+    """
+
+    tables: Collection[ViewTable]
+    runs: set[RunId] = field(default_factory=set)
+    rows: dict[ViewTable, dict[ViewKey, ViewRow | None]] = field(default_factory=dict)
+    sums: dict[ViewTable, dict[ViewKey, list[int]]] = field(default_factory=dict)
+    moves: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+class ViewStore(Protocol):
+    """The tables of one generation of a projection, and how far it has read. One process writes them.
+
+    **Raises** `UnreachableError` from every method while the database is away, full or locked.
+    """
+
+    def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
+        """Return the rows that there are of these keys."""
+        ...
+
+    def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
+        """Return the rows of a run, in order of their keys."""
+        ...
+
+    def scan(self, table: ViewTable) -> Iterator[ViewRow]:
+        """Iterate over all rows in order of their keys, as of one moment."""
+        ...
+
+    def commit(self, changes: ViewChanges) -> None:
+        """Apply a batch in one transaction.
+
+        **Raises** ConflictError, with nothing applied, when a position is not the one before.
+        """
+        ...
+
+    def positions(self) -> dict[Place, int]:
+        """Return the offset of the next record to read, by topic and partition."""
+        ...
+
+    def notes(self) -> dict[str, str]:
+        """Return the notes of the generation by name: of which log it is, and why it stands still."""
+        ...
+
+
+class ViewDatabase(Protocol):
+    """A database with the generations of projections. A generation is a set of tables of its own.
+
+    `generation` numbers count up by projection. Users query a view of each table's own name, which shows the rows of
+    the generation in use.
+    """
+
+    def generations(self, projection: str) -> dict[int, str]:
+        """Return the generations of a projection by number: `building`, or `serving`, of which there is one at most."""
+        ...
+
+    def projections(self) -> list[str]:
+        """Return the names of the projections of which there are generations."""
+        ...
+
+    def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
+        """Make the tables of a new generation, without their indexes. Its `notes` are kept with it."""
+        ...
+
+    def store(self, projection: str, generation: int) -> ViewStore:
+        """Open a generation."""
+        ...
+
+    def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
+        """Make the indexes of a generation, then put it in use in one transaction. Others stay until dropped."""
+        ...
+
+    def drop(self, projection: str, generation: int) -> None:
+        """Remove a generation; if it is in use, the names that users query go with it."""
+        ...
+
+    def lock(self, projection: str) -> bool:
+        """Take the right to write a projection until the process ends; False while another process has it."""
+        ...
+
+    def bytes(self) -> int:
+        """Return the size of the database."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+def rows_digest(table: ViewTable, rows: Iterable[ViewRow]) -> int:
+    """Return a number of 128 bits that depends on the rows and not on their order. Sums that are all 0 do not count."""
+    total = 0
+    for row in rows:
+        if table.sums and not any(row[table.keys :]):
+            continue
+        total += int.from_bytes(blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest())
+    return total & ((1 << 128) - 1)

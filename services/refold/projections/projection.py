@@ -1,0 +1,211 @@
+"""What users write: the tables of a projection, and the function that fills them."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from refold.core.errors import UsageError
+from refold.core.events import Entry, Event
+from refold.core.ids import RunId, call_id
+from refold.ports.tables import Scalar, ViewTable
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_KINDS = (str, int, bytes)
+RESERVED = ("erased",)
+"""Columns that every sum has: whether the runs were erased that it is of."""
+
+
+def key(**columns: type[Scalar]) -> dict[str, type[Scalar]]:
+    """Declare the columns by which the rows of a table are found."""
+    return columns
+
+
+def table(
+    name: str, by: dict[str, type[Scalar]], *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[Scalar]
+) -> ViewTable:
+    """Declare a table whose rows belong to one run each: `run_id` is among its columns.
+
+    **Raises** UsageError.
+    """
+    made = _table(name, by, columns, sums=False, indexes=indexes)
+    if made.columns.get("run_id") is not str:
+        raise UsageError(
+            f"table {name} has no column run_id=str",
+            hint="a row belongs to one run; what many runs have a part in is declared with sums(...)",
+        )
+    return made
+
+
+def sums(
+    name: str, by: dict[str, type[Scalar]], *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[int]
+) -> ViewTable:
+    """Declare a table of sums: whole numbers that grow by what `View.add` adds, whichever run adds it.
+
+    A further column of the key, `erased`, is 1 for what runs have added that were erased since.
+
+    **Raises** UsageError.
+    """
+    if wrong := [name for name, kind in columns.items() if kind is not int]:
+        raise UsageError(
+            f"sums {name} has columns that are no int: {', '.join(wrong)}", hint="only numbers are added up"
+        )
+    if "run_id" in by:
+        raise UsageError(f"sums {name} has run_id in its key", hint="declare what belongs to one run with table(...)")
+    return _table(name, {**by, "erased": int}, columns, sums=True, indexes=indexes)
+
+
+def _table(
+    name: str, by: dict[str, type[Scalar]], columns: dict[str, Any], *, sums: bool, indexes: tuple[tuple[str, ...], ...]
+) -> ViewTable:
+    for word in (name, *by, *columns):
+        if not _NAME.fullmatch(word):
+            raise UsageError(
+                f"{word!r} is no name of a table or a column", hint="use a-z, 0-9 and _, at most 48 of them"
+            )
+    if wrong := [each for each, kind in {**by, **columns}.items() if kind not in _KINDS]:
+        raise UsageError(f"columns of {name} are neither str, int nor bytes: {', '.join(wrong)}")
+    if not by or (not columns and sums) or set(by) & set(columns):
+        raise UsageError(f"table {name} needs a key, and other names for its other columns")
+    made = {**by, **columns}
+    if unknown := [each for index in indexes for each in index if each not in made]:
+        raise UsageError(f"indexes of {name} name columns that it has not: {', '.join(unknown)}")
+    return ViewTable(name, made, len(by), sums, indexes)
+
+
+class View(Protocol):
+    """The tables of a projection while it applies an event.
+
+    Rows of other runs can be neither read nor written. **Raises** UsageError for a table or a column that was not
+    declared, a value of another type, and a row that belongs to another run.
+    """
+
+    def get(self, of: ViewTable, **by: Scalar) -> dict[str, Scalar] | None:
+        """Return a row of this run, or None."""
+        ...
+
+    def put(self, into: ViewTable, **values: Scalar) -> None:
+        """Write a row: all columns of it, in place of the one with its key. `run_id` may be left out."""
+        ...
+
+    def change(self, of: ViewTable, **values: Scalar) -> None:
+        """Change some columns of a row, which is named by its key. Without such a row nothing happens."""
+        ...
+
+    def drop(self, of: ViewTable, **by: Scalar) -> None:
+        """Remove a row, if it is there."""
+        ...
+
+    def add(self, to: ViewTable, **values: Scalar) -> None:
+        """Add numbers to the sums of a key. Columns that are not named stay as they are."""
+        ...
+
+
+class Recorded:
+    """An event of a run's history, in its place. `called` is the call that the event is of, if it is of one.
+
+    **Units**: `at_ms` since 1970 in UTC, as the entry has it; `day` is its date in UTC, `2026-11-23`.
+    """
+
+    def __init__(self, entry: Entry, event: Event, seq: int, called: Called | None) -> None:
+        self.entry, self.event, self.seq, self.called = entry, event, seq, called
+
+    @property
+    def run_id(self) -> RunId:
+        """The run."""
+        return self.entry.run_id
+
+    @property
+    def at_ms(self) -> int:
+        """The time of the entry."""
+        return self.entry.at_ms
+
+    @property
+    def day(self) -> str:
+        """The date of the entry in UTC."""
+        return day_of(self.entry.at_ms)
+
+    @property
+    def call(self) -> Called:
+        """The call that the event is of. **Raises** UsageError for an event that is of none."""
+        if self.called is None:
+            raise UsageError(f"{type(self.event).__name__} is of no call", hint="name events of calls in `events`")
+        return self.called
+
+    @cached_property
+    def result(self) -> Any:
+        """The result that the event has, as data. **Raises** UsageError for an event without one."""
+        text = getattr(self.event, "result", None)
+        if not isinstance(text, str):
+            raise UsageError(f"{type(self.event).__name__} has no result")
+        return json.loads(text) if text else None
+
+
+class Called(NamedTuple):
+    """A call as it was proposed. `json_args` is the text of its arguments."""
+
+    run_id: str
+    step: int
+    seq: int
+    tool: str
+    json_args: str
+    key: str
+    effect: str
+    pool: str
+    label: str
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call, as every record of it has it."""
+        return call_id(RunId(self.run_id), self.seq)
+
+    @property
+    def args(self) -> Any:
+        """The arguments as data."""
+        return json.loads(self.json_args) if self.json_args else None
+
+
+_DAYS: dict[int, str] = {}
+
+
+def day_of(at_ms: int) -> str:
+    """Return the date of a time in UTC."""
+    number = at_ms // 86_400_000
+    if (day := _DAYS.get(number)) is None:
+        if len(_DAYS) > 10_000:
+            _DAYS.clear()
+        day = _DAYS[number] = datetime.fromtimestamp(number * 86_400, UTC).date().isoformat()
+    return day
+
+
+class Projection:
+    """Base class of projections. `events` are the types that `apply` is called with, none for all.
+
+    A class that changes what its rows contain gets a higher `version`: it is built beside the one in use, and replaces
+    it when it has caught up.
+    """
+
+    version: ClassVar[int] = 1
+    events: ClassVar[tuple[type, ...]] = ()
+    name: ClassVar[str] = ""
+    tables: ClassVar[tuple[ViewTable, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name", "") or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        cls.tables = tuple({found.name: found for found in vars(cls).values() if isinstance(found, ViewTable)}.values())
+        if not _NAME.fullmatch(cls.name):
+            raise UsageError(f"{cls.name!r} is no name of a projection", hint="use a-z, 0-9 and _, at most 48 of them")
+        if not cls.tables:
+            raise UsageError(
+                f"projection {cls.name} has no tables", hint="refunds = table('refunds', key(id=str), ...)"
+            )
+        if not isinstance(cls.version, int) or cls.version < 1:
+            raise UsageError(f"the version of projection {cls.name} is {cls.version!r}", hint="count from 1")
+
+    def apply(self, view: View, recorded: Recorded) -> None:
+        """Fill the tables from one event. Pure: no clock, no I/O, no state of its own."""
+        raise NotImplementedError

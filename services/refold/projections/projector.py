@@ -1,0 +1,286 @@
+"""Which records of the run log count for a view, and what a batch of them makes of its rows.
+
+A record counts if it extends the head of its run, which is a row. A record with a lower seq is a copy, or has lost the
+race. Where a record fits in neither way the run is read whole, by the fold that all readers share, and its rows are
+replaced: so copied, mirrored, linked and repaired histories end as everywhere else.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, get_type_hints
+
+from refold.core import events
+from refold.core.errors import RefoldError
+from refold.core.events import Entry
+from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.run import chain
+from refold.core.run.chain import Head, LogRecord, Unreadable
+from refold.core.run.erased import erased_run
+from refold.core.run.redrive import reopens
+from refold.core.run.state import Status
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.ports.log import Place, Record
+from refold.ports.tables import ViewChanges, ViewStore, ViewTable
+from refold.projections.batch import Batch
+from refold.projections.projection import Called, Projection, Recorded
+
+HEADS = ViewTable("heads", {"run_id": str, "entry": bytes, "seq": int, "status": str, "marked": int, "reason": str}, 1)
+"""Where the history of each run ends. `reason` is why it cannot be told; `marked`: an archivist is erasing it."""
+
+CALLS = ViewTable(
+    "calls",
+    {
+        "run_id": str, "step": int, "seq": int, "tool": str, "args": str, "key": str, "effect": str, "pool": str,
+        "label": str,
+    },
+    2,
+)  # fmt: skip
+"""The calls that runs have proposed, for projections that ask for them by their outcomes. Columns as in `Called`."""
+
+_ENDS: Mapping[type, Status] = {
+    events.RunCompleted: "completed",
+    events.RunFailed: "failed",
+    events.RunCancelled: "cancelled",
+}
+
+
+class Accepted(NamedTuple):
+    """An entry that counts, with its id and the record that holds it."""
+
+    id: EntryId
+    entry: Entry
+    record: Record
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """A run as the log has it up to some offset: the entries that count, in order, and why that is not all of it."""
+
+    entries: Sequence[Accepted] = ()
+    reason: str = ""
+
+
+class WholeRuns(Protocol):
+    """Reads runs whole."""
+
+    def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
+        """Return the runs as of these offsets by partition of the run log. A run of which nothing is left is absent."""
+        ...
+
+
+class ProjectionError(RefoldError):
+    """The code of a projection raised. `run_id` and `seq` name the event."""
+
+    code = "projection_failed"
+
+
+class RunHead(NamedTuple):
+    """The head of a run as a row of `HEADS` has it."""
+
+    last: Head
+    status: Status | str
+    marked: bool
+    reason: str
+
+
+_NEW = RunHead(Head(), "", marked=False, reason="")
+
+
+@dataclass
+class Projector:
+    """Applies batches of records to the tables of one generation of a projection.
+
+    `counts` are of records `accepted` and `void`, of `events`, and of runs `erased` and read whole (`repaired`).
+    """
+
+    projection: Projection
+    store: ViewStore
+    histories: WholeRuns
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        wanted = self.projection.events
+        self._wanted = frozenset(wanted)
+        self._of_calls = not wanted or any("step" in get_type_hints(cls) for cls in wanted)
+        self._take = getattr(self.projection, "take", self._apply)
+
+    @property
+    def tables(self) -> tuple[ViewTable, ...]:
+        """All tables of a generation: those of the projection, and what it needs to go on."""
+        return Batch(self.store, self.projection.tables, (HEADS, CALLS)).tables
+
+    def apply(self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]]) -> ViewChanges:
+        """Apply records of `run-log` and `run-snapshot` in order, and commit them with the positions in `moves`.
+
+        **Raises** ProjectionError, with nothing committed, when the projection's own code raises; ConflictError when
+        another process has moved the position.
+        """
+        batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
+        read = [(record, _read(record)) for record in records]
+        batch.fetch(HEADS, ((run,) for _, (run, _) in read if run))
+        if self._of_calls:
+            batch.fetch(CALLS, _asked_for(found for _, (_, found) in read))
+        aside: dict[RunId, None] = {}
+        for record, (run, found) in read:
+            if not run:
+                continue
+            batch.enter(run)
+            if record.topic == RUN_SNAPSHOT:
+                self._mark(batch, record, aside)
+            elif run not in aside:
+                self._judge(batch, record, found, aside)
+        if aside:
+            self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
+        changes = batch.changed()
+        changes.moves.update(moves)
+        self.store.commit(changes)
+        return changes
+
+    def _judge(self, batch: Batch, record: Record, found: _Found, aside: dict[RunId, None]) -> None:
+        run = batch.run
+        head = _head(batch, run)
+        if head.status == "erased":
+            self.counts["void"] += 1
+        elif isinstance(found, LogRecord) and not head.reason and _counts(head, found.entry):
+            self._accept(batch, Accepted(found.id, found.entry, record), head)
+        elif isinstance(found, LogRecord) and not head.reason and found.entry.seq <= head.last.seq:
+            self.counts["void"] += 1
+        elif found == "tombstone":
+            self._bury(batch, record, head, aside)
+        elif isinstance(found, LogRecord | Unreadable):
+            aside[run] = None
+        else:
+            self.counts["void"] += 1
+
+    def _accept(self, batch: Batch, accepted: Accepted, head: RunHead) -> None:
+        entry = accepted.entry
+        status: Status | str = ""
+        for event in entry.events:
+            status = _ENDS.get(type(event), status)
+        self._stand(batch, head._replace(last=Head(accepted.id, entry.last_seq), status=status))
+        self.counts["accepted"] += 1
+        self.counts["events"] += len(entry.events)
+        try:
+            self._take(batch, accepted)
+        except Exception as error:  # the code is the user's: it stops its own projection
+            where = f"{type(self.projection).__name__}.apply, run {entry.run_id}, seq {entry.seq}"
+            raise ProjectionError(
+                f"{where}: {error}",
+                hint="mend it, give it a higher `version`, and start the projector again",
+                run_id=entry.run_id,
+                seq=entry.seq,
+                traceback=traceback.format_exc(),
+            ) from error
+
+    def _apply(self, batch: Batch, accepted: Accepted) -> None:
+        """Call a projection of a user with the events that it asks for."""
+        entry = accepted.entry
+        for seq, event in enumerate(entry.events, start=entry.seq):
+            if self._of_calls and isinstance(event, events.CallProposed):
+                called = Called(
+                    entry.run_id,
+                    event.step,
+                    seq,
+                    event.tool,
+                    event.args,
+                    event.key,
+                    event.effect,
+                    event.pool,
+                    event.label,
+                )
+                batch.write(CALLS, called[:2], list(called))
+            if self._wanted and type(event) not in self._wanted:
+                continue
+            row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
+            self.projection.apply(batch, Recorded(entry, event, seq, Called(*row) if row else None))  # type: ignore[arg-type]
+
+    def _bury(self, batch: Batch, record: Record, head: RunHead, aside: dict[RunId, None]) -> None:
+        """A tombstone. That of the head says that the run is erased; any other that a loser is gone, or follows it."""
+        parts = parse_log_key(record.key)
+        if parts is None or parts[2] != head.last.id:
+            self.counts["void"] += 1
+        elif head.marked:
+            self._erase(batch)
+        else:
+            aside[batch.run] = None
+
+    def _erase(self, batch: Batch) -> None:
+        batch.forget(batch.run, erased=True)
+        self._stand(batch, _NEW._replace(status="erased", marked=True))
+        self.counts["erased"] += 1
+
+    def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
+        """A marker comes before the first tombstone of a run, and stays until nothing of it lies in any topic."""
+        head = _head(batch, batch.run)
+        if record.value is not None:
+            self._stand(batch, head._replace(marked=True))
+        elif head.status == "erased" or head == _NEW._replace(marked=True):
+            batch.write(HEADS, (batch.run,), None)
+        else:
+            self._stand(batch, head._replace(marked=False))
+
+    def _read_whole(self, batch: Batch, runs: Collection[RunId], ends: Mapping[int, int]) -> None:
+        histories = self.histories.read(runs, ends)
+        for run in runs:
+            batch.enter(run)
+            marked = _head(batch, run).marked
+            history = histories.get(run, WholeRun())
+            self.counts["repaired"] += 1
+            if not history.entries and not history.reason:
+                self._erase(batch)
+                if not marked:
+                    batch.write(HEADS, (run,), None)
+                continue
+            batch.forget(run, erased=False)
+            self._stand(batch, _NEW._replace(marked=marked))
+            for accepted in history.entries:
+                self._accept(batch, accepted, _head(batch, run))
+            self._stand(batch, _head(batch, run)._replace(reason=history.reason))
+
+    def _stand(self, batch: Batch, head: RunHead) -> None:
+        last, status, marked, reason = head
+        batch.write(HEADS, (batch.run,), [batch.run, bytes(last.id), last.seq, status, int(marked), reason])
+
+
+_Found = LogRecord | Unreadable | str
+
+
+def _read(record: Record) -> tuple[RunId, _Found]:
+    """The run that a record is of, empty for none, and what it is."""
+    if record.topic == RUN_SNAPSHOT:
+        return erased_run(record.key) or RunId(""), "marker"
+    found = chain.read(record.key, record.value)
+    if isinstance(found, LogRecord):
+        return found.entry.run_id, found
+    if isinstance(found, Unreadable):
+        return found.run, found
+    parts = parse_log_key(record.key)
+    return (parts[0] if parts else RunId("")), found
+
+
+def _head(batch: Batch, run: RunId) -> RunHead:
+    row = batch.row(HEADS, (run,))
+    if row is None:
+        return _NEW
+    _, entry, seq, status, marked, reason = row
+    return RunHead(Head(EntryId(entry), seq), status, bool(marked), reason)  # type: ignore[arg-type]
+
+
+def _counts(head: RunHead, entry: Entry) -> bool:
+    """True if an entry extends a run, which a failed one does by a retry alone."""
+    if head.status in _ENDS.values():
+        return reopens(head.last, head.status, entry)  # type: ignore[arg-type]
+    return chain.extends(head.last, entry)
+
+
+def _asked_for(found: Iterator[_Found]) -> Iterator[tuple[RunId, int]]:
+    """The calls that the events of a batch are of."""
+    for each in found:
+        if isinstance(each, LogRecord):
+            for event in each.entry.events:
+                if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):
+                    yield each.entry.run_id, step

@@ -1,0 +1,55 @@
+"""Reads runs whole from the run log, by the fold that all readers share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import cast
+
+from refold.core.ids import RunId, home
+from refold.core.run.erased import Markers
+from refold.core.run.log import LogFold
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.ports.log import LogReader, Record
+from refold.projections.projector import Accepted, WholeRun
+from refold.views.history import Run, feed
+
+
+class LoggedRuns:
+    """See `WholeRuns`. Costs a scan of the homes of the runs; records of other runs cost a look at their keys."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+
+    def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
+        homes: dict[int, set[RunId]] = {}
+        for run in runs:
+            homes.setdefault(home(run, self._reader.partitions(RUN_LOG)), set()).add(run)
+        found: dict[RunId, WholeRun] = {}
+        for partition, wanted in homes.items():
+            found |= self._read(partition, wanted, ends.get(partition))
+        return found
+
+    def _read(self, partition: int, wanted: Collection[RunId], end: int | None) -> dict[RunId, WholeRun]:
+        names, fold = {run.encode(): run for run in wanted}, LogFold()
+        read = {run: Run.empty(run) for run in wanted}
+        for record in self._reader.scan(RUN_LOG, partition):
+            if end is not None and record.offset >= end:
+                break
+            if run := names.get((record.key or b"").partition(b"/")[0]):
+                read[run].take(feed(fold, record), fold)
+        fold.settle()
+        markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
+        return {
+            run: _history(each, fold.frozen.get(run, ""))
+            for run, each in read.items()
+            if run not in markers.runs and (each.records or run in fold.frozen)
+        }
+
+
+def _history(run: Run, reason: str) -> WholeRun:
+    entries = [
+        Accepted(judged.id, judged.entry, cast(Record, judged.record))
+        for judged in run.records
+        if judged.entry is not None
+    ]
+    return WholeRun(entries, reason)
