@@ -207,6 +207,50 @@ class EventLog(Protocol):
         ...
 
 
+class LogFeed(Protocol):
+    """The records of some topics from given positions on, for ever."""
+
+    def take(self, timeout_s: float) -> list[Record]:
+        """Return what has come, in order per partition; wait for the first record at most so long.
+
+        **Raises** what waiting cannot help against.
+        """
+        ...
+
+    @property
+    def reached(self) -> Mapping[Place, int]:
+        """The ends that were reached, by topic and partition. No record lies between the last one and such an end."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
+        ...
+
+
+class LogSource(Protocol):
+    """The topics that views are made of: which log they are, where they begin and end, and their records.
+
+    **Raises** UnreachableError from every method while Kafka is away.
+    """
+
+    @property
+    def reader(self) -> LogReader:
+        """A reader of the same log."""
+        ...
+
+    def identity(self) -> str:
+        """Return a text that no other log has: a position means nothing in another."""
+        ...
+
+    def bounds(self) -> dict[Place, tuple[int, int]]:
+        """Return the first offset and the high watermark, by topic and partition."""
+        ...
+
+    def feed(self, positions: Mapping[Place, int]) -> LogFeed:
+        """Read from these positions on."""
+        ...
+
+
 class LogReader(Protocol):
     """Reads topics without a group: the command line, verification, rebuilding."""
 

@@ -7,6 +7,7 @@ So any order of partitions and any size of batches leads to the same rows, and e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -95,6 +96,10 @@ class ViewStore(Protocol):
 
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         """Iterate over all rows in order of their keys, as of one moment."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[ViewStore]:
+        """Read the generation as of one moment, while others write it."""
         ...
 
     def commit(self, changes: ViewChanges) -> None:

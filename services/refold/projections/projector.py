@@ -25,7 +25,7 @@ from refold.core.run.state import Status
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewChanges, ViewStore, ViewTable
-from refold.projections.batch import Batch
+from refold.projections.batch import Batch, shares_of
 from refold.projections.projection import Called, Projection, Recorded
 
 HEADS = ViewTable("heads", {"run_id": str, "entry": bytes, "seq": int, "status": str, "marked": int, "reason": str}, 1)
@@ -108,10 +108,10 @@ class Projector:
         self._of_calls = not wanted or any("step" in get_type_hints(cls) for cls in wanted)
         self._take = getattr(self.projection, "take", self._apply)
 
-    @property
-    def tables(self) -> tuple[ViewTable, ...]:
-        """All tables of a generation: those of the projection, and what it needs to go on."""
-        return Batch(self.store, self.projection.tables, (HEADS, CALLS)).tables
+    @staticmethod
+    def tables_of(projection: Projection) -> tuple[ViewTable, ...]:
+        """Return all tables of a generation: those of the projection, and what it needs to go on."""
+        return (HEADS, CALLS, *projection.tables, *(shares_of(table) for table in projection.tables if table.sums))
 
     def apply(self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]]) -> ViewChanges:
         """Apply records of `run-log` and `run-snapshot` in order, and commit them with the positions in `moves`.

@@ -1,32 +1,44 @@
-"""What comes to some topics from now on, with one consumer and no group, for whoever listens to many runs at once."""
+"""Reads whole topics with one consumer and no group: from their ends on for clients, from positions on for views."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.errors import is_final, translate
 from refold.adapters.kafka.reader import BATCH
-from refold.ports.log import Record
+from refold.ports.log import Place, Record
 from refold.runtime.settings import KafkaSettings
 
 
 class KafkaNews:
-    """The records of whole topics behind the ends that they had when this was made.
+    """The records of whole topics behind the ends that they had when this was made, or from `starts` on.
 
     All of them have so many `partitions`. It waits out a broker's restart. Used by one thread.
     **Raises** UsageError, UnreachableError.
     """
 
-    def __init__(self, settings: KafkaSettings, topics: Sequence[str], partitions: int) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topics: Sequence[str],
+        partitions: int,
+        *,
+        starts: Mapping[Place, int] | None = None,
+    ) -> None:
         self._names = clients.Names(settings.prefix)
-        self._consumer: Consumer = clients.consumer(settings, "reader")
+        self.reached: dict[Place, int] = {}
+        ahead = {"queued.max.messages.kbytes": 32_768} if starts is not None else {}
+        self._consumer: Consumer = clients.consumer(settings, "reader", **ahead)
         places = [TopicPartition(self._names[topic], number) for topic in topics for number in range(partitions)]
         try:
-            ends = offsets.latest(self._consumer, places)
-            self._consumer.assign([TopicPartition(topic, number, end) for (topic, number), end in ends.items()])
+            if starts is None:
+                found = offsets.latest(self._consumer, places)
+            else:
+                found = {(self._names[topic], number): start for (topic, number), start in starts.items()}
+            self._consumer.assign([TopicPartition(topic, number, start) for (topic, number), start in found.items()])
         except BaseException:
             self._consumer.close()
             raise
@@ -40,9 +52,12 @@ class KafkaNews:
             raise translate(error, "read the news") from None
         records = []
         for message in messages:
+            topic = self._names.logical(message.topic() or "")
             if (fault := message.error()) is None:
-                records.append(clients.record(self._names.logical(message.topic() or ""), message))
-            elif fault.code() != KafkaError._PARTITION_EOF and is_final(fault):
+                records.append(clients.record(topic, message))
+            elif fault.code() == KafkaError._PARTITION_EOF:
+                self.reached[topic, message.partition() or 0] = message.offset() or 0
+            elif is_final(fault):
                 raise translate(fault, f"read {message.topic()}")
         return records
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
@@ -59,6 +61,10 @@ class MemoryViewStore:
             known[key] = row
             if "run_id" in table.places:
                 self._by_run.setdefault(table, {}).setdefault(row[table.run_place], set()).add(key)  # type: ignore[arg-type]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[MemoryViewStore]:
+        yield deepcopy(self)
 
     def positions(self) -> dict[Place, int]:
         return dict(self._positions)

@@ -1,0 +1,58 @@
+"""The run log and the topics beside it as a source of views, read by position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from functools import cached_property
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+
+from refold.adapters.kafka import clients, offsets
+from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
+from refold.adapters.kafka.errors import translate
+from refold.adapters.kafka.news import KafkaNews
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.ports.log import Place
+from refold.runtime.settings import KafkaSettings
+
+TOPICS = (RUN_SNAPSHOT, RUN_LOG)
+"""Markers of erased runs first: a marker is written before the tombstones that follow it."""
+
+
+class KafkaLogSource:
+    """See `LogSource`."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self.reader = KafkaLogReader(settings)
+
+    @cached_property
+    def _partitions(self) -> int:
+        return self.reader.partitions(RUN_LOG)
+
+    def identity(self) -> str:
+        """The ids that the cluster and the topic of the run log were given when they were made."""
+        admin, name = clients.admin(self._settings), self._settings.prefix + RUN_LOG
+        try:
+            cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()
+            topic = admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_TIMEOUT_S)[name].result()
+        except KafkaException as error:
+            raise translate(error, f"ask which log {name} is") from None
+        return f"{cluster.cluster_id}/{name}/{topic.topic_id}"
+
+    def bounds(self) -> dict[Place, tuple[int, int]]:
+        """See `LogSource`. **Raises** UsageError for a topic that is not there."""
+        prefix = self._settings.prefix
+        places = [TopicPartition(prefix + topic, number) for topic in TOPICS for number in range(self._partitions)]
+        with closing(clients.consumer(self._settings, "reader")) as consumer:
+            starts = offsets.latest(consumer, places, offsets.EARLIEST)
+            ends = offsets.latest(consumer, places)
+        return {
+            (topic.removeprefix(prefix), number): (starts[topic, number], end) for (topic, number), end in ends.items()
+        }
+
+    def feed(self, positions: Mapping[Place, int]) -> KafkaNews:
+        """See `LogSource`."""
+        return KafkaNews(self._settings, TOPICS, self._partitions, starts=positions)

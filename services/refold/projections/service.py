@@ -1,0 +1,262 @@
+"""Keeps projections up to date: the generation in use, and the one that is being built beside it.
+
+One process writes the views of a database. Others wait for its lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+
+from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
+from refold.ports.log import LogSource, Place
+from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewRow, ViewStore, ViewTable, rows_digest
+from refold.projections.following import Follower, lags
+from refold.projections.projection import Projection
+from refold.projections.projector import ProjectionError, Projector
+
+_log = structlog.get_logger()
+
+REFRESH_S = 1.0
+"""How often a projection looks for a generation that somebody else has made, and for the end of the log."""
+BACKOFF_S = (0.5, 10.0)
+"""After an error of Kafka or the database: the first wait and the longest."""
+
+
+class BuildProgress(NamedTuple):
+    """How far a generation is. `lag` is in offsets, `of` what there is to read in all."""
+
+    generation: int
+    lag: int
+    of: int
+
+
+class KeptProjection:
+    """A projection in its database. `stopped` is why it stands still."""
+
+    def __init__(self, projection: Projection, database: ViewDatabase, source: LogSource) -> None:
+        self.projection, self.stopped = projection, ""
+        self._database, self._source = database, source
+        self._serving: Follower | None = None
+        self._building: Follower | None = None
+        self._number = self._next = 0
+        self._looked = -REFRESH_S
+        self._wait_s = self._until = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the projection."""
+        return self.projection.name
+
+    def turn(self, timeout_s: float) -> int:
+        """Apply what has come; return how many records. Errors of Kafka and the database are waited out."""
+        if self.stopped or time.monotonic() < self._until:
+            time.sleep(timeout_s)
+            return 0
+        try:
+            count = self._turn(timeout_s)
+            self._wait_s = 0.0
+            return count
+        except (UnreachableError, ConflictError) as error:  # away, or another process has gone on from here
+            self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
+            self._until = time.monotonic() + self._wait_s
+            _log.warning("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
+        except (UsageError, ProjectionError) as error:
+            self._stop(error)
+        self.close()
+        return 0
+
+    def close(self) -> None:
+        """Read no more; the next turn begins anew."""
+        for follower in (self._serving, self._building):
+            if follower is not None:
+                follower.close()
+        self._serving = self._building = None
+        self._looked = -REFRESH_S
+
+    def _stop(self, error: RefoldError) -> None:
+        self.stopped = error.message
+        _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
+        for follower in (self._serving, self._building):
+            if follower is not None and isinstance(error, ProjectionError):
+                follower.store.commit(
+                    ViewChanges((), notes={"stopped": f"{error.message}\n{error.fields['traceback']}"})
+                )
+
+    def _turn(self, timeout_s: float) -> int:
+        if time.monotonic() - self._looked >= REFRESH_S:
+            self._look()
+        count = self._serving.advance(timeout_s) if self._serving else 0
+        if self._building is not None:
+            count += self._building.advance(0 if count else timeout_s)
+            if not count and not any(lags(self._building.positions, self._source.bounds()).values()):
+                self._switch(self._building)
+        return count
+
+    def _look(self) -> None:
+        """Open the generations that there are, and make one if there is none of this version."""
+        if not self._database.lock(self.name):
+            raise UnreachableError(f"another process keeps the views of {self.name} up to date")
+        there = self._database.generations(self.name)
+        serving = next((number for number, state in there.items() if state == "serving"), 0)
+        building = max((number for number, state in there.items() if state == "building"), default=0)
+        if not self._is_current(serving) and not self._is_current(building):
+            building = max(there, default=0) + 1
+            self._database.create(self.name, building, self.tables, self.begun())
+        if self._serving is None or self._number != serving:
+            self._serving = self._open(serving) if self._is_current(serving) else None
+            self._number = serving
+        if self._building is None or self._next != building:
+            self._building, self._next = self._open(building) if building else None, building
+        self._looked = time.monotonic()
+
+    @property
+    def tables(self) -> tuple[ViewTable, ...]:
+        """All tables of a generation."""
+        return Projector.tables_of(self.projection)
+
+    def begun(self) -> dict[str, str]:
+        """The notes of a generation that begins now."""
+        return {"log": self._source.identity(), "version": str(self.projection.version)}
+
+    def _is_current(self, number: int) -> bool:
+        if not number:
+            return False
+        return self._database.store(self.name, number).notes().get("version") == str(self.projection.version)
+
+    def _open(self, number: int) -> Follower:
+        return Follower(self.projection, self._database.store(self.name, number), self._source)
+
+    def _switch(self, building: Follower) -> None:
+        """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""
+        if (serving := self._serving) is not None:
+            there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
+            serving.reach(there)
+            building.reach(there)
+            building.store.commit(ViewChanges(self.projection.tables, sums=_erased(self.projection, serving, building)))
+        old, number = self._number, self._next
+        self._database.switch(self.name, number, self.projection.tables)
+        _log.info(
+            "projection.switched", projection=self.name, generation=number, records=dict(building.projector.counts)
+        )
+        self.close()
+        if old:
+            self._database.drop(self.name, old)
+
+
+def _erased(
+    projection: Projection, serving: Follower, building: Follower
+) -> dict[ViewTable, dict[tuple[Scalar, ...], list[int]]]:
+    """What is missing in the new generation of what erased runs have added. Both are at the same position."""
+    found: dict[ViewTable, dict[tuple[Scalar, ...], list[int]]] = {}
+    for table in projection.tables:
+        if table.sums:
+            sums = found.setdefault(table, {})
+            for follower, sign in ((serving, 1), (building, -1)):
+                for row in follower.store.scan(table):
+                    if row[table.keys - 1]:
+                        known = sums.setdefault(row[: table.keys], [0] * (len(row) - table.keys))
+                        for number, amount in enumerate(row[table.keys :]):
+                            known[number] += sign * int(amount)
+    return found
+
+
+class Difference(NamedTuple):
+    """A row that the view has and the log does not lead to, or the other way round. One of both is None."""
+
+    table: str
+    key: tuple[Scalar, ...]
+    view: ViewRow | None
+    log: ViewRow | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a fold of the log from its start has come to: digests by table, and the rows that differ."""
+
+    generation: int
+    positions: Mapping[Place, int]
+    digests: Mapping[str, tuple[int, int]]
+    differences: tuple[Difference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """True if the view contains what the log contains."""
+        return not self.differences
+
+
+def verify(
+    projection: Projection,
+    database: ViewDatabase,
+    scratch: ViewDatabase,
+    source: LogSource,
+    progress: Callable[[BuildProgress], object] = lambda _: None,
+) -> Comparison:
+    """Fold the log again beside a view that goes on, up to where it was, and compare all rows.
+
+    What erased runs have added to sums is in no log any more, and is not compared. **Raises** NotFoundError.
+    """
+    number = serving(database, projection.name)
+    with database.store(projection.name, number).snapshot() as view:
+        until = view.positions()
+        tables = {table: rows_digest(table, _comparable(table, view)) for table in projection.tables}
+        slot = KeptProjection(projection, scratch, source)
+        scratch.create(projection.name, 1, slot.tables, slot.begun())
+        again = Follower(projection, scratch.store(projection.name, 1), source)
+        whole = sum(until.values())
+        while any(again.positions[place] < end for place, end in until.items()):
+            again.advance(0.2, until)
+            progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
+        again.close()
+        found = {table: rows_digest(table, _comparable(table, again.store)) for table in projection.tables}
+        differing = [table for table in tables if tables[table] != found[table]]
+        differences = tuple(each for table in differing for each in _differences(table, view, again.store))
+    return Comparison(number, until, {table.name: (tables[table], found[table]) for table in tables}, differences)
+
+
+def serving(database: ViewDatabase, projection: str) -> int:
+    """Return the generation in use. **Raises** NotFoundError."""
+    for number, state in database.generations(projection).items():
+        if state == "serving":
+            return number
+    raise NotFoundError(
+        f"no generation of projection {projection} is in use",
+        hint="`refold serve projections` builds it; `refold projection list` shows all",
+    )
+
+
+def _comparable(table: ViewTable, store: ViewStore) -> Iterator[ViewRow]:
+    return (row for row in store.scan(table) if not (table.sums and row[table.keys - 1]))
+
+
+def _differences(table: ViewTable, view: ViewStore, log: ViewStore) -> Iterator[Difference]:
+    """The rows of a table that differ, both being in order of their keys. Sums that are all 0 are none."""
+    sides = [iter(_there(table, store)) for store in (view, log)]
+    left, right = (next(side, None) for side in sides)
+    while left is not None or right is not None:
+        keys = [None if row is None else row[: table.keys] for row in (left, right)]
+        first = min(key for key in keys if key is not None)
+        mine, theirs = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
+        if mine != theirs:
+            yield Difference(table.name, first, mine, theirs)
+        left = next(sides[0], None) if mine is not None else left
+        right = next(sides[1], None) if theirs is not None else right
+
+
+def _there(table: ViewTable, store: ViewStore) -> Iterator[ViewRow]:
+    return (row for row in _comparable(table, store) if not table.sums or any(row[table.keys :]))
+
+
+def keep_all(slots: Collection[KeptProjection], stop: Callable[[], bool]) -> None:
+    """Keep projections up to date until told to stop. One that stands still holds up no other."""
+    while not stop():
+        busy = sum(slot.turn(0.0) for slot in slots)
+        if not busy:
+            for slot in slots:
+                slot.turn(0.1 / len(slots))
+    for slot in slots:
+        slot.close()

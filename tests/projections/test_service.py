@@ -1,0 +1,265 @@
+"""A projection is built, rebuilt beside the one in use, switched, verified, and stands still where it has to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.core.errors import UsageError
+from refold.core.events import CallCompleted, RunCompleted
+from refold.core.topics import RUN_LOG
+from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
+from refold.projections import following, service
+from refold.projections.projection import Projection, Recorded, View, key, sums, table
+from refold.projections.service import KeptProjection, serving, verify
+from tests.projections.source import ListedLog
+
+RUNS = [f"run-{number}" for number in range(12)]
+
+
+class Squares(Projection):
+    """What tools gave, by call and by day."""
+
+    events = (CallCompleted,)
+    answers = table("answers", key(call_id=str), run_id=str, answer=int)
+    by_day = sums("answers_by_day", key(day=str), n=int, total=int)
+
+    def apply(self, view: View, recorded: Recorded) -> None:
+        view.put(self.answers, call_id=recorded.call.call_id, answer=recorded.result)
+        view.add(self.by_day, day=recorded.day, n=1, total=recorded.result)
+
+
+class SquaresAgain(Squares):
+    """The same in a later version."""
+
+    name = "squares"
+    version = 2
+    answers = Squares.answers
+    by_day = Squares.by_day
+
+
+class Fragile(Projection):
+    """Raises at the end of one run."""
+
+    events = (RunCompleted,)
+    ended = table("ended", key(run_id=str), at_ms=int)
+    fragile: ClassVar[set[str]] = {"run-3"}
+
+    def apply(self, view: View, recorded: Recorded) -> None:
+        if recorded.run_id in self.fragile:
+            raise ValueError("no such customer")
+        view.put(self.ended, at_ms=recorded.at_ms)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+
+
+@pytest.fixture
+def log() -> ListedLog:
+    log = ListedLog()
+    log.finish(*RUNS)
+    return log
+
+
+def settle(*slots: KeptProjection, turns: int = 300) -> None:
+    """Lets projections go on until nothing is left to do for them."""
+    quiet = 0
+    for _ in range(turns):
+        quiet = 0 if sum(slot.turn(0.0) for slot in slots) else quiet + 1
+        if quiet > 5:
+            return
+    raise AssertionError("it goes on and on")
+
+
+def rows(database: MemoryViewDatabase, of: ViewTable) -> list[tuple[Scalar, ...]]:
+    return list(database.public[of.name].scan(of))
+
+
+def digests(database: MemoryViewDatabase, projection: type[Projection]) -> list[int]:
+    return [rows_digest(of, database.public[of.name].scan(of)) for of in projection.tables]
+
+
+def test_a_projection_is_in_use_once_it_has_caught_up(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+
+    slot.turn(0.0)
+    assert database.generations("squares") == {1: "building"}
+
+    settle(slot)
+    assert database.generations("squares") == {1: "serving"}
+    assert len(rows(database, Squares.answers)) == 10 * len(RUNS)
+    assert sum(int(row[2]) for row in rows(database, Squares.by_day)) == 10 * len(RUNS)
+
+    log.finish("one-more")
+    settle(slot)
+    assert len(rows(database, Squares.answers)) == 10 * len(RUNS) + 10
+
+
+def test_whoever_goes_on_after_a_crash_ends_with_equal_rows(log: ListedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = MemoryViewDatabase(), MemoryViewDatabase()
+    settle(KeptProjection(Squares(), whole, log))
+
+    monkeypatch.setattr(following, "MOST_RECORDS", 10)
+    for _ in range(60):  # a process for each turn
+        KeptProjection(Squares(), broken, log).turn(0.0)
+    settle(KeptProjection(Squares(), broken, log))
+
+    assert digests(broken, Squares) == digests(whole, Squares)
+
+
+def test_a_rebuilt_generation_replaces_the_one_in_use_when_it_has_caught_up(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+    before = digests(database, Squares)
+
+    database.create("squares", 2, slot.tables, slot.begun())
+    slot.turn(0.0)
+    assert database.generations("squares") == {1: "serving", 2: "building"}
+    assert digests(database, Squares) == before
+
+    settle(slot)
+    assert database.generations("squares") == {2: "serving"}
+    assert digests(database, Squares) == before
+
+
+def test_another_version_is_built_beside_the_one_in_use(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    log.finish("later")
+
+    again = KeptProjection(SquaresAgain(), database, log)
+    again.turn(0.0)
+    assert database.generations("squares") == {1: "serving", 2: "building"}
+    settle(again)
+
+    assert database.generations("squares") == {2: "serving"}
+    assert len(rows(database, Squares.answers)) == 10 * len(RUNS) + 10
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_what_erased_runs_have_added_stays_in_the_sums_after_a_rebuild(log: ListedLog, cleaned: bool) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+    before = sum(int(row[3]) for row in rows(database, Squares.by_day))
+    for run in RUNS[:3]:
+        log.mark(run)
+        log.bury(run)
+    settle(slot)
+    assert {row[1] for row in rows(database, Squares.answers)} == set(RUNS[3:])
+    assert sorted(int(row[2]) for row in rows(database, Squares.by_day)) == [30, 90]
+    if cleaned:
+        log.clean()
+
+    database.create("squares", 2, slot.tables, slot.begun())
+    settle(slot)
+
+    assert database.generations("squares") == {2: "serving"}
+    assert sorted(int(row[2]) for row in rows(database, Squares.by_day)) == [30, 90]
+    assert sum(int(row[3]) for row in rows(database, Squares.by_day)) == before
+
+
+def test_a_projection_whose_code_raises_stands_still_and_the_others_go_on(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    fragile, squares = KeptProjection(Fragile(), database, log), KeptProjection(Squares(), database, log)
+
+    settle(fragile, squares)
+
+    assert "Fragile.apply, run run-3, seq " in fragile.stopped
+    assert "no such customer" in fragile.stopped
+    assert database.generations("squares") == {1: "serving"}
+    assert database.generations("fragile") == {1: "building"}
+    assert "ValueError" in database.store("fragile", 1).notes()["stopped"]
+
+
+def test_a_view_of_another_log_stands_still_and_names_both(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    other = ListedLog(name="log-2")
+    other.finish("x")
+
+    slot = KeptProjection(Squares(), database, other)
+    settle(slot)
+
+    assert "log-1" in slot.stopped
+    assert "log-2" in slot.stopped
+    assert len(rows(database, Squares.answers)) == 10 * len(RUNS)
+
+
+def test_a_view_of_a_log_that_has_shrunk_stands_still(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    log.ends[RUN_LOG, 0] = 3
+
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+
+    assert "the log has lost its end" in slot.stopped
+
+
+def test_a_view_whose_next_records_were_deleted_stands_still(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    log.finish("later")
+    log.starts[RUN_LOG, 0] = log.bounds()[RUN_LOG, 0][1]
+
+    slot = KeptProjection(Squares(), database, log)
+    slot.turn(0.0)
+
+    assert "the log has lost its beginning" in slot.stopped
+
+
+def test_verify_proves_a_view_equal_to_the_log_and_names_rows_that_differ(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    assert verify(Squares(), database, MemoryViewDatabase(), log).equal
+
+    store = database.store("squares", serving(database, "squares"))
+    wrong, gone, *_ = rows(database, Squares.answers)
+    added = ("made-up/1", "made-up", 9)
+    store.commit(
+        ViewChanges(
+            (),
+            rows={Squares.answers: {wrong[:1]: (*wrong[:2], 77), gone[:1]: None, added[:1]: added}},
+            sums={Squares.by_day: {("2026-09-21", 0): [0, 1]}},
+        )
+    )
+    found = verify(Squares(), database, MemoryViewDatabase(), log)
+
+    assert {(each.table, each.key) for each in found.differences} == {
+        ("answers", wrong[:1]),
+        ("answers", gone[:1]),
+        ("answers", added[:1]),
+        ("answers_by_day", ("2026-09-21", 0)),
+    }
+
+
+def test_a_writer_that_was_given_up_changes_nothing(log: ListedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REFRESH_S", 60.0)
+    monkeypatch.setattr(following, "MOST_RECORDS", 10)
+    database = MemoryViewDatabase()
+    old, new = KeptProjection(Squares(), database, log), KeptProjection(Squares(), database, log)
+    old.turn(0.0)
+    for _ in range(3):
+        new.turn(0.0)
+    there = database.store("squares", 1).positions()
+
+    assert sum(old.turn(0.0) for _ in range(20)) == 0
+    assert database.store("squares", 1).positions() == there
+    settle(KeptProjection(Squares(), database, log))
+    assert verify(Squares(), database, MemoryViewDatabase(), log).equal
+
+
+def test_tables_that_could_not_be_rebuilt_equal_are_refused() -> None:
+    with pytest.raises(UsageError, match="run_id"):
+        table("customers", key(customer=str), orders=int)
+    with pytest.raises(UsageError, match="no int"):
+        sums("spend", key(day=str), last=str)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="run_id"):
+        sums("spend", key(run_id=str), n=int)
