@@ -27,6 +27,7 @@ from refold.core.events import (
     Requirement,
     RunCancelled,
     RunFailed,
+    RunRetried,
     SleepEnded,
     SleepStarted,
     StatusSet,
@@ -243,6 +244,33 @@ def test_a_step_shows_its_arguments_and_its_result_and_when_it_was() -> None:
 
     assert "requested 2023-11-14 22:13:20 UTC, took" in lines[1]
     assert re.search(r'completed \+\d+ ms took \d+ ms  \{"path":"a.py"\} -> 90$', lines[2])
+
+
+@pytest.mark.parametrize(
+    ("how", "shown"), [("", ""), ("stored", " (from the ledger)"), ("probed", " (probed)"), ("late", " (late)")]
+)
+def test_a_call_shows_the_source_of_its_result(how: str, shown: str) -> None:
+    chronicle = Chronicle()
+    done = CallCompleted(1, 1, "90", how, NOW + 5, 70)
+    chronicle.add("r", requested(), [*proposed(1), CallDispatched(1, 1, NOW)], [done, *ended()], emit=False)
+    (step,) = Runs(chronicle.reader).get("r").timeline.steps
+
+    line = drawn(chronicle).splitlines()[2]
+
+    assert f"completed{shown} +" in line
+    assert (step.how, step.began_ms, step.took_ms) == (how, NOW + 5, 70)
+
+
+def test_a_call_that_is_asked_for_again_has_no_source_so_far() -> None:
+    chronicle = Chronicle()
+    done = CallCompleted(1, 1, "90", "stored", NOW + 5, 70)
+    failed = RunFailed(Failure("agent_error", ""))
+    chronicle.add("r", requested(), [*proposed(1), CallDispatched(1, 1, NOW)], [done, failed], emit=False)
+    chronicle.add("r", [RunRetried("ada", again=[1])], emit=False)
+
+    (step,) = Runs(chronicle.reader).get("r").timeline.steps
+
+    assert (step.how, step.began_ms, step.took_ms) == ("", 0, 0)
 
 
 def test_a_failure_that_comes_again_is_told_once() -> None:

@@ -51,10 +51,30 @@ def request(*, labels: bytes = b"\0", not_before: bytes = b"\0", requester: byte
         (b"\x80\x00", 0),  # longer than it need be, and no other number
         (b"\x82\x80\x80\x00", 1),
         (b"\x80" * 9 + b"\x00", 0),
+        (b"\x82\x80\x80\x80\x80\x00", 1),
     ],
 )
 def test_a_number_of_64_bits_is_read(spelt: bytes, value: int) -> None:
     assert codec.decode(RunRequest, request(not_before=spelt)).not_before_ms == value
+
+
+@pytest.mark.parametrize("bits", range(64))
+def test_a_number_of_any_length_is_written_and_read(bits: int) -> None:
+    for value in {2**bits - 1, -(2**bits), 2**bits // 3 * 2, -(2**bits) // 3}:
+        spelt = request(not_before=zigzag(value))
+        found = codec.decode(RunRequest, spelt)
+
+        assert found.not_before_ms == value
+        assert codec.encode(found) == spelt
+        assert codec.decode(ToolResult, codec.encode(replace(sample(ToolResult), took_ms=value))).took_ms == value
+
+
+@pytest.mark.parametrize("length", range(1, 6))
+def test_a_number_that_ends_with_the_body_in_the_middle_is_malformed(length: int) -> None:
+    cut = codec.encode(replace(sample(ToolResult), took_ms=1_700_000_000_000))[:-length]
+
+    with pytest.raises(MalformedError, match="ends too early"):
+        codec.decode(ToolResult, cut)
 
 
 @pytest.mark.parametrize(

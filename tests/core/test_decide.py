@@ -242,7 +242,12 @@ class TestLate:
     def test_its_result_is_the_result(self) -> None:
         log = calling()
 
-        assert log.feed(log.result(late=True)) == [CallCompleted(1, 1, '"done"')]
+        assert log.feed(log.result(late=True)) == [CallCompleted(1, 1, '"done"', "late")]
+
+    def test_a_late_word_of_a_status_hook_is_that_of_the_hook(self) -> None:
+        log = calling("probed")
+
+        assert log.feed(log.result(late=True, how="probed")) == [CallCompleted(1, 1, '"done"', "probed")]
 
     def test_nobody_acts_now_where_a_human_has_to_be_asked(self) -> None:
         log = calling("once")
@@ -345,3 +350,29 @@ class TestEnd:
 
     def test_a_signal_that_does_not_exist_is_refused(self) -> None:
         assert isinstance(started().feed(signal("sing")), Refuse)
+
+
+class TestSource:
+    """Where a result came from, as its executor reports it."""
+
+    @pytest.mark.parametrize("how", ["", "stored", "probed"])
+    def test_the_source_and_the_time_of_a_result_are_recorded(self, how: str) -> None:
+        log = calling()
+
+        events = log.feed(log.result(how=how, began_ms=NOW - 70, took_ms=50))
+
+        assert events == [CallCompleted(1, 1, '"done"', how, NOW - 70, 50)]
+
+    @pytest.mark.parametrize("how", ["late", "cached", "STORED", "x" * 10_000])
+    def test_a_source_that_an_executor_made_up_is_recorded_as_none(self, how: str) -> None:
+        log = calling()
+
+        assert log.feed(log.result(how=how)) == [CallCompleted(1, 1, '"done"')]
+
+    @pytest.mark.parametrize(("began_ms", "took_ms"), [(-1, 5), (NOW, -5), (2**62, 5), (NOW, 2**62)])
+    def test_times_that_cannot_be_are_recorded_as_unknown(self, began_ms: int, took_ms: int) -> None:
+        log = calling()
+
+        events = log.feed(log.result(how="stored", began_ms=began_ms, took_ms=took_ms))
+
+        assert events == [CallCompleted(1, 1, '"done"', "stored")]

@@ -28,7 +28,7 @@ class TestDoubt:
     def test_a_late_result_settles_it(self) -> None:
         log = doubting()
 
-        assert log.feed(log.result(late=True)) == [CallCompleted(1, 1, '"done"')]
+        assert log.feed(log.result(late=True)) == [CallCompleted(1, 1, '"done"', "late")]
 
     def test_a_late_word_that_nothing_happened_settles_it(self) -> None:
         log = doubting()
@@ -186,7 +186,7 @@ class TestLateResultsAgainstAHuman:
 
         assert events == [
             LateResultRecorded(1, 1, "completed", '"done"', contradicts=True),
-            CallCompleted(1, 1, '"done"'),
+            CallCompleted(1, 1, '"done"', "late"),
         ]
 
     def test_it_happened_badly_while_it_is_run_again(self) -> None:

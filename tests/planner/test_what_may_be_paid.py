@@ -12,7 +12,7 @@ from refold.core.events import CallHeld
 from refold.core.messages import ToolResult
 from refold.core.run.metering import usage_of
 from refold.core.run.purse import Amount
-from refold.executor.outcome import outcome_of
+from refold.executor.outcome import ToolRun, outcome_of
 from refold.ports.effects import ToolEnded
 from tests.planner.paid import Paid, ended, made
 from tests.planner.test_budgets import CALL, outcome
@@ -43,7 +43,7 @@ def test_an_executor_that_takes_a_request_over_says_so_whatever_comes_of_it(stat
     world.pump()
 
     def says(*, takeover: bool) -> ToolResult:
-        return outcome_of(world.made[0], ToolEnded(1, status), by="e", takeover=takeover)
+        return outcome_of(world.made[0], ToolEnded(1, status), ToolRun("e", takeover))
 
     assert [says(takeover=True).again, says(takeover=False).again] == [True, False]
 

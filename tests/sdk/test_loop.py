@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from refold.core.events import SleepStarted
-from refold.sdk.loop import LAST_MS, Loop
+from refold.core.events import LAST_MS, SleepStarted
+from refold.sdk.loop import Loop
 from tests.sdk.replays import Code, Run, call, value
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")

@@ -51,6 +51,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
             found += _effects(world, call, scenario.verdict)
+            found += _sources(world, call)
     found += decisions(world, scenario.verdict)
     found += _failures(world)
     found += _again(world, scenario.verdict)
@@ -198,6 +199,17 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "bad_result"):
         yield f"lie: call {call.id} counts as failed ({call.failure}) and had its effect"
+
+
+def _sources(world: World, call: LoggedCall) -> Iterator[str]:
+    """A result comes from the ledger or from a status hook only where that answered, and after the effect."""
+    answered = {"stored": world.witness.stored, "probed": world.tools.happened}.get(call.how)
+    if answered is None:
+        return
+    if call.key not in answered:
+        yield f"source: the result of call {call.id} is recorded as {call.how}, and nobody has answered so"
+    if not any(effect.key == call.key for effect in world.receiver.done):
+        yield f"source: the result of call {call.id} is recorded as {call.how}, and the receiver had no effect"
 
 
 def _again(world: World, verdict: str) -> Iterator[str]:

@@ -206,6 +206,9 @@ class CallJudged:
     rule: str
 
 
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, in milliseconds since 1970: no timer needs a later one, and no date could show it."""
+
 DOUBT = "doubt"
 """What a question is about to which people say what came of a call, and the rule by which they are asked."""
 
@@ -294,11 +297,20 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallCompleted:
-    """The call is over with a result."""
+    """The call is over with a result.
+
+    `how` is empty for a result of the tool itself, or of people who answered in its place; `stored` for one that the
+    ledger had, `probed` for one that the tool's status hook reported, `late` for one that came past the ledger.
+    `began_ms` (executor's wall clock) and `took_ms` are when the tool or its hook began to run, and for how long; both
+    are 0 if unknown. An executor reports all three, and no service decides by them.
+    """
 
     step: int
     attempt: int
     result: str
+    how: str = ""
+    began_ms: int = 0
+    took_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,9 @@ class ToolResult:
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
     no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a
     human) or `unauthorised` (nothing was sent, because no decision allows it). `late`: it came past the ledger.
-    `again`: the attempt went out before, so that somebody else may have acted on it.
+    `again`: the attempt went out before, so that somebody else may have acted on it. `how` is empty for a result of the
+    tool itself, `stored` for one that the ledger had, `probed` for one that the tool's status hook reported. `began_ms`
+    is when the tool or its hook began to run, by the executor's wall clock (0: nothing ran), `took_ms` how long it ran.
     """
 
     call_id: CallId
@@ -169,6 +171,9 @@ class ToolResult:
     executor: str = ""
     traceparent: str = ""
     again: bool = False
+    how: str = ""
+    began_ms: int = 0
+    took_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

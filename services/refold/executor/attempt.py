@@ -20,7 +20,6 @@ from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
 from refold.core.ids import AGENT_TOOL
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.wire import codec
 from refold.executor import outcome
 from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
@@ -39,8 +38,9 @@ class Attempt:
     """A claim under way, and the try that follows from it. `number` names it to the host.
 
     **Units**: milliseconds on the monotonic clock. `right_ms` is the time before the claim was sent that gives the
-    right to act: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease. `busy`
-    while the tool's code runs here, whatever has been said of the call by then.
+    right to act: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease, and
+    `began_ms` the wall time of `started_ms`. `busy` while the tool's code runs here, whatever has been said of the call
+    by then.
     """
 
     number: int
@@ -54,6 +54,7 @@ class Attempt:
     right_ms: int = 0
     asked_ms: int = 0
     started_ms: int = 0
+    began_ms: int = 0
     takeover: bool = False
     closed: bool = False
     settled: bool = False
@@ -194,7 +195,7 @@ class Attempt:
         self._start(probe=False)
 
     def _start(self, *, probe: bool) -> None:
-        self.started_ms, self.busy = self.now, True
+        self.started_ms, self.began_ms, self.busy = self.now, self.outbox.now.wall_ms, True
         within = None
         if self.request.tool.startswith(AGENT_TOOL):
             within = PolicyWithin(self.outbox.settings.gate, self.request, self.catalog)
@@ -229,8 +230,7 @@ class Attempt:
         if self.phase == "probing":
             self._probed(ended)
         elif self.phase == "running":
-            by = self.outbox.settings.member
-            result = outcome.outcome_of(self.request, ended, by=by, takeover=self.takeover)
+            result = outcome.outcome_of(self.request, ended, self._tool_run(takeover=self.takeover))
             if result.status == "failed":
                 self._not_done(result)
             else:
@@ -240,15 +240,19 @@ class Attempt:
 
     def _probed(self, ended: ToolEnded) -> None:
         if ended.status == "happened":
-            self._finish(self._result("completed", result=ended.result))
+            self._finish(replace(self._result("completed", result=ended.result), how="probed"))
         elif ended.status == "did_not_happen":
             self._run()
         else:
             self._finish(self._result("unknown", Failure(ended.code, ended.message)))
 
     def _result(self, status: str, failure: Failure | None = None, *, result: str = "") -> ToolResult:
-        by, paid = self.outbox.settings.member, self.takeover and self.effect == "pure"
-        return outcome.result_of(self.request, status, by=by, failure=failure, json=result, takeover=paid)
+        run = self._tool_run(takeover=self.takeover and self.effect == "pure")
+        return outcome.result_of(self.request, status, run, failure=failure, json=result)
+
+    def _tool_run(self, *, takeover: bool) -> outcome.ToolRun:
+        took_ms = self.now - self.started_ms if self.began_ms else 0
+        return outcome.ToolRun(self.outbox.settings.member, takeover, self.began_ms, took_ms)
 
     # The lease and the record
 
@@ -285,7 +289,7 @@ class Attempt:
         if isinstance(reply, ledger.Completed):
             if self.settled:  # its tombstone has come, and perhaps the marker that it left is gone by now
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
-            self.outbox.outlet.offer(self.home, field=reply.field, result=codec.encode(self.result))
+            self.outbox.outlet.offer(self.home, field=reply.field, result=self.result)
         elif isinstance(reply, (ledger.Fenced, ledger.Broken)):
             self._late(self.result)
 

@@ -190,8 +190,7 @@ class ChainedAttempt(Attempt):
         if not self.busy:
             self._over_with()
         if late and self.effect == "once":  # nobody else can say it: people are asked by now
-            by = self.outbox.settings.member
-            self._not_done(outcome.outcome_of(self.request, ended, by=by, takeover=self.takeover))
+            self._not_done(outcome.outcome_of(self.request, ended, self._tool_run(takeover=self.takeover)))
 
     def _over_with(self) -> None:
         """Nothing is sent under the claim any more, so nobody here waits for it."""

@@ -32,7 +32,7 @@ _ANOTHER_CALL = "it is the result of another call"
 class Outlet(Protocol):
     """Where results go: the relay."""
 
-    def offer(self, home: int, *, field: str, result: bytes) -> None:
+    def offer(self, home: int, *, field: str, result: ToolResult) -> None:
         """Publish a result that is in the outbox under this field, then have it dropped there."""
         ...
 
@@ -135,7 +135,7 @@ class ExecutorOutbox(Generic[Claimant]):
             return
         if result.call_id != request.call_id:  # of the same effect, in another life of the run
             result = replace(result, call_id=request.call_id, attempt=request.attempt)
-        self.outlet.late(home, result)
+        self.outlet.late(home, replace(result, how="stored"))
 
     def _opened(self, home: int, request: ToolRequest, sealed: bytes) -> ToolResult | None:
         """The result that lies under the key of a request, if it can be read and was put there by this pool."""

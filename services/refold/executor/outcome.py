@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
@@ -17,6 +18,18 @@ PASSED = Failure("superseded", "a later attempt of this call has been claimed")
 SETTLED = Failure("superseded", "the call is settled")
 
 
+class ToolRun(NamedTuple):
+    """The executor that ran the tool or its status hook, from when (0: nothing ran) and for how long.
+
+    After a `takeover` another executor may have run it before. **Units**: `began_ms` since 1970, by the wall clock.
+    """
+
+    by: str
+    takeover: bool = False
+    began_ms: int = 0
+    took_ms: int = 0
+
+
 def superseded(reply: Superseded) -> Failure:
     """Why the ledger lets nobody claim an attempt any more."""
     return SETTLED if reply.closed else PASSED
@@ -29,15 +42,9 @@ def timeout(request: ToolRequest) -> Failure:
 
 
 def result_of(
-    request: ToolRequest,
-    status: str,
-    *,
-    by: str,
-    failure: Failure | None = None,
-    json: str = "",
-    takeover: bool = False,
+    request: ToolRequest, status: str, run: ToolRun, *, failure: Failure | None = None, json: str = ""
 ) -> ToolResult:
-    """A result of this attempt, `by` an executor; after a `takeover` it may have been made before."""
+    """A result of this attempt."""
     return ToolResult(
         request.call_id,
         request.run_id,
@@ -46,26 +53,29 @@ def result_of(
         status,
         json,
         failure,
-        executor=by,
+        executor=run.by,
         traceparent=request.traceparent,
-        again=request.again or takeover,
+        again=request.again or run.takeover,
+        began_ms=run.began_ms,
+        took_ms=run.took_ms,
     )
 
 
-def outcome_of(request: ToolRequest, ended: ToolEnded, *, by: str, takeover: bool) -> ToolResult:
+def outcome_of(request: ToolRequest, ended: ToolEnded, run: ToolRun) -> ToolResult:
     """How the tool's end reads as a result."""
     if ended.status == "completed":
         # An attempt that somebody had before may be paid twice.
-        return result_of(request, "completed", by=by, json=ended.result, takeover=takeover)
+        return result_of(request, "completed", run, json=ended.result)
     failure = Failure(ended.code, ended.message, ended.detail)
     # What came of the earlier one is of no account where nothing has an effect, but it may be paid as well.
-    paid = takeover and request.effect == "pure"
+    takeover = run.takeover
+    run = run._replace(takeover=takeover and request.effect == "pure")
     if ended.status == "broken":
-        return result_of(request, "broken", by=by, failure=failure, takeover=paid)
+        return result_of(request, "broken", run, failure=failure)
     if ended.status == "failed":
         # somebody's attempt before this one may have happened, whatever this one says of itself
         unknown = takeover and request.effect == "keyed"
-        result = result_of(request, "unknown" if unknown else "failed", by=by, failure=failure, takeover=paid)
+        result = result_of(request, "unknown" if unknown else "failed", run, failure=failure)
         return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)
-    unknown_result = result_of(request, "unknown", by=by, failure=failure, takeover=paid)
+    unknown_result = result_of(request, "unknown", run, failure=failure)
     return replace(unknown_result, retry_after_ms=ended.retry_after_ms)

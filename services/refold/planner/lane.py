@@ -227,10 +227,11 @@ class Lane:
         """The fold may have come further."""
         for key in self.log.swept():
             self.outbox.sweep(key)
-        self.start.reached(RUN_LOG, self.log.position)
-        self.start.reached(CATALOG, self._catalog.position)
-        if not self.log.live and self.start.done:
-            self._go_live()
+        if not self.log.live:
+            self.start.reached(RUN_LOG, self.log.position)
+            self.start.reached(CATALOG, self._catalog.position)
+            if self.start.done:
+                self._go_live()
         if not self.log.flying:
             self.inbox.settle(self.log.position)
         self.inbox.push(self.inbox.catalog.take(self._catalog.position))

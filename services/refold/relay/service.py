@@ -28,7 +28,7 @@ class Offer:
 
     home: int
     field: str
-    result: bytes
+    result: ToolResult
     refused: bool = False
 
 
@@ -49,7 +49,7 @@ class Relay:
         self._drop_due = 0
         self._now = Now(0, 0)
 
-    def offer(self, home: int, *, field: str, result: bytes) -> None:
+    def offer(self, home: int, *, field: str, result: ToolResult) -> None:
         """Publish a result that is in the outbox under this field, then drop it there."""
         if (home, field) not in self._known:
             self._known.add((home, field))
@@ -57,7 +57,7 @@ class Relay:
 
     def late(self, home: int, result: ToolResult) -> None:
         """Publish a result that lies in no outbox."""
-        self._offers.append(Offer(home, "", codec.encode(result)))
+        self._offers.append(Offer(home, "", result))
 
     @property
     def idle(self) -> bool:
@@ -100,8 +100,8 @@ class Relay:
 
     def _refused(self, offer: Offer) -> None:
         """The log takes no record of this size: the call is settled all the same, by a result that says just that."""
-        result = codec.decode(ToolResult, offer.result)
-        call, size, topic = result.call_id, len(offer.result), self._settings.topic
+        result = offer.result
+        call, size, topic = result.call_id, len(codec.encode(result)), self._settings.topic
         self.counts["publish.refused"] += 1
         self.news.append(("publish.refused", {"topic": topic, "call_id": call, "bytes": size}))
         if not offer.refused:
@@ -109,7 +109,7 @@ class Relay:
             # Whatever has happened has; what an attempt without a result has to say, its status says.
             status = "broken" if result.status == "completed" else result.status
             small = replace(result, status=status, result="", failure=Failure("too_large", message), retryable=False)
-            self._offers.append(replace(offer, result=codec.encode(small), refused=True))
+            self._offers.append(replace(offer, result=small, refused=True))
         elif offer.field:
             self._barred.append((self._now.mono_ms + self._settings.refused_ms, (offer.home, offer.field)))
 
@@ -128,9 +128,9 @@ class Relay:
             if (home, field) in self._known:
                 continue
             try:
-                _, result = self._settings.seal.open("result", home, sealed)
-                said = codec.decode(ToolResult, result)
-                if field != outbox_field(said.call_id, said.attempt):
+                _, value = self._settings.seal.open("result", home, sealed)
+                result = codec.decode(ToolResult, value)
+                if field != outbox_field(result.call_id, result.attempt):
                     raise MalformedError("it is the result of another attempt")
             except (MalformedError, FoldError) as error:
                 self._set_aside(SetAside(home, self._settings.pool, fields=(field,)), error.message)
@@ -168,9 +168,9 @@ class Relay:
         return effects + self._batches.send(self._now)
 
     def _outgoing(self, offer: Offer) -> Outgoing:
-        result = codec.decode(ToolResult, offer.result)
+        result = offer.result
         call, member, at_ms = result.call_id, self._settings.member, self._now.wall_ms
         name, trace = f"{call}/{result.attempt}/{result.status}", result.traceparent
         headers = cloud_event(self._settings.topic, call, id=name, source=member, at_ms=at_ms, trace=trace)
         token = self._flying.give(offer)
-        return Outgoing(self._settings.topic, offer.home, call.encode(), offer.result, headers, token)
+        return Outgoing(self._settings.topic, offer.home, call.encode(), codec.encode(result), headers, token)

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from refold.core.errors import UsageError
+from refold.core.events import LAST_MS
 from refold.core.run.intents import Intent, Sleep
 from refold.core.run.replay import Moment
 from refold.sdk.determinism.banned import CONCURRENCY, WORLD
@@ -24,9 +25,6 @@ from refold.sdk.determinism.banned import CONCURRENCY, WORLD
 MOST_REDELIVERED = 100
 """How often a turn delivers one cancellation of anyio's again: it would until the task ends, which may take months."""
 
-
-LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, in milliseconds since 1970: no timer needs a later one, and no date could show it."""
 
 MOST_REFUSED = 100
 """How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""

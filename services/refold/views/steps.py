@@ -79,6 +79,7 @@ class RunStep(ReadModel):
 
     `label` is the agent's own name for the step, which names nothing that runs. Of a wait `args` is its match, of a
     callback the schema of its result; `key` and `actor` are of who answered. `runs` are those that it starts.
+    `how`, `began_ms` and `took_ms` are those of `CallCompleted`.
     """
 
     step: int
@@ -102,6 +103,9 @@ class RunStep(ReadModel):
     label: str = ""
     actor: str = ""
     runs: list[str] = Field(default_factory=list)
+    how: str = ""
+    began_ms: int = 0
+    took_ms: int = 0
 
     @field_serializer("args", "result")
     def _as_data(self, text: str, info: FieldSerializationInfo) -> Any:
@@ -213,7 +217,7 @@ class Timeline:
             for each in self.steps[step - 1].attempts
         ]
         anew = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
-        self._set(step, {**anew, "attempts": tries})
+        self._set(step, {**anew, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
 
     def in_status(self, status: StepStatus) -> list[RunStep]:
         """The steps in a status: `doubt` waits for people, `held` for an operator, `waiting` for an answer."""
@@ -279,6 +283,11 @@ def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> Step
         return found
 
     return change
+
+
+def _completed(step: RunStep, event: events.CallCompleted, at_ms: int) -> dict[str, Any]:
+    ended = _settled("completed", attempt="completed", result="result")(step, event, at_ms)
+    return {**ended, "how": event.how, "began_ms": event.began_ms, "took_ms": event.took_ms}
 
 
 def _stopped(status: StepStatus, tried: str) -> StepChange:
@@ -367,7 +376,7 @@ def _time_is_over(status: StepStatus) -> StepChange:
 _CHANGES: dict[type, StepChange] = {
     events.CallDispatched: _dispatched,
     events.AttemptFailed: _failed,
-    events.CallCompleted: _settled("completed", attempt="completed", result="result"),
+    events.CallCompleted: _completed,
     events.CallFailed: _settled("failed", attempt="failed"),
     events.CallDoubted: _stopped("doubt", "doubt"),
     events.CallHeld: _stopped("held", "failed"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.events import Event, RunResumed, RunSuspended
+from refold.core.messages import ToolResult
 from refold.core.planning import matrix
 from refold.core.planning.verdict import Ignore, Ruling, Start
 from refold.core.run.state import RunState
@@ -153,6 +154,15 @@ def _only_what_waits(told: Callable[..., list[Event]]) -> object:
     return lambda *about: [event for event in told(*about) if not isinstance(event, RunResumed)]
 
 
+def _from_elsewhere(how: str) -> Callable[[Any], object]:
+    """Names the ledger or the status hook as the source of a result that the tool itself has given."""
+
+    def wrap(original: Callable[..., ToolResult]) -> object:
+        return lambda *given: replace(original(*given), how=how)
+
+    return wrap
+
+
 _COURSES = {**matrix.COURSES, "once": matrix.COURSES["pure"]}
 
 CARELESS: dict[str, Bug] = {
@@ -189,5 +199,7 @@ CARELESS: dict[str, Bug] = {
     "failure-for-good": Bug(
         ("keyed-retried", "once-not-done"), (wrapped("MemoryLedger._claim", _failed_for_good),), ("cut",)
     ),
+    "executed-is-stored": Bug(("keyed",), (wrapped("outcome.outcome_of", _from_elsewhere("stored")),)),
+    "executed-is-probed": Bug(("probed",), (wrapped("outcome.outcome_of", _from_elsewhere("probed")),)),
 }
 """By name."""

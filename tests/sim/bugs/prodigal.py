@@ -76,9 +76,9 @@ def _once_more(self: Attempt, ended: ToolEnded) -> None:
 _ended = Attempt.ended
 
 
-def _alone(request: ToolRequest, ended: ToolEnded, *, by: str, takeover: bool) -> ToolResult:
+def _alone(request: ToolRequest, ended: ToolEnded, run: outcome.ToolRun) -> ToolResult:
     """Says of its own try that nothing came of it, and forgets that there was another."""
-    told = _outcome_of(request, ended, by=by, takeover=takeover)
+    told = _outcome_of(request, ended, run)
     return told if ended.status == "completed" else replace(told, again=request.again)
 
 

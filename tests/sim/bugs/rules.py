@@ -67,6 +67,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "Offsets are committed after the claim.": ("commit-before-claim",),
     "The idempotency key belongs to the call, never to the attempt.": ("key-per-attempt",),
     "A stored success answers every attempt, a stored failure only its own.": ("failure-for-good",),
+    "A result names its source: the ledger or a status hook only where that has answered.": (
+        "executed-is-stored",
+        "executed-is-probed",
+    ),
     "A settled call is withdrawn: nothing of it begins any more.": ("closed-too-early",),
     "What is lost with a partition, or has never shown in the log, is let go.": ("keeps-what-it-lost",),
     "A failed run goes on with all finished work kept.": ("done-again",),

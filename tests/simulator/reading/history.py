@@ -266,7 +266,7 @@ class History:
             call.phase, call.retry_ms = "backoff", event["retry_ms"]
             call.spent += event["failure"]["code"] in _UNSENT  # it was not sent at all
         elif name == "CallCompleted":
-            call.phase, call.result = "completed", event["result"]
+            call.phase, call.result, call.how = "completed", event["result"], event["how"]
         elif name == "CallFailed":
             call.phase, call.failure = "failed", event["failure"]["code"]
         elif name == "CallDoubted":

@@ -38,7 +38,7 @@ class LoggedCall:
     the longest time that one of them was not answered, `unsent` one that was settled in the turn of its
     dispatch, or that a pause kept back from then on. `told` is what people have said of a doubt, until the log resolves
     it; `spent` are the attempts before an operator has given it as many anew. `times` is how often the run has asked
-    for the same, with this, `cost` what it had cost until then.
+    for the same, with this, `cost` what it had cost until then. `how` is the source of its result, as recorded.
     """
 
     id: str
@@ -52,6 +52,7 @@ class LoggedCall:
     attempts: set[int] = field(default_factory=set)
     retry_ms: int = 0
     result: str | None = None
+    how: str = ""
     failure: str = ""
     said: dict[int, str] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)

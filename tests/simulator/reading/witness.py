@@ -34,7 +34,7 @@ class Witness:
     `on_entry` is told of entries that count, `on_question` of what people are asked; `claims` are those that count, by
     call, `claimed` the calls of which the ledger was asked, `lost` the attempts whose dispatch the log had once, or
     which a planner has taken for accepted that had not noticed that the log has lost its end: what that believes is
-    `unaware`.
+    `unaware`. `stored` are the keys to which the ledger has answered with the result of an earlier attempt.
     """
 
     def __init__(self, stale_ms: int = 0) -> None:
@@ -50,6 +50,7 @@ class Witness:
         self._anew: set[str] = set()
         self.void_claims = 0
         self.claimed: set[str] = set()
+        self.stored: set[str] = set()
         self.reused: list[tuple[int, int, int]] = []
         self.lost: set[tuple[str, int]] = set()
         self._ordered_ms: dict[tuple[str, int], int] = {}

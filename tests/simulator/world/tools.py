@@ -75,7 +75,8 @@ class ToolRun:
 class Workshop:
     """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`.
 
-    `told` are the results that tools gave to their processes, with their calls; `ran` is what they did, by call.
+    `told` are the results that tools gave to their processes, with their calls; `ran` is what they did, by call;
+    `happened` are the keys of which a status hook has reported that the effect happened.
     """
 
     def __init__(self, scripts: Mapping[str, tuple[str, ...]]) -> None:
@@ -84,6 +85,7 @@ class Workshop:
         self._runs: dict[tuple[str, int], ToolRun] = {}
         self.told: list[tuple[str, str]] = []
         self.ran: dict[str, list[Script]] = defaultdict(list)
+        self.happened: set[str] = set()
 
     def start(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         """A tool or a probe begins."""
@@ -156,4 +158,6 @@ class Workshop:
 
     def _probe(self, world: Surroundings, process: SimProcess, order: StartTool) -> None:
         result = world.receiver.happened(order.request.key)
+        if result:
+            self.happened.add(order.request.key)
         process.inbox.append(ToolEnded(order.number, "happened" if result else "did_not_happen", result or ""))

@@ -19,7 +19,7 @@ from refold.core.topics import (
 )
 from refold.planner.inputs import FROM_USERS
 from refold.ports.effects import LoadBlob, SaveBlob, StartTool
-from refold.ports.ledger import Claim
+from refold.ports.ledger import Claim, Stored
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS, POOL, SimSettings
@@ -264,7 +264,10 @@ class World(Surroundings):
         if kind == "ledger":
             if isinstance(what, Claim):
                 self._check_claim(process, what)
-            return self.ledger.run([what])[0]
+            reply = self.ledger.run([what])[0]
+            if isinstance(what, Claim) and isinstance(reply, Stored):
+                self.witness.stored.add(what.key)
+            return reply
         if kind == "commit":
             self._commit(process, what.positions)
         elif kind == "end":

@@ -169,6 +169,13 @@ _MARKS = {
 }
 
 
+_HOW = {
+    "stored": " [yellow](from the ledger)[/]",
+    "probed": " [yellow](probed)[/]",
+    "late": " [yellow](late)[/]",
+}
+
+
 def _step_line(step: RunStep, began_ms: int) -> str:
     """A step in a line: what it is, how it stands, when it was, what it took and gave."""
     mark = styled(step.status).replace(step.status, _MARKS.get(step.status, "…"))
@@ -178,7 +185,8 @@ def _step_line(step: RunStep, began_ms: int) -> str:
     given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
     what = f"  {mark} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
-    return f"{what}  {styled(step.status)} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"
+    status = f"{styled(step.status)}{_HOW.get(step.how, '')}"
+    return f"{what}  {status} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"
 
 
 def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:

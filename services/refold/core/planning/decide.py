@@ -188,6 +188,7 @@ OPERATIONS = ("cancel", PAUSE, RESUME, "resolve", "retry", "fail", "repair", "mi
 OF_USERS = (*OPERATIONS[:3], "signal", "callback")
 """What users say."""
 
+_HOW = frozenset({"stored", "probed"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
 
 
@@ -327,13 +328,22 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
 def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
     if state.reworded(step, result.call_id):  # of what was asked for before; what is asked for now may still come
         return _contradiction(state, step, result)
-    fresh: list[events.Event] = [events.CallCompleted(step, result.attempt, result.result)]
+    fresh: list[events.Event] = [_ended(step, result)]
     if _overruled(state, step, result):
         fresh.insert(0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
     if opened.question is not None:
         why = "an earlier attempt had its result" if opened.first_sent_ms else NEVER_ORDERED
         fresh.insert(0, asking.unanswered(step, opened.question, why))
     return fresh
+
+
+def _ended(step: int, result: ToolResult) -> events.CallCompleted:
+    """The end of a call as its executor reports it. An unknown `how` and impossible times are left out."""
+    how = result.how if result.how in _HOW else "late" if result.late else ""
+    began_ms, took_ms = result.began_ms, result.took_ms
+    if not (0 <= began_ms <= events.LAST_MS and 0 <= took_ms <= events.LAST_MS):
+        began_ms = took_ms = 0
+    return events.CallCompleted(step, result.attempt, result.result, how, began_ms, took_ms)
 
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:

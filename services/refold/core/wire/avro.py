@@ -113,11 +113,10 @@ _PRIMITIVES = {
     "long": "{target} = ~(n >> 1) if n & 1 else n >> 1",
     "string": "j = i + (n >> 1); {target} = b[i:j].decode() if not n & 1 else negative(); i = j",
     "bytes": "j = i + (n >> 1); {target} = b[i:j] if not n & 1 else negative(); i = j",
-    "boolean": "{target} = flag(n)",
+    "boolean": "{target} = n == 1 if n < 2 else flag()",
 }
 _TYPES = {"long": int, "string": str, "bytes": bytes, "boolean": bool}
 _NUMBER = """\
-n = b[i]; i += 1
 if n > 127:
     m = b[i]; i += 1
     if m < 128: n += (m << 7) - 128
@@ -126,7 +125,10 @@ if n > 127:
 
 def _read_lines(schema: str, target: str) -> list[str]:
     """Source that reads a primitive. A slice past the end is short, not an error: the final check of the end tells."""
-    return [*_NUMBER.split("\n"), _PRIMITIVES[schema].format(target=target)]
+    first, rest = "n = b[i]; i += 1", [*_NUMBER.split("\n"), _PRIMITIVES[schema].format(target=target)]
+    if schema != "string":
+        return [first, *rest]
+    return [first, "if n:", *(f"    {line}" for line in rest), f"else: {target} = ''"]  # most texts are empty
 
 
 def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
@@ -141,6 +143,10 @@ def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callab
 def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
     """A number of which the first two bytes are known and more follow, still in zigzag form."""
     n += (m << 7) - 128 - (128 << 7)
+    if len(b) >= i + 4:
+        m, o, p, q = b[i : i + 4]
+        if m & o & p & ~q & 128:  # six bytes: a time, as most numbers of this size are
+            return n + (m << 14) + (o << 21) + (p << 28) + (q << 35) - _CONTINUED, i + 4
     for shift in (14, 21, 28, 35, 42, 49, 56):
         m = b[i]
         i += 1
@@ -152,14 +158,16 @@ def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
     return n + (b[i] << 63), i + 1
 
 
+_CONTINUED = 128 << 14 | 128 << 21 | 128 << 28
+"""The marks of the third to the fifth byte of a number, which say that another one follows."""
+
+
 def _negative() -> None:
     raise MalformedError("the Avro body holds a negative length")
 
 
-def _flag(n: int) -> bool:
-    if n > 1:
-        raise MalformedError("the Avro body holds a boolean that is neither 0 nor 1")
-    return n == 1
+def _flag() -> None:
+    raise MalformedError("the Avro body holds a boolean that is neither 0 nor 1")
 
 
 def _branch() -> None:
@@ -171,6 +179,11 @@ def _put(out: bytearray, n: int) -> None:
     if n < 16_384:  # the length of a text, mostly
         out.append(n & 127 | 128)
         out.append(n >> 7)
+        return
+    if 1 << 35 <= n < 1 << 42:  # a time
+        out += bytes(
+            (n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28 & 127 | 128, n >> 35)
+        )
         return
     if n >> 64:
         raise MalformedError("a number has more than 64 bits")
