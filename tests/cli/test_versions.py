@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,11 @@ from refold import App
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.client.rehearsing import rehearsed
+from refold.core.messages import Member, MemberAgent
+from refold.core.topics import MEMBER
+from refold.core.wire import codec
 from refold.operations.runs import Runs
+from refold.ports.log import Outgoing
 from refold.sdk.source import spoken
 from refold.views.run import versions_in_use
 from tests.cli.terminal import refold
@@ -112,6 +117,10 @@ def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: R
     assert row.stalled["live"].startswith("unknown_version, needs one")
     shown = refold("versions", "list")
     assert "unknown_version, needs one" in shown.output
+    assert "planner-2" not in shown.output
+    other = Member("planner-2", "planner", "a", 5, agents=[MemberAgent("ship", "one", {})])
+    rig.broker.write(Outgoing(MEMBER, 0, b"planner-2", codec.encode(other), (), 0))
+    assert re.search(r"unknown_version, needs one\S* +planner-2", refold("versions", "list").output)
 
 
 def test_code_is_tried_on_recorded_runs_and_the_first_step_that_differs_is_named(rig: Rig) -> None:

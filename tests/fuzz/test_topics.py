@@ -19,6 +19,7 @@ from refold.ports.log import Outgoing, Record
 from refold.runtime.clock import clock_ms
 from refold.views.approval import Register
 from refold.views.budget import limits_in_use
+from refold.views.member import agents_served, tools_served
 from tests.approval.driving import SERVICE, Process, request
 from tests.approval.driving import TOPICS as APPROVAL
 from tests.approval.driving import World as Voting
@@ -120,11 +121,13 @@ def test_no_command_of_the_client_ends_by_it(topic: str, seed: int, tmp_path: Pa
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_reader_of_sums_and_streams_ends_by_it(seed: int) -> None:
-    broker = MemoryBroker(("run-log", "run-stream.web", "budget-spent"), 1)
+    broker = MemoryBroker(("run-log", "run-stream.web", "budget-spent", "member"), 1)
     for topic in broker.topics:
         for record in poison(topic, seed):
             broker.write(record)
     reader = MemoryLogReader(broker)
 
     limits_in_use(reader.scan("budget-spent"))
+    agents_served(reader.scan("member"))
+    tools_served(reader.scan("member"))
     list(live_parts(Runs(reader), RunId("r"), timedelta(0)))

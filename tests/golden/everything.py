@@ -28,6 +28,9 @@ from refold.core.messages import (
     CatalogEntry,
     DeadLetter,
     Hold,
+    Member,
+    MemberAgent,
+    MemberTool,
     RunErased,
     RunRequest,
     RunSignal,
@@ -54,7 +57,7 @@ ENVIRONMENT = "dev"
 SERVICE = SigningKey("approval", "decision", bytes(31) + b"d")
 RETIRED = SigningKey("old-votes", "vote", bytes(31) + b"o")
 PEOPLE = {"roles": {"lead": ["ada", "bob", "cyd"], "owner": ["dan"]}, "revoked": ["mal"]}
-ALL_TOPICS = (*TOPICS, "approval-voted", "approval-decided", "budget-spent", "run-stream.default")
+ALL_TOPICS = (*TOPICS, "approval-voted", "approval-decided", "budget-spent", "member", "run-stream.default")
 HOUR, DAY = 3_600_000, 86_400_000
 EVIL = "a\x1b[2Jb\u202ec\x00d"
 KEPT = {"for": "30d", "uses": 9}
@@ -219,7 +222,7 @@ def build() -> Platform:
     found = Platform()
     for chapter in (_authority, _ends, _steps, _waits, _people, _decisions, _doubts, _families, _holds, _redriven):
         chapter(found)
-    for chapter in (_budgets, _changes, _records, _letters, _live):
+    for chapter in (_budgets, _changes, _records, _letters, _live, _members):
         chapter(found)
     return found
 
@@ -488,6 +491,26 @@ def _budgets(log: Platform) -> None:
     second = WindowSpent("2023-11-14", "", "", "", 3, 9, 200, 600_000_000, 1, Spendable(1_000, 2_000_000_000, 0))
     log.write("budget-spent", "", key=b"2023-11-14//3/p", value=codec.encode(second), partition=3)
     log.write("budget-spent", "", key=b"odd", value=b"odd", partition=0)
+
+
+def _members(log: Platform) -> None:
+    manifest = {"code": "c0de", "tools": "7001", "python": "3.11"}
+    agents = [MemberAgent("deploy", "1", manifest), MemberAgent("deploy", "2", {**manifest, "code": "c0d2"})]
+    schema = '{"properties":{"to":{"type":"string"}},"type":"object"}'
+    push = MemberTool("push", "3", "keyed", "default", ["shop"], True, schema)
+    look = MemberTool(EVIL, "", "pure", "default", [], False, "")
+    members = [
+        Member("planner-1", "planner", "shop", NOW, agents=agents[:1]),
+        Member("planner-2", "planner", "shop", NOW + 5, agents=agents),
+        Member("executor-1", "executor", "shop", NOW, "default", tools=[push]),
+        Member("executor-2", "executor", "shop", NOW, "default", tools=[push, look], cut=True),
+        Member("executor-3", "executor", "shop", NOW, "default", tools=[look]),
+    ]
+    for member in members:
+        log.write("member", "", key=member.name.encode(), value=codec.encode(member), partition=0)
+    log.write("member", "", key=b"executor-3", value=None, partition=0)
+    log.write("member", "", key=b"planner-3", value=codec.encode(members[0]), partition=1)
+    log.write("member", "", key=b"odd", value=b"odd", partition=0)
 
 
 def _changes(log: Platform) -> None:

@@ -27,7 +27,7 @@ from refold.core.events import (
     Spendable,
     Used,
 )
-from refold.core.messages import EarlierCall
+from refold.core.messages import EarlierCall, MemberAgent, MemberTool
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from tests.core.histories import Log, calling, doubting, operation, random_log, read_fold, signal, started
@@ -57,6 +57,8 @@ _VALUES: dict[Any, Any] = {
     Used | None: Used(10, 20, 3, 4, 5),
     Spendable | None: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
     Spendable: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
+    list[MemberAgent]: [MemberAgent("order", "2", {"code": "c0de"}), MemberAgent("ä€😀", "", {})],
+    list[MemberTool]: [MemberTool("pay", "1", "keyed", "bank", ["money", "€"], True, '{"type":"object"}')],
     list[EarlierCall]: [EarlierCall(1, '{"n":1}', "null"), EarlierCall(2, "{}", '"ä€😀"')],
     list[Earlier]: [
         Earlier(1, "failed", "it broke"),

@@ -120,6 +120,8 @@ def _of_people() -> Iterator[tuple[str, Case]]:
 def _of_operators() -> Iterator[tuple[str, Case]]:
     for words in (
         *(("limits",), ("limits", "--agent", "deploy"), ("limits", "--value", "acme")),
+        *(("agents", "list"), ("agents", "list", "--agent", "gone")),
+        *(("tools", "list"), ("tools", "list", "--tool", "push", "--pool", "other")),
         *(("deadletter", "list"), ("deadletter", "list", "--code", "future"), ("deadletter", "show", letter(0))),
         *(("deadletter", "show", letter(1)), ("deadletter", "show", "9/9"), ("deadletter", "show", "odd")),
         *(("deadletter", "replay", letter(0), "--dry-run"), ("deadletter", "replay", letter(2), "--dry-run")),

@@ -45,10 +45,17 @@ def test_what_others_rely_on_has_one_writer(topic: str, writer: str) -> None:
     assert writers(topic) == [writer]
 
 
-def test_only_inputs_have_several_writers() -> None:
+def test_only_inputs_and_reports_have_several_writers() -> None:
     several = {topic for topic in declared()["topics"] if len(writers(topic)) > 1}
 
-    assert several == {"run-requested", "run-signalled", "run-operated"}
+    assert several == {"run-requested", "run-signalled", "run-operated", "member"}
+
+
+def test_no_service_may_read_what_every_executor_may_write_of_others() -> None:
+    content = declared()["topics"]["member"]
+
+    assert content["writers"] == ["planner", "executor"]
+    assert not {"planner", "executor", "approval"} & set(content["readers"])
 
 
 def test_every_topic_says_who_writes_and_who_reads_it() -> None:
@@ -67,7 +74,7 @@ def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:
         (acl.name, acl.operation) for acl in ALL if acl.principal == "User:refold-archivist" and acl.kind == "topic"
     }
     # The last is gone within minutes by itself.
-    spared = {"refold.budget-spent", "refold.catalog", "refold.run-stream."}
+    spared = {"refold.budget-spent", "refold.catalog", "refold.member", "refold.run-stream."}
     topics = {"refold." + name.rstrip("*") for name in declared()["topics"]}
 
     assert {name for name, operation in mine if operation == "write"} == topics - spared
@@ -157,7 +164,7 @@ def test_every_pool_has_rights_of_its_own_and_none_in_another() -> None:
     rules = wanted_acls("refold.", principals(["executor.web=User:web", "executor.payments=User:pay"]))
 
     of = {name: {acl for acl in rules if acl.principal == f"User:{name}"} for name in ("web", "pay")}
-    shared = {"refold.catalog", "refold.dead-letter-executor"}
+    shared = {"refold.catalog", "refold.dead-letter-executor", "refold.member"}
     pooled = ["refold.run-stream.", *(f"refold.tool-{kind}." for kind in ("requested", "claimed", "completed"))]
     for name, pool in (("web", "web"), ("pay", "payments")):
         assert {acl.pattern for acl in of[name]} == {"literal"}

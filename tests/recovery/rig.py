@@ -12,6 +12,7 @@ from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal, Tool
 from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
+from refold.core.topics import MEMBER
 from refold.core.wire import canonical, codec
 from refold.planner.service import Planner
 from refold.planner.settings import Bounds, PlannerSettings
@@ -35,7 +36,7 @@ class Rig:
         self, app: App, budget: Bounds | None = None, *, partitions: int = 1, mark: Mark | None = None
     ) -> None:
         self.now = NOW
-        self.broker = MemoryBroker((*INPUTS, *OUTPUTS, SPENT), partitions, clock_ms=lambda: self.now)
+        self.broker = MemoryBroker((*INPUTS, *OUTPUTS, SPENT, MEMBER), partitions, clock_ms=lambda: self.now)
         self._budget, self._mark = budget or Bounds(), mark
         self._members = 0
         self.refuses: dict[str, int] = {}

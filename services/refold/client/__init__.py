@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from refold.client.blocking import Client
     from refold.client.streams import LivePart
     from refold.views.approval import Question
+    from refold.views.member import AgentServed, ToolServed
     from refold.views.outcome import Said, SignalSaid, Started, Voted
     from refold.views.run import Ended, RunEvent, RunInfo, WhyFailed
 
 _PLACES = {
+    "AgentServed": "refold.views.member",
     "AsyncClient": "refold.client.awaiting",
     "Client": "refold.client.blocking",
     "Ended": "refold.views.run",
@@ -38,10 +40,12 @@ _PLACES = {
     "Said": "refold.views.outcome",
     "SignalSaid": "refold.views.outcome",
     "Started": "refold.views.outcome",
+    "ToolServed": "refold.views.member",
     "Voted": "refold.views.outcome",
     "WhyFailed": "refold.views.run",
 }
 __all__ = [
+    "AgentServed",
     "AsyncClient",
     "Client",
     "Ended",
@@ -52,6 +56,7 @@ __all__ = [
     "Said",
     "SignalSaid",
     "Started",
+    "ToolServed",
     "Voted",
     "WhyFailed",
 ]

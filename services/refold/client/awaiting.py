@@ -30,6 +30,7 @@ from refold.core.ids import RunId, asked_about, parse_call_id, run_id
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning.asking import CAME
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.topics import MEMBER
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.approvals import names_the_question
@@ -39,6 +40,7 @@ from refold.ports.blobs import Blobs
 from refold.sdk.budget import Budget
 from refold.views.approval import Question, question_row
 from refold.views.history import Run
+from refold.views.member import AgentServed, ToolServed, agents_served, tools_served
 from refold.views.outcome import Said, SignalSaid, Started, Voted
 from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
@@ -244,6 +246,20 @@ class AsyncClient:
             return operations.retry_code(found, self._actor)
 
         return (await self._on(run, build, timeout)).said
+
+    async def agents(self) -> list[AgentServed]:
+        """The versions of agents that planners report to have, each with its members.
+
+        For display: any executor may write such a report, and that of a killed member stays for up to nine days.
+        """
+        return await self._do(lambda: agents_served(self._platform.runs.reader.scan(MEMBER)))
+
+    async def tools(self) -> list[ToolServed]:
+        """The tools that executors report to run, each with its members and the JSON Schema of its arguments.
+
+        For display, as `agents`.
+        """
+        return await self._do(lambda: tools_served(self._platform.runs.reader.scan(MEMBER)))
 
     async def approvals(self, state: State = "open") -> list[Question]:
         """Lists what people are asked, the oldest first; what was closed long ago is in its run's history."""

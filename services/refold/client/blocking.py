@@ -81,6 +81,8 @@ class Client:
     pause = _waiting(AsyncClient.pause)
     resume = _waiting(AsyncClient.resume)
     retry = _waiting(AsyncClient.retry)
+    agents = _waiting(AsyncClient.agents)
+    tools = _waiting(AsyncClient.tools)
     approvals = _waiting(AsyncClient.approvals)
     approval = _waiting(AsyncClient.approval)
     decide = _waiting(AsyncClient.decide)

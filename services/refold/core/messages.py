@@ -436,6 +436,47 @@ class StreamPart:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberAgent:
+    """A version of an agent that a planner has, with the manifest that a run of it begins with, but for prices."""
+
+    name: str
+    version: str
+    manifest: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTool:
+    """A tool that an executor runs. `schema` is the JSON Schema of its arguments; `approval`: it always needs one."""
+
+    name: str
+    version: str
+    effect: str
+    pool: str
+    tags: list[str]
+    approval: bool
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Topic `member`, key name: what a planner or an executor serves. A tombstone follows when it leaves cleanly.
+
+    For display alone: no service reads it, as any executor may write it (ADR 30). `kind` is planner or executor, `pool`
+    that of an executor. `cut`: schemas, or more, are left out, as the record would exceed the payload limit.
+    **Units**: milliseconds since 1970, by the member's wall clock.
+    """
+
+    name: str
+    kind: str
+    app: str
+    started_ms: int
+    pool: str = ""
+    agents: list[MemberAgent] = field(default_factory=list)
+    tools: list[MemberTool] = field(default_factory=list)
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WindowSpent:
     """Topic `budget-spent`, key window/subject/lane/teller: what the runs of one lane took in a window, so far.
 

@@ -52,6 +52,9 @@ BUDGET_SPENT = "budget-spent"
 """What each lane has let out under the limits of a window. Key: window/subject/lane/teller, in every partition. Written
 by planners, and read by those, whole, and by operators."""
 
+MEMBER = "member"
+"""What each planner and executor serves, for display. Key: name of the member. Written by both; read by no service."""
+
 CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""
 

@@ -67,6 +67,14 @@ _VERSIONS = CommandGroup(
         "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
     },
 )
+_AGENTS = CommandGroup(
+    "List the agents that planners have.",
+    {"list": Verb("serving:list_agents", "List the agents that planners have, by version.", "--agent order")},
+)
+_TOOLS = CommandGroup(
+    "List the tools that executors run.",
+    {"list": Verb("serving:list_tools", "List the tools that executors run, by pool.", "--pool model --json")},
+)
 _DEADLETTER = CommandGroup(
     "Look at dead letters, and replay them.",
     {
@@ -169,6 +177,8 @@ COMMANDS = CommandGroup(
         "run": _RUN,
         "callback": _CALLBACK,
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
+        "agents": _AGENTS,
+        "tools": _TOOLS,
         "versions": _VERSIONS,
         "limits": Verb("run:limits", "List what runs have spent of the limits per day and month.", "--agent order"),
         "deadletter": _DEADLETTER,
@@ -190,7 +200,7 @@ COMMANDS = CommandGroup(
     },
     panels={
         "Start": "init dev run callback",
-        "Look": "doctor versions limits deadletter archive",
+        "Look": "doctor agents tools versions limits deadletter archive",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",
         "Develop": "replay schemas demo bench sim version",

@@ -22,6 +22,7 @@ from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.run.pausing import own
 from refold.core.run.state import RunState
+from refold.core.topics import MEMBER
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Outcome, Performed, many, one
@@ -44,6 +45,7 @@ from refold.operations.run import (
 from refold.operations.runs import Selector, selected
 from refold.sdk.source import spoken
 from refold.views.history import Run
+from refold.views.member import agents_served
 from refold.views.outcome import PauseSaid, Redriven, Said, SignalSaid
 from refold.views.run import ending_of, row_of, versions_in_use
 
@@ -415,10 +417,20 @@ def _warning(again: list[Done]) -> str:
 
 
 def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: Shell) -> None:
-    """List the versions that live runs need, and stalled runs."""
+    """List the versions that live runs need, stalled runs, and the planners that report to have a version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
-    cells = [{**dict(row), "stalled": len(row.stalled), "because": sorted(set(row.stalled.values()))} for row in rows]
-    shell.tell_rows(rows, "agent version live stalled because", "no run lives", cells=cells)
+    serving = agents_served(shell.runs.reader.scan(MEMBER)) if rows else []
+    have = {(each.agent, each.version): [by.member for by in each.members] for each in serving}
+    cells = [
+        {
+            **dict(row),
+            "stalled": len(row.stalled),
+            "because": sorted(set(row.stalled.values())),
+            "planners": ", ".join(have.get((row.agent, spoken(row.version)[0]), [])) or "none",
+        }
+        for row in rows
+    ]
+    shell.tell_rows(rows, "agent version live stalled because planners", "no run lives", cells=cells)
 
 
 def migrate_runs(

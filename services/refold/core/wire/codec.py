@@ -43,6 +43,7 @@ SUBJECTS: dict[type, str] = {
     messages.ApprovalDecision: topics.APPROVAL_DECIDED,
     messages.CatalogEntry: topics.CATALOG,
     messages.RunErased: f"{topics.RUN_SNAPSHOT}.erased",
+    messages.Member: topics.MEMBER,
 }
 
 _PARTS = (
@@ -55,6 +56,8 @@ _PARTS = (
     events.Spendable,
     events.Used,
     messages.EarlierCall,
+    messages.MemberAgent,
+    messages.MemberTool,
 )
 _CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 

@@ -15,6 +15,7 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
+from refold.cli.commands.serve.presence import executor_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, redis_holes, served
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
@@ -95,4 +96,5 @@ def executor(
         return Toolbox(loaded, done, threads=own.slots, max_result=most, blobs=blobs, live=live)
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
-    process.run(host, grace_s=options.executor.grace_ms / 1000 + LAST_S)
+    serves = executor_member(name, loaded, pool)
+    process.run(host, grace_s=options.executor.grace_ms / 1000 + LAST_S, serves=serves)

@@ -7,6 +7,7 @@ import os
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
+from refold.cli.commands.serve.presence import planner_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
 from refold.client.stores import blob_store
 from refold.core.ids import home
@@ -65,5 +66,6 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "") -> Non
     most_s = options.planner.hang_ms / 1000
     watchdog = Watchdog(mark, member=process.member, quarantine=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
-    process.run(Host([service], event_log, blobs=blob_store(options)), grace_s=DRAIN_S)
+    serves = planner_member(process.member, loaded)
+    process.run(Host([service], event_log, blobs=blob_store(options)), grace_s=DRAIN_S, serves=serves)
     watchdog.stop()

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -22,9 +22,11 @@ from refold.adapters.kafka.acls import may_do_everything, may_write
 from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli.apps import load_app
+from refold.cli.commands.serve.presence import Presence
 from refold.client.addresses import Addresses, addresses, is_here
 from refold.core.approval.signature import Trust
 from refold.core.errors import UsageError
+from refold.core.messages import Member as MemberRecord
 from refold.core.topics import CATALOG
 from refold.runtime import logging
 from refold.runtime.host import Host
@@ -136,13 +138,14 @@ class Served:
         hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
         raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
-    def run(self, host: Host, *, grace_s: float = 0.0) -> None:
-        """Runs until SIGTERM or SIGINT, then drains; the process ends with it."""
+    def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
+        """Runs until SIGTERM or SIGINT, then drains; the process ends with it. `serves` is published meanwhile."""
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
-            host.run(asked.is_set, grace_s=grace_s)
+            with Presence(self.where.settings, serves) if serves else nullcontext():
+                host.run(asked.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
 

@@ -1,0 +1,107 @@
+"""The record of what this process serves, on the topic `member`: for people, and read by no service (ADR 30)."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.core.errors import RefoldError
+from refold.core.ids import home
+from refold.core.messages import Member, MemberAgent, MemberTool
+from refold.core.topics import MEMBER
+from refold.core.wire import canonical, codec
+from refold.core.wire.headers import cloud_event
+from refold.runtime.clock import clock_ms
+from refold.runtime.settings import Settings
+from refold.sdk.app import App
+
+FIRST_S = 1.0
+"""A service takes over its partitions first: the time to start is time to recover, and this record can wait."""
+
+EVERY_S = 86_400.0
+"""The topic forgets records after eight days, so that those of killed members go. A member writes its own each day."""
+
+AGAIN_S = 60.0
+LAST_S = 1.0
+"""For the tombstone of a member that leaves: milliseconds, but for brokers that do not answer."""
+
+_log = structlog.get_logger()
+
+
+def planner_member(name: str, app: App) -> Member:
+    """The agents of a planner, with all versions."""
+    agents = [
+        # Prices are loaded with the first partition, which takes a second: a start does not wait for that.
+        MemberAgent(agent, version, {n: each for n, each in app.manifest(agent, version).items() if n != "prices"})
+        for agent in sorted(app.agents)
+        for version in sorted(app.versions(agent))
+    ]
+    return Member(name, "planner", app.name, clock_ms(), agents=agents)
+
+
+def executor_member(name: str, app: App, pool: str) -> Member:
+    """The tools of an executor, which are those of its pool."""
+    tools = []
+    for tool in sorted((tool for tool in app.tools.values() if tool.pool == pool), key=lambda tool: tool.name):
+        facts = tool.facts
+        schema = canonical.dumps(tool.schema())
+        own = (facts.effect, pool, sorted(facts.tags), facts.approval, schema)
+        tools.append(MemberTool(tool.name, facts.version, *own))
+    return Member(name, "executor", app.name, clock_ms(), pool=pool, tools=tools)
+
+
+def fitted(member: Member, limit: int) -> Member:
+    """The member in a record of so many bytes at most: without schemas where it would be larger, and then with fewer
+    agents and tools.
+    """
+    if len(codec.encode(member)) > limit:
+        member = replace(member, tools=[replace(tool, schema="") for tool in member.tools], cut=True)
+    while len(codec.encode(member)) > limit and (member.agents or member.tools):
+        agents, tools = member.agents[: len(member.agents) // 2], member.tools[: len(member.tools) // 2]
+        member = replace(member, agents=agents, tools=tools)
+    return member
+
+
+class Presence:
+    """Writes the record of a member while the block lasts, from a thread of its own, and a tombstone when the block
+    ends without an exception. The service never waits for it, and no failure of it is the service's.
+    """
+
+    def __init__(self, settings: Settings, member: Member, *, first_s: float = FIRST_S) -> None:
+        self._settings, self._member, self._first_s = settings, fitted(member, settings.max_payload_bytes), first_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="presence", daemon=True)
+        self._publisher: KafkaPublisher | None = None
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
+        self._thread.join(LAST_S)
+        if kind is None and self._publisher is not None:
+            with suppress(RefoldError):
+                self._send(self._publisher, None, LAST_S)
+
+    def _tell(self) -> None:
+        wait_s = self._first_s
+        while not self._over.wait(wait_s):
+            try:
+                if self._publisher is None:
+                    kafka = self._settings.kafka
+                    self._publisher = KafkaPublisher(kafka, partitions=kafka.partitions, source=self._member.name)
+                self._send(self._publisher, codec.encode(self._member), LAST_S)
+                wait_s = EVERY_S
+            except RefoldError as error:
+                _log.warning("presence.unwritten", code=error.code, reason=str(error))
+                wait_s = AGAIN_S
+
+    def _send(self, publisher: KafkaPublisher, value: bytes | None, timeout_s: float) -> None:
+        name, at_ms = self._member.name, clock_ms()
+        place = home(name, self._settings.kafka.partitions)
+        headers = cloud_event(MEMBER, name, id=f"{name}/{at_ms}", source=name, at_ms=at_ms)
+        publisher.send_raw(MEMBER, place, key=name.encode(), value=value, headers=headers, timeout_s=timeout_s)

@@ -1,0 +1,44 @@
+"""`refold agents` and `refold tools`: what members report to serve."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from refold.cli import output
+from refold.cli.platform import Shell
+from refold.core.topics import MEMBER
+from refold.views.member import ServedBy, agents_served, tools_served
+
+
+def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell) -> None:
+    """List the agents that planners have, by version. Planners whose code differs are apart."""
+    rows = [each for each in agents_served(shell.runs.reader.scan(MEMBER)) if agent in ("", each.agent)]
+    cells = [
+        {"agent": each.agent, "version": each.version, "code": each.manifest.get("code", ""), **_who(each.members)}
+        for each in rows
+    ]
+    shell.tell_rows(rows, "agent version code members reported", "no planner has reported an agent", cells=cells)
+
+
+def list_tools(
+    *, tool: Annotated[str, "Only this tool."] = "", pool: Annotated[str, "Only of this pool."] = "", shell: Shell
+) -> None:
+    """List the tools that executors run, by pool. `--json` has the schemas of their arguments."""
+    found = tools_served(shell.runs.reader.scan(MEMBER))
+    rows = [each for each in found if tool in ("", each.tool) and pool in ("", each.pool)]
+    cells = [
+        {
+            **dict(each),
+            "tags": ", ".join(each.tags),
+            "approval": "always" if each.approval else "",
+            **_who(each.members),
+        }
+        for each in rows
+    ]
+    columns = "tool pool effect version tags approval members reported"
+    shell.tell_rows(rows, columns, "no executor has reported a tool", cells=cells)
+
+
+def _who(members: list[ServedBy]) -> dict[str, str]:
+    last = max((each.reported_ms for each in members), default=0)
+    return {"members": ", ".join(each.member for each in members), "reported": output.in_utc(last)}
