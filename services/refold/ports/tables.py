@@ -59,6 +59,11 @@ class ViewTable:
         return {name: number for number, name in enumerate(self.columns)}
 
     @cached_property
+    def keyed_by_run(self) -> bool:
+        """True if a key names the run that its row belongs to."""
+        return "run_id" in self.key_names
+
+    @cached_property
     def run_place(self) -> int:
         """The number of the column `run_id`. **Raises** KeyError if rows belong to no run."""
         return self.places["run_id"]
@@ -80,10 +85,11 @@ class ViewChanges:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-class ViewStore(Protocol):
-    """The tables of one generation of a projection, and how far it has read. One process writes them.
+class ViewReader(Protocol):
+    """The tables of one generation of a projection, and how far it has read. Any thread may ask.
 
-    **Raises** `UnreachableError` from every method while the database is away, full or locked.
+    **Raises** `UnreachableError` from every method while the database is away, full or locked; ConflictError when the
+    generation was dropped.
     """
 
     def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
@@ -98,23 +104,28 @@ class ViewStore(Protocol):
         """Iterate over all rows in order of their keys, as of one moment."""
         ...
 
-    def snapshot(self) -> AbstractContextManager[ViewStore]:
-        """Read the generation as of one moment, while others write it."""
-        ...
-
-    def commit(self, changes: ViewChanges) -> None:
-        """Apply a batch in one transaction.
-
-        **Raises** ConflictError, with nothing applied, when a position is not the one before.
-        """
-        ...
-
     def positions(self) -> dict[Place, int]:
         """Return the offset of the next record to read, by topic and partition."""
         ...
 
     def notes(self) -> dict[str, str]:
         """Return the notes of the generation by name: of which log it is, and why it stands still."""
+        ...
+
+
+class ViewStore(ViewReader, Protocol):
+    """The tables of one generation, with the right to write them. One thread of one process does."""
+
+    def commit(self, changes: ViewChanges) -> None:
+        """Apply a batch in one transaction.
+
+        **Raises** ConflictError, with nothing applied, when a position is not the one before; UsageError when a sum is
+        beyond 64 bits. After UnreachableError it may have been applied: the positions show whether it was.
+        """
+        ...
+
+    def snapshot(self) -> AbstractContextManager[ViewReader]:
+        """Open the tables, the positions and the notes as of one moment. For one thread, and not for hours."""
         ...
 
 
@@ -134,15 +145,21 @@ class ViewDatabase(Protocol):
         ...
 
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
-        """Make the tables of a new generation, without their indexes. Its `notes` are kept with it."""
+        """Make the tables of a new generation, without their indexes. Its `notes` are kept with it.
+
+        **Raises** ConflictError if it is there already.
+        """
         ...
 
     def store(self, projection: str, generation: int) -> ViewStore:
-        """Open a generation."""
+        """Open a generation. **Raises** NotFoundError if there is none."""
         ...
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
-        """Make the indexes of a generation, then put it in use in one transaction. Others stay until dropped."""
+        """Make the indexes of a generation, then put it in use in one transaction. Others stay until dropped.
+
+        Users see `tables`, and no others of it. **Raises** UsageError if one of their names is taken.
+        """
         ...
 
     def drop(self, projection: str, generation: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
@@ -10,6 +11,14 @@ from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewRow, ViewStore
 
 LARGEST_ROW = 1 << 20
 """Bytes of a row at most: what is larger belongs into the log, or into a blob store."""
+LARGEST_KEY = 600
+"""Characters of a key, and of what an index has of a row: an entry of an index in Postgres has 2,704 bytes at most."""
+_EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
+    str: str.__str__,
+    int: int.__int__,
+    bytes: lambda value: b"".join((value,)),
+}
+"""A value of a subclass, such as an enumeration's, as every store gives it back."""
 
 
 def shares_of(table: ViewTable) -> ViewTable:
@@ -32,6 +41,9 @@ class Batch:
         self.run = RunId("")
         self._rows: dict[ViewTable, dict[ViewKey, list[Scalar] | None]] = {}
         self._dirty: dict[ViewTable, set[ViewKey]] = {}
+        self._new: Collection[RunId] = ()
+        self._likely: dict[tuple[str, ...], Collection[ViewKey]] = {}
+        self._foreseen: set[ViewTable] = set()
         self.changes = ViewChanges(self.tables)
 
     def enter(self, run: RunId) -> None:
@@ -61,7 +73,9 @@ class Batch:
         row = [values[name] for name in into.names]
         self._check_row(into, row)
         key = tuple(row[: into.keys])
-        self.row(into, key)  # it may be another run's
+        self._check_own(into, key, row)
+        if not into.keyed_by_run:
+            self.row(into, key)  # it may be another run's
         self.write(into, key, row)
 
     def change(self, of: ViewTable, **values: Scalar) -> None:
@@ -77,6 +91,7 @@ class Batch:
         for name, value in values.items():
             row[of.places[name]] = value
         self._check_row(of, row)
+        self._check_own(of, key, row)
         self.write(of, key, row)
 
     def drop(self, of: ViewTable, **by: Scalar) -> None:
@@ -93,9 +108,9 @@ class Batch:
         key = self._key(to, values)
         if unknown := values.keys() - to.columns.keys():
             raise UsageError(f"sums {to.name} has no column {', '.join(sorted(unknown))}")
-        amounts = [values.get(name, 0) for name in to.names[to.keys :]]
-        self._check_row(to, [*key, *amounts])
-        self.grow(to, key, amounts)  # type: ignore[arg-type]
+        row = [*key, *(values.get(name, 0) for name in to.names[to.keys :])]
+        self._check_row(to, row)
+        self.grow(to, tuple(row[: to.keys]), row[to.keys :])  # type: ignore[arg-type]
 
     def _check(self, table: ViewTable, *, sums: bool) -> None:
         if table not in self._declared:
@@ -125,18 +140,37 @@ class Batch:
 
     def _check_row(self, table: ViewTable, row: list[Scalar]) -> None:
         size = 0
-        for (name, kind), value in zip(table.columns.items(), row, strict=True):
+        for number, ((name, kind), value) in enumerate(zip(table.columns.items(), row, strict=True)):
             if type(value) is not kind:
-                if isinstance(value, kind) and not isinstance(value, bool):  # a RunId, an IntEnum
-                    continue
-                raise UsageError(f"{table.name}.{name} is a {kind.__name__}, not {type(value).__name__}")
+                if not isinstance(value, kind) or isinstance(value, bool):
+                    raise UsageError(f"{table.name}.{name} is a {kind.__name__}, not {type(value).__name__}")
+                value = row[number] = _EXACT[kind](value)
             if kind is int:
                 if not -(1 << 63) <= value < 1 << 63:  # type: ignore[operator]
                     raise UsageError(f"{table.name}.{name} is beyond 64 bits")
             else:
                 size += len(value)  # type: ignore[arg-type]
+        if size > LARGEST_KEY:
+            self._check_size(table, row, size)
+
+    def _check_size(self, table: ViewTable, row: list[Scalar], size: int) -> None:
         if size > LARGEST_ROW:
             raise UsageError(f"a row of {table.name} has {size} characters, and {LARGEST_ROW} is the most")
+        for names in (table.key_names, *table.indexes):
+            values = [row[table.places[name]] for name in names]
+            if (length := sum(len(value) for value in values if not isinstance(value, int))) > LARGEST_KEY:
+                raise UsageError(
+                    f"{', '.join(names)} of a row of {table.name} has {length} characters, and {LARGEST_KEY} is the"
+                    " most for what rows are found by",
+                    hint="cut it short, or take a digest of it",
+                )
+
+    def _check_own(self, table: ViewTable, key: ViewKey, row: list[Scalar]) -> None:
+        if row[table.run_place] != self.run:
+            raise UsageError(
+                f"the row {key!r} of {table.name} belongs to run {row[table.run_place]!r}",
+                hint="a row belongs to one run: put the run's id into the key, or declare the table with sums(...)",
+            )
 
     # What the projector does, without a look at what was declared
 
@@ -152,17 +186,33 @@ class Batch:
                 gone = row is None or (forgotten and row[table.run_place] in forgotten)
                 known[key] = None if gone or row is None else list(row)
 
+    def has(self, table: ViewTable, key: ViewKey) -> bool:
+        """True if there is a row of this key, which was read before."""
+        return self._rows[table].get(key) is not None
+
+    def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:
+        """Note the runs of the batch, those of which there are no rows yet, and the steps that its events are of.
+
+        What is found by a run, or by a run and a step, is then read for all of them when one of them is asked for.
+        """
+        self._new = new
+        self._likely = {
+            ("run_id",): [(run,) for run in runs if run not in new],
+            ("run_id", "step"): [key for key in steps if key[0] not in new],
+        }
+
     def row(self, table: ViewTable, key: ViewKey) -> list[Scalar] | None:
         """Return a row, which the caller may not change. **Raises** UsageError if it is another run's."""
         known = self._rows.setdefault(table, {})
         if key not in known:
-            self.fetch(table, (key,))
+            if table.keyed_by_run and key[table.run_place] in self._new:
+                return known.setdefault(key, None)
+            likely = () if table in self._foreseen else self._likely.get(table.key_names, ())
+            self._foreseen.add(table)
+            self.fetch(table, (key, *likely))
         row = known[key]
-        if row is not None and row[table.run_place] != self.run:
-            raise UsageError(
-                f"the row {key!r} of {table.name} belongs to run {row[table.run_place]!r}",
-                hint="a row belongs to one run: put the run's id into the key, or declare the table with sums(...)",
-            )
+        if row is not None:
+            self._check_own(table, key, row)
         return row
 
     def write(self, table: ViewTable, key: ViewKey, row: list[Scalar] | None) -> None:

@@ -121,9 +121,10 @@ class Projector:
         """
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
         read = [(record, _read(record)) for record in records]
-        batch.fetch(HEADS, ((run,) for _, (run, _) in read if run))
-        if self._of_calls:
-            batch.fetch(CALLS, _asked_for(found for _, (_, found) in read))
+        runs = dict.fromkeys(run for _, (run, _) in read if run)
+        batch.fetch(HEADS, ((run,) for run in runs))
+        new = {run for run in runs if not batch.has(HEADS, (run,))}
+        batch.foresee(runs, new, list(_asked_for(found for _, (_, found) in read)))
         aside: dict[RunId, None] = {}
         for record, (run, found) in read:
             if not run:
