@@ -269,6 +269,18 @@ def test_what_users_make_of_a_name_in_postgres_outlasts_a_switch(postgres: str) 
     bench.views.close()
 
 
+def test_texts_in_postgres_are_in_the_order_of_code_points_wherever_it_was_made(postgres: str) -> None:
+    bench = PostgresBench(postgres)
+    bench.views.create("work", 1, TABLES, {})
+    wanted = "select distinct collation_name from information_schema.columns where table_name like 'work__1__%%'"
+
+    with closing(psycopg.connect(bench.url)) as connection:
+        found = connection.execute(f"{wanted} and data_type = 'text' and table_schema = %s", (bench.schema,)).fetchall()
+
+    assert found == [("C",)]
+    bench.views.close()
+
+
 def test_rows_are_found_by_their_indexes(durable: Bench) -> None:
     durable.views.create("work", 1, TABLES, {})
     durable.views.switch("work", 1, (CALLS, DAILY))
