@@ -29,6 +29,7 @@ class ViewTable:
     """A table: its columns by name, those of the key first. `sums`: every column behind the key is added up.
 
     A table whose rows belong to runs has a column `run_id`. `indexes` are further columns by which rows are looked up.
+    `forgets`: the key of sums names runs, so that nothing stays of what erased runs have added.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ViewTable:
     keys: int
     sums: bool = False
     indexes: tuple[tuple[str, ...], ...] = ()
+    forgets: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -73,8 +75,8 @@ class ViewTable:
 class ViewChanges:
     """What a batch changes, applied in one transaction and in this order.
 
-    All rows of `runs` go first. A row of None is removed. `sums` are added to what is there. `moves` are the positions
-    of the log before and after: a store whose position is another refuses the whole batch.
+    All rows of `runs` go first. A row of None is removed, from tables of sums too. `sums` are added to what is there.
+    `moves` are the positions of the log before and after: a store whose position is another refuses the whole batch.
     """
 
     tables: Collection[ViewTable]

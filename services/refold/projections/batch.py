@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewRow, ViewStore, ViewTable
+from refold.projections.projection import SHARES
 
 LARGEST_ROW = 1 << 20
 """Bytes of a row at most: what is larger belongs into the log, or into a blob store."""
@@ -22,9 +23,9 @@ _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
 
 
 def shares_of(table: ViewTable) -> ViewTable:
-    """What each run has added to a table of sums: subtracted when the run is erased or read anew."""
+    """Return the table of what each run has added to sums: subtracted when the run is erased or read anew."""
     columns = {"run_id": str, **{name: kind for name, kind in table.columns.items() if name != "erased"}}
-    return ViewTable(f"{table.name}_by_run", columns, table.keys, sums=True)
+    return ViewTable(f"{table.name}{SHARES}", columns, table.keys, sums=True)
 
 
 class Batch:
@@ -39,11 +40,14 @@ class Batch:
         self.tables = (*internal, *tables, *self._shares.values())
         self._declared = frozenset(tables)
         self.run = RunId("")
-        self._rows: dict[ViewTable, dict[ViewKey, list[Scalar] | None]] = {}
-        self._dirty: dict[ViewTable, set[ViewKey]] = {}
+        # By the names of tables: their own hash is a function in Python, and every row asks for it.
+        self._rows: dict[str, dict[ViewKey, list[Scalar] | None]] = {table.name: {} for table in self.tables}
+        self._dirty: dict[str, set[ViewKey]] = {table.name: set() for table in self.tables}
+        self._added: dict[RunId, dict[str, dict[ViewKey, list[int]]]] = {}
+        self._totals: dict[ViewTable, dict[ViewKey, list[int]]] = {table: {} for table in self._shares}
         self._new: Collection[RunId] = ()
         self._likely: dict[tuple[str, ...], Collection[ViewKey]] = {}
-        self._foreseen: set[ViewTable] = set()
+        self._foreseen: set[str] = set()
         self.changes = ViewChanges(self.tables)
 
     def enter(self, run: RunId) -> None:
@@ -51,20 +55,38 @@ class Batch:
         self.run = run
 
     def changed(self) -> ViewChanges:
-        """Return all that the batch has changed."""
-        for table, keys in self._dirty.items():
-            known = self._rows[table]
-            self.changes.rows[table] = {key: _tuple(known[key]) for key in keys}
+        """Return all that the batch has changed. Nothing is written afterwards."""
+        for table in self.tables:
+            if keys := self._dirty[table.name]:
+                known = self._rows[table.name]
+                self.changes.rows[table] = {key: _tuple(known[key]) for key in keys}
+        for table, share in self._shares.items():
+            totals, shares = self._totals[table], {}
+            for run, added in self._added.items():
+                for key, amounts in added.get(table.name, {}).items():
+                    shares[(run, *key)] = amounts
+                    _grow(totals, (*key, 0), amounts)
+            if table.forgets and self.changes.runs:
+                self._remove_nothing(table, totals)
+            self.changes.sums.update({of: sums for of, sums in ((table, totals), (share, shares)) if sums})
         return self.changes
+
+    def _remove_nothing(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
+        """Remove the sums to which no run has a part any more: their keys would name runs that were erased."""
+        for key, row in self._store.rows(table, list(totals)).items():
+            if not any(_sum(row[table.keys :], totals[key])):
+                self.changes.rows.setdefault(table, {})[key] = None
+                del totals[key]
 
     # What projections do
 
-    def get(self, of: ViewTable, **by: Scalar) -> dict[str, Scalar] | None:
+    def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
         """See `View`."""
+        self._check(of, sums=False)
         row = self.row(of, self._key(of, by))
         return None if row is None else dict(zip(of.names, row, strict=True))
 
-    def put(self, into: ViewTable, **values: Scalar) -> None:
+    def put(self, into: ViewTable, /, **values: Scalar) -> None:
         """See `View`."""
         self._check(into, sums=False)
         values.setdefault("run_id", self.run)
@@ -72,13 +94,13 @@ class Batch:
             self._refuse_columns(into, values)
         row = [values[name] for name in into.names]
         self._check_row(into, row)
+        self._check_run(into, row[into.run_place])
         key = tuple(row[: into.keys])
-        self._check_own(into, key, row)
         if not into.keyed_by_run:
             self.row(into, key)  # it may be another run's
         self.write(into, key, row)
 
-    def change(self, of: ViewTable, **values: Scalar) -> None:
+    def change(self, of: ViewTable, /, **values: Scalar) -> None:
         """See `View`."""
         self._check(of, sums=False)
         key = self._key(of, values)
@@ -91,17 +113,17 @@ class Batch:
         for name, value in values.items():
             row[of.places[name]] = value
         self._check_row(of, row)
-        self._check_own(of, key, row)
+        self._check_run(of, row[of.run_place])
         self.write(of, key, row)
 
-    def drop(self, of: ViewTable, **by: Scalar) -> None:
+    def drop(self, of: ViewTable, /, **by: Scalar) -> None:
         """See `View`."""
         self._check(of, sums=False)
         key = self._key(of, by)
         if self.row(of, key) is not None:
             self.write(of, key, None)
 
-    def add(self, to: ViewTable, **values: Scalar) -> None:
+    def add(self, to: ViewTable, /, **values: Scalar) -> None:
         """See `View`."""
         self._check(to, sums=True)
         values["erased"] = 0
@@ -110,7 +132,8 @@ class Batch:
             raise UsageError(f"sums {to.name} has no column {', '.join(sorted(unknown))}")
         row = [*key, *(values.get(name, 0) for name in to.names[to.keys :])]
         self._check_row(to, row)
-        self.grow(to, tuple(row[: to.keys]), row[to.keys :])  # type: ignore[arg-type]
+        tally = self.tally(to, tuple(row[: to.keys - 1]))
+        tally[:] = _sum(row[to.keys :], tally)
 
     def _check(self, table: ViewTable, *, sums: bool) -> None:
         if table not in self._declared:
@@ -119,9 +142,15 @@ class Batch:
             what = "sums: use view.add(...)" if table.sums else "rows: use view.put(...)"
             raise UsageError(f"table {table.name} has {what}")
 
+    def _check_run(self, table: ViewTable, run: Scalar) -> None:
+        if run != self.run:
+            raise UsageError(
+                f"a row of {table.name} is asked for in the name of run {run!r}", hint="leave run_id out of it"
+            )
+
     def _key(self, table: ViewTable, values: dict[str, Scalar]) -> ViewKey:
         if "run_id" in table.key_names:
-            values.setdefault("run_id", self.run)
+            self._check_run(table, values.setdefault("run_id", self.run))
         try:
             return tuple(values[name] for name in table.key_names)
         except KeyError as missing:
@@ -176,7 +205,7 @@ class Batch:
 
     def fetch(self, table: ViewTable, keys: Iterable[ViewKey]) -> None:
         """Read the rows of these keys at once, where they were not read before."""
-        known = self._rows.setdefault(table, {})
+        known = self._rows[table.name]
         wanted = [key for key in dict.fromkeys(keys) if key not in known]
         if wanted:
             found = self._store.rows(table, wanted)
@@ -188,7 +217,7 @@ class Batch:
 
     def has(self, table: ViewTable, key: ViewKey) -> bool:
         """True if there is a row of this key, which was read before."""
-        return self._rows[table].get(key) is not None
+        return self._rows[table.name].get(key) is not None
 
     def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:
         """Note the runs of the batch, those of which there are no rows yet, and the steps that its events are of.
@@ -203,54 +232,75 @@ class Batch:
 
     def row(self, table: ViewTable, key: ViewKey) -> list[Scalar] | None:
         """Return a row, which the caller may not change. **Raises** UsageError if it is another run's."""
-        known = self._rows.setdefault(table, {})
+        known = self._rows[table.name]
         if key not in known:
             if table.keyed_by_run and key[table.run_place] in self._new:
                 return known.setdefault(key, None)
-            likely = () if table in self._foreseen else self._likely.get(table.key_names, ())
-            self._foreseen.add(table)
+            likely = () if table.name in self._foreseen else self._likely.get(table.key_names, ())
+            self._foreseen.add(table.name)
             self.fetch(table, (key, *likely))
         row = known[key]
         if row is not None:
             self._check_own(table, key, row)
         return row
 
+    def edit(self, table: ViewTable, key: ViewKey) -> list[Any] | None:
+        """Return a row to be changed in place, but for its key."""
+        row = self.row(table, key)
+        if row is not None:
+            self._dirty[table.name].add(key)
+        return row
+
     def write(self, table: ViewTable, key: ViewKey, row: list[Scalar] | None) -> None:
         """Write a row, or remove it."""
-        self._rows.setdefault(table, {})[key] = row
-        self._dirty.setdefault(table, set()).add(key)
+        self._rows[table.name][key] = row
+        self._dirty[table.name].add(key)
 
-    def grow(self, table: ViewTable, key: ViewKey, amounts: list[int]) -> None:
-        """Add to the sums of a key, in the name of the run."""
-        _grow(self.changes.sums.setdefault(table, {}), key, amounts)
-        _grow(self.changes.sums.setdefault(self._shares[table], {}), (self.run, *key[:-1]), amounts)
+    def rows_of(self, table: ViewTable) -> list[list[Scalar]]:
+        """Return all rows of the run in order of their keys. Costs a look at all rows of the table in the batch."""
+        run, known = self.run, self._rows[table.name]
+        stored = () if run in self.changes.runs else self._store.rows_of(table, run)
+        found = {row[: table.keys]: list(row) for row in stored if row[: table.keys] not in known}
+        found |= {key: row for key, row in known.items() if row is not None and row[table.run_place] == run}
+        return [found[key] for key in sorted(found)]
+
+    def tally(self, table: ViewTable, key: ViewKey) -> list[int]:
+        """Return what the run adds to the sums of a key (without `erased`) in this batch, to be changed in place."""
+        if (added := self._added.get(self.run)) is None:
+            added = self._added[self.run] = {}
+        if (sums := added.get(table.name)) is None:
+            sums = added[table.name] = {}
+        if (amounts := sums.get(key)) is None:
+            amounts = sums[key] = [0] * (len(table.columns) - table.keys)
+        return amounts
 
     def forget(self, run: RunId, *, erased: bool) -> None:
         """Remove all rows of a run. What it has added to sums is subtracted; of an erased run it is kept as such."""
+        pending = self._added.pop(run, {})
         for table, share in self._shares.items():
-            pending = self.changes.sums.get(share, {})
-            for added_before in self._store.rows_of(share, run) if run not in self.changes.runs else ():
-                _grow(pending, added_before[: share.keys], list(added_before[share.keys :]))  # type: ignore[arg-type]
-            for key in [key for key in pending if key[0] == run]:
-                amounts = pending.pop(key)
-                added = self.changes.sums.setdefault(table, {})
-                _grow(added, (*key[1:], 0), [-amount for amount in amounts])
-                if erased:
-                    _grow(added, (*key[1:], 1), amounts)
-        for table, known in self._rows.items():
-            place = table.places.get("run_id", -1)
-            for key, row in known.items():
-                if row is not None and row[place] == run:
-                    known[key] = None
+            totals, keeps = self._totals[table], erased and not table.forgets
+            for row in self._store.rows_of(share, run) if run not in self.changes.runs else ():
+                key, amounts = row[1 : share.keys], list(row[share.keys :])
+                _grow(totals, (*key, 0), [-amount for amount in amounts])  # type: ignore[operator]
+                if keeps:
+                    _grow(totals, (*key, 1), amounts)  # type: ignore[arg-type]
+            for key, added in pending.get(table.name, {}).items() if keeps else ():
+                _grow(totals, (*key, 1), added)
+        for table in self.tables:
+            if table not in self._totals:
+                for key, known in self._rows[table.name].items():
+                    if known is not None and known[table.run_place] == run:
+                        self._rows[table.name][key] = None
         self.changes.runs.add(run)
 
 
-def _grow(sums: dict[ViewKey, list[int]], key: ViewKey, amounts: list[int]) -> None:
-    if (known := sums.get(key)) is None:
-        sums[key] = list(amounts)
-    else:
-        for number, amount in enumerate(amounts):
-            known[number] += amount
+def _sum(one: Sequence[Any], other: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _grow(sums: dict[ViewKey, list[int]], key: ViewKey, amounts: Sequence[int]) -> None:
+    known = sums.get(key)
+    sums[key] = list(amounts) if known is None else _sum(known, amounts)
 
 
 def _tuple(row: list[Scalar] | None) -> ViewRow | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -15,8 +16,14 @@ from refold.ports.tables import Scalar, ViewTable
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _KINDS = (str, int, bytes)
-RESERVED = ("erased",)
-"""Columns that every sum has: whether the runs were erased that it is of."""
+RESERVED_TABLES = frozenset({"heads", "calls"})
+"""Tables that every projection has."""
+
+RESERVED_COLUMN = "erased"
+"""A column that every sum has, see `sums`."""
+
+SHARES = "_by_run"
+"""Ends the name of the table that has what each run has added to sums."""
 
 
 def key(**columns: type[Scalar]) -> dict[str, type[Scalar]]:
@@ -25,7 +32,7 @@ def key(**columns: type[Scalar]) -> dict[str, type[Scalar]]:
 
 
 def table(
-    name: str, by: dict[str, type[Scalar]], *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[Scalar]
+    name: str, by: dict[str, type[Scalar]], /, *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[Scalar]
 ) -> ViewTable:
     """Declare a table whose rows belong to one run each: `run_id` is among its columns.
 
@@ -41,11 +48,18 @@ def table(
 
 
 def sums(
-    name: str, by: dict[str, type[Scalar]], *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[int]
+    name: str,
+    by: dict[str, type[Scalar]],
+    /,
+    *,
+    indexes: tuple[tuple[str, ...], ...] = (),
+    forgets: bool = False,
+    **columns: type[int],
 ) -> ViewTable:
     """Declare a table of sums: whole numbers that grow by what `View.add` adds, whichever run adds it.
 
-    A further column of the key, `erased`, is 1 for what runs have added that were erased since.
+    A further column of the key, `erased`, is 1 for what runs have added that were erased since. A key with ids of runs
+    `forgets` that instead.
 
     **Raises** UsageError.
     """
@@ -55,17 +69,14 @@ def sums(
         )
     if "run_id" in by:
         raise UsageError(f"sums {name} has run_id in its key", hint="declare what belongs to one run with table(...)")
-    return _table(name, {**by, "erased": int}, columns, sums=True, indexes=indexes)
+    made = _table(name, by, columns, sums=True, indexes=indexes)
+    return replace(made, columns={**by, RESERVED_COLUMN: int, **columns}, keys=len(by) + 1, forgets=forgets)
 
 
 def _table(
     name: str, by: dict[str, type[Scalar]], columns: dict[str, Any], *, sums: bool, indexes: tuple[tuple[str, ...], ...]
 ) -> ViewTable:
-    for word in (name, *by, *columns):
-        if not _NAME.fullmatch(word):
-            raise UsageError(
-                f"{word!r} is no name of a table or a column", hint="use a-z, 0-9 and _, at most 48 of them"
-            )
+    _check_names(name, {**by, **columns}, sums=sums)
     if wrong := [each for each, kind in {**by, **columns}.items() if kind not in _KINDS]:
         raise UsageError(f"columns of {name} are neither str, int nor bytes: {', '.join(wrong)}")
     if not by or (not columns and sums) or set(by) & set(columns):
@@ -76,6 +87,19 @@ def _table(
     return ViewTable(name, made, len(by), sums, indexes)
 
 
+def _check_names(table: str, columns: dict[str, Any], *, sums: bool) -> None:
+    if table in RESERVED_TABLES or table.endswith(SHARES) or (sums and RESERVED_COLUMN in columns):
+        raise UsageError(
+            f"table {table} has a name or a column that is reserved",
+            hint=f"reserved are {', '.join(sorted(RESERVED_TABLES))}, *{SHARES}, and in sums {RESERVED_COLUMN}",
+        )
+    for word in (table, *columns):
+        if not _NAME.fullmatch(word):
+            raise UsageError(
+                f"{word!r} is no name of a table or a column", hint="use a-z, 0-9 and _, at most 48 of them"
+            )
+
+
 class View(Protocol):
     """The tables of a projection while it applies an event.
 
@@ -83,23 +107,23 @@ class View(Protocol):
     declared, a value of another type, and a row that belongs to another run.
     """
 
-    def get(self, of: ViewTable, **by: Scalar) -> dict[str, Scalar] | None:
+    def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
         """Return a row of this run, or None."""
         ...
 
-    def put(self, into: ViewTable, **values: Scalar) -> None:
+    def put(self, into: ViewTable, /, **values: Scalar) -> None:
         """Write a row: all columns of it, in place of the one with its key. `run_id` may be left out."""
         ...
 
-    def change(self, of: ViewTable, **values: Scalar) -> None:
+    def change(self, of: ViewTable, /, **values: Scalar) -> None:
         """Change some columns of a row, which is named by its key. Without such a row nothing happens."""
         ...
 
-    def drop(self, of: ViewTable, **by: Scalar) -> None:
+    def drop(self, of: ViewTable, /, **by: Scalar) -> None:
         """Remove a row, if it is there."""
         ...
 
-    def add(self, to: ViewTable, **values: Scalar) -> None:
+    def add(self, to: ViewTable, /, **values: Scalar) -> None:
         """Add numbers to the sums of a key. Columns that are not named stay as they are."""
         ...
 
@@ -196,7 +220,9 @@ class Projection:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__dict__.get("name", "") or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-        cls.tables = tuple({found.name: found for found in vars(cls).values() if isinstance(found, ViewTable)}.values())
+        cls.tables = tuple({id(found): found for found in vars(cls).values() if isinstance(found, ViewTable)}.values())
+        if len(set(cls.tables)) < len(cls.tables):
+            raise UsageError(f"projection {cls.name} has two tables of one name")
         if not _NAME.fullmatch(cls.name):
             raise UsageError(f"{cls.name!r} is no name of a projection", hint="use a-z, 0-9 and _, at most 48 of them")
         if not cls.tables:

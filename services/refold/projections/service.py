@@ -14,7 +14,7 @@ import structlog
 
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewRow, ViewStore, ViewTable, rows_digest
+from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
 from refold.projections.following import Follower, lags
 from refold.projections.projection import Projection
 from refold.projections.projector import ProjectionError, Projector
@@ -229,11 +229,11 @@ def serving(database: ViewDatabase, projection: str) -> int:
     )
 
 
-def _comparable(table: ViewTable, store: ViewStore) -> Iterator[ViewRow]:
+def _comparable(table: ViewTable, store: ViewReader) -> Iterator[ViewRow]:
     return (row for row in store.scan(table) if not (table.sums and row[table.keys - 1]))
 
 
-def _differences(table: ViewTable, view: ViewStore, log: ViewStore) -> Iterator[Difference]:
+def _differences(table: ViewTable, view: ViewReader, log: ViewReader) -> Iterator[Difference]:
     """The rows of a table that differ, both being in order of their keys. Sums that are all 0 are none."""
     sides = [iter(_there(table, store)) for store in (view, log)]
     left, right = (next(side, None) for side in sides)
@@ -247,7 +247,7 @@ def _differences(table: ViewTable, view: ViewStore, log: ViewStore) -> Iterator[
         right = next(sides[1], None) if theirs is not None else right
 
 
-def _there(table: ViewTable, store: ViewStore) -> Iterator[ViewRow]:
+def _there(table: ViewTable, store: ViewReader) -> Iterator[ViewRow]:
     return (row for row in _comparable(table, store) if not table.sums or any(row[table.keys :]))
 
 

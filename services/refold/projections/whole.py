@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import cast
 
-from refold.core.ids import RunId, home
+from refold.core.ids import RunId, home, root_of
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
@@ -13,17 +14,25 @@ from refold.ports.log import LogReader, Record
 from refold.projections.projector import Accepted, WholeRun
 from refold.views.history import Run, feed
 
+_home = lru_cache(1 << 14)(home)  # the hash takes as long as the rest of a record, and each run has several
+
 
 class LoggedRuns:
     """See `WholeRuns`. Costs a scan of the homes of the runs; records of other runs cost a look at their keys."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
+        self._partitions = 0
+
+    def home(self, run: RunId) -> int:
+        if not self._partitions:
+            self._partitions = self._reader.partitions(RUN_LOG)
+        return _home(root_of(run), self._partitions)
 
     def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
         homes: dict[int, set[RunId]] = {}
         for run in runs:
-            homes.setdefault(home(run, self._reader.partitions(RUN_LOG)), set()).add(run)
+            homes.setdefault(self.home(run), set()).add(run)
         found: dict[RunId, WholeRun] = {}
         for partition, wanted in homes.items():
             found |= self._read(partition, wanted, ends.get(partition))
@@ -40,9 +49,8 @@ class LoggedRuns:
         fold.settle()
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
         return {
-            run: _history(each, fold.frozen.get(run, ""))
+            run: WholeRun(marked=True) if run in markers.runs else _history(each, fold.frozen.get(run, ""))
             for run, each in read.items()
-            if run not in markers.runs and (each.records or run in fold.frozen)
         }
 
 
@@ -52,4 +60,5 @@ def _history(run: Run, reason: str) -> WholeRun:
         for judged in run.records
         if judged.entry is not None
     ]
-    return WholeRun(entries, reason)
+    orphans = any(judged.entry and judged.entry.seq > run.state.head.seq for judged in run.void)
+    return WholeRun(entries, reason, orphans=orphans)

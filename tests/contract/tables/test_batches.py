@@ -75,7 +75,7 @@ def test_a_row_is_not_given_to_another_run() -> None:
         lambda: batch.change(REFUNDS, id="a", run_id="r-2"),
     ]
     for write in wrong:
-        with pytest.raises(UsageError, match="belongs to run 'r-2': a row belongs to one run"):
+        with pytest.raises(UsageError, match="asked for in the name of run 'r-2'"):
             write()
 
     assert batch.changed().rows == {REFUNDS: {("a",): ("a", "r-1", 1)}}
