@@ -1,0 +1,128 @@
+"""What events make of the rows of questions to people, and of what operators did."""
+
+from __future__ import annotations
+
+from refold.core import events
+from refold.core.events import DOUBT
+from refold.core.ids import CallId, approval_id, parent_of
+from refold.core.run.pausing import PARENT
+from refold.ports.tables import Scalar
+from refold.projections.shipped.steps import Apply
+from refold.projections.shipped.tables import APPROVALS, OPERATOR_ACTIONS, DayAt, RunAt, StepAt
+from refold.projections.shipped.turn import Turn, asks, cut
+
+
+def paused_by(role: str) -> int:
+    """Return the bit of a pause: 1 for one of the run's own, 2 for that of the run above it."""
+    return 2 if role == PARENT else 1
+
+
+def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
+    """People are asked about a call."""
+    if (row := turn.step(event.step)) is None:
+        return
+    about_doubt = event.about == DOUBT
+    _now_about(turn, row, name := approval_id(CallId(row[StepAt.call_id]), event.question))
+    row[StepAt.approvals] += 1
+    needed, entry = event.requirement, turn.entry
+    turn.batch.write(
+        APPROVALS,
+        (name,),
+        [
+            *(name, entry.run_id, event.step, row[StepAt.name], event.rule, ", ".join(needed.approvers), needed.quorum),
+            *(entry.at_ms, event.expires_ms, 0, "", "", cut(event.about), 0, 0),
+        ],
+    )
+    turn.move(row, "doubt" if about_doubt else "approval", row[StepAt.phase] if about_doubt else "approval")
+    turn.question(row, open=int(asks(row)))
+
+
+def _escalated(turn: Turn, event: events.ApprovalEscalated, seq: int) -> None:
+    """More people are asked: a question of its own, in place of the one before."""
+    row = turn.step(event.step)
+    if row is None or (before := turn.batch.row(APPROVALS, (row[StepAt.approval_id],))) is None:
+        return
+    turn.batch.write(APPROVALS, (row[StepAt.approval_id],), None)
+    _now_about(turn, row, name := approval_id(CallId(row[StepAt.call_id]), event.question))
+    turn.batch.write(APPROVALS, (name,), [name, *before[1:]])
+    turn.question(row, approvers=", ".join(event.approvers), expires_ms=event.expires_ms, escalated=1)
+
+
+def _decided(turn: Turn, event: events.ApprovalDecided, seq: int) -> None:
+    """People have decided, or nobody has in time."""
+    if (row := turn.step(event.step)) is None:
+        return
+    ended = turn.batch.row(APPROVALS, (row[StepAt.approval_id],))
+    actors = ", ".join(event.actors)
+    turn.question(row, verdict=event.verdict, ended_ms=turn.entry.at_ms, actors=actors, open=0)
+    _now_about(turn, row, "")
+    if ended is None or ended[APPROVALS.places["about"]] != DOUBT:
+        turn.move(row, row[StepAt.status], "proposed")
+    if event.verdict == "reject":
+        turn.sums(row[StepAt.name])[DayAt.rejections] += 1
+
+
+def _now_about(turn: Turn, row: list[object], question: str) -> None:
+    turn.count(row, -1)
+    row[StepAt.approval_id] = question
+    turn.count(row, 1)
+
+
+def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
+    """Somebody has paused the run, or the one above it."""
+    turn.run[RunAt.paused] |= paused_by(event.role)
+    if event.role != PARENT:
+        _acted(turn, seq, event.actor, "paused", event.role, event.reason)
+
+
+def _unpaused(turn: Turn, event: events.RunUnpaused, seq: int) -> None:
+    """A pause is over."""
+    turn.run[RunAt.paused] &= ~paused_by(event.role)
+    if event.role != PARENT:
+        _acted(turn, seq, event.actor, "unpaused", event.role)
+
+
+def _resolved(turn: Turn, event: events.DoubtResolved, seq: int) -> None:
+    """Somebody has settled a call."""
+    _acted(turn, seq, event.actor, "resolved", event.verdict, event.comment, step=event.step)
+
+
+def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
+    """The run goes on with another version of its agent."""
+    turn.run[RunAt.version] = event.version
+    if event.actor:
+        _acted(turn, seq, event.actor, "migrated", event.version)
+
+
+def retried_by(turn: Turn, event: events.RunRetried, seq: int) -> None:
+    """An operator has a failed run go on."""
+    detail = f"from step {event.from_step}" if event.from_step else ""
+    _acted(turn, seq, event.actor, "retried", detail, event.reason, step=event.from_step)
+
+
+def cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
+    """Somebody has cancelled the run, or the one above it."""
+    if event.actor != parent_of(turn.entry.run_id)[0]:
+        _acted(turn, seq, event.actor, "cancelled", "", event.reason)
+
+
+def _acted(turn: Turn, seq: int, actor: str, action: str, *more: str, step: int = 0) -> None:
+    """Write who did what. `more` are a detail and a reason, if there are any."""
+    run, at_ms = turn.entry.run_id, turn.entry.at_ms
+    detail, reason = (*map(cut, more), "", "")[:2]
+    row: list[Scalar] = [run, seq, at_ms, actor, action, detail, step, reason]
+    turn.batch.write(OPERATOR_ACTIONS, (run, seq), row)
+
+
+QUESTION_EVENTS: dict[type, Apply] = {
+    events.ApprovalRequested: _asked,
+    events.ApprovalEscalated: _escalated,
+    events.ApprovalDecided: _decided,
+}
+
+OPERATOR_EVENTS: dict[type, Apply] = {
+    events.RunPaused: _paused,
+    events.RunUnpaused: _unpaused,
+    events.DoubtResolved: _resolved,
+    events.RunMigrated: _migrated,
+}

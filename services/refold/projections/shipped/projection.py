@@ -1,0 +1,250 @@
+"""The projection that Refold ships: an entry's row, the row of its run, and what its family's sums make of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+from refold.core import events
+from refold.core.ids import EntryId, parent_of, root_of
+from refold.core.run import fold
+from refold.core.run.state import ENDED, RunState, Step
+from refold.core.wire import codec
+from refold.ports.tables import ViewKey
+from refold.projections.batch import Batch
+from refold.projections.projection import Projection, day_of
+from refold.projections.projector import Accepted
+from refold.projections.shipped import people, steps, tables
+from refold.projections.shipped.steps import Apply
+from refold.projections.shipped.tables import DayAt, RunAt, StepAt
+from refold.projections.shipped.turn import PriceOf, Turn, asks, cut, failed
+from refold.views.steps import Timeline
+
+
+class Shipped(Projection):
+    """Runs, their steps, what people are asked, and sums by family and by day.
+
+    `prices` is what usage costs that no budget bills; `price_table` names the version of it in `runs`. With other
+    prices the rows are others: build the view anew.
+    """
+
+    name = "refold"
+    entries = tables.ENTRIES
+    runs = tables.RUNS
+    run_labels = tables.RUN_LABELS
+    run_sessions = tables.RUN_SESSIONS
+    steps = tables.STEPS
+    approvals = tables.APPROVALS
+    operator_actions = tables.OPERATOR_ACTIONS
+    repeated_calls = tables.REPEATED_CALLS
+    families = tables.FAMILIES
+    daily = tables.DAILY
+    daily_failures = tables.DAILY_FAILURES
+
+    def __init__(self, prices: PriceOf | None = None, price_table: str = "") -> None:
+        self._prices, self._price_table = prices, price_table if prices else ""
+
+    def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
+        """Read what entries will change, a query for each table."""
+        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in entries if entry.seq > 1))
+        batch.fetch(tables.STEPS, _changed_steps(entries))
+        batch.fetch(tables.REPEATED_CALLS, _calls(entries))
+
+    def take(self, batch: Batch, accepted: Accepted) -> None:
+        """Apply an entry."""
+        entry = accepted.entry
+        _keep(batch, accepted)
+        row = batch.edit(tables.RUNS, (entry.run_id,)) if entry.seq > 1 else None
+        if row is None:
+            row = _new(batch, accepted)
+            before: list[Any] = []
+        else:
+            before = row[RunAt.status :]
+        turn = Turn(batch, entry, row, self._prices, self._price_table)
+        for seq, event in enumerate(entry.events, start=entry.seq):
+            if (apply := _EVENTS.get(type(event))) is not None:
+                apply(turn, event, seq)
+        _end(turn, accepted)
+        if (after := row[RunAt.status :]) != before:
+            _count_in_family(turn, before, after)
+
+
+def _changed_steps(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
+    for entry in entries:
+        if entry.seq > 1:
+            for event in entry.events:
+                if type(event) in _ON_STEPS:
+                    yield entry.run_id, event.step  # type: ignore[union-attr]
+
+
+def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
+    for entry in entries:
+        for event in entry.events:
+            if type(event) is events.CallProposed:
+                yield entry.run_id, steps.digest_of_args(event)
+
+
+def _keep(batch: Batch, accepted: Accepted) -> None:
+    """The entry as it lies in the log."""
+    name, entry, record = accepted
+    cause = entry.cause
+    topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)
+    batch.write(
+        tables.ENTRIES,
+        (entry.run_id, entry.seq),
+        [
+            *(entry.run_id, entry.seq, entry.last_seq, entry.at_ms, record.at_ms, record.partition, record.offset),
+            *(entry.actor, topic, partition, offset, bytes(name), record.value or b""),
+        ],
+    )
+
+
+def _new(batch: Batch, accepted: Accepted) -> list[Any]:
+    entry, record = accepted.entry, accepted.record
+    run = entry.run_id
+    row: list[Any] = [run, "", root_of(run), str(parent_of(run)[0]), "", "", "", "", record.partition, 0, 0, 0]
+    row += [0, 0, "", 0, 0, 0, 0, 0, "", "", "", 0, "", "pending", 0, 0, 0, 0, 0]
+    batch.write(tables.RUNS, (run,), row)
+    return row
+
+
+def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
+    run, row = turn.entry.run_id, turn.run
+    row[RunAt.agent], row[RunAt.requester], row[RunAt.policy] = event.agent, event.requester, event.policy
+    row[RunAt.requested_ms] = turn.entry.at_ms
+    for name, value in event.labels.items():
+        turn.batch.write(tables.RUN_LABELS, (run, name), [run, name, cut(value)])
+    for number, session in enumerate(dict.fromkeys(event.sessions), start=1):
+        turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number])
+    turn.sums()[DayAt.runs_requested] += 1
+
+
+def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
+    row = turn.run
+    row[RunAt.status], row[RunAt.version], row[RunAt.app], row[RunAt.started_ms] = (
+        "running", event.version, event.app, turn.entry.at_ms
+    )  # fmt: skip
+
+
+def _says(turn: Turn, event: events.StatusSet, seq: int) -> None:
+    turn.run[RunAt.says] = cut(event.text)
+
+
+def _ended(status: str, column: int) -> Apply:
+    def end(turn: Turn, event: Any, seq: int) -> None:
+        turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
+        turn.sums()[column] += 1
+
+    return end
+
+
+_completed = _ended("completed", DayAt.runs_completed)
+
+
+def _run_failed(turn: Turn, event: events.RunFailed, seq: int) -> None:
+    _ended("failed", DayAt.runs_failed)(turn, event, seq)
+    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = cut(event.failure.code), cut(event.failure.message)
+    _count_failure(turn, "", event.failure)
+
+
+def _cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
+    _ended("cancelled", DayAt.runs_cancelled)(turn, event, seq)
+    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = "cancelled", cut(event.reason or "it was cancelled")
+    people.cancelled(turn, event, seq)
+
+
+def _call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
+    steps.call_failed(turn, event, seq)
+    if (row := turn.step(event.step)) is not None:
+        _count_failure(turn, row[StepAt.name], event.failure)
+
+
+def _count_failure(turn: Turn, tool: str, failure: events.Failure) -> None:
+    day, agent = day_of(turn.entry.at_ms), turn.run[RunAt.agent]
+    turn.batch.tally(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
+
+
+def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
+    """Which steps a retry leaves behind, and which wait again, follows from the whole history: it is folded."""
+    people.retried_by(turn, event, seq)
+    batch, entry = turn.batch, turn.entry
+    rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
+    history = [(EntryId(row[11]), codec.decode(events.Entry, row[12])) for row in rows]  # type: ignore[arg-type]
+    timeline = Timeline(entry.run_id)
+    for _, each in history:
+        timeline.feed(each)
+    state = fold.fold(history, entry.run_id)
+    fold.advance(state, [event], seq=seq, at_ms=entry.at_ms)
+    timeline.feed(replace(entry, events=[event]))
+    _set_run(turn.run, state)
+    for line in timeline.steps:
+        if (step := turn.step(line.step)) is None:
+            continue
+        was_asked, opened = asks(step), state.open.get(line.step)
+        step[StepAt.status], step[StepAt.phase], step[StepAt.ended_ms] = (
+            line.status,
+            opened.phase if opened else "",
+            line.ended_ms,
+        )
+        failed(step, line.failure)
+        if line.step in event.again:
+            step[StepAt.attempt] = 0
+        turn.count(step, 1)
+        if was_asked != asks(step):
+            turn.question(step, open=int(not was_asked))
+
+
+def _set_run(row: list[Any], state: RunState) -> None:
+    """Write what a run is after a retry, but for what its steps contribute."""
+    row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
+    row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
+    row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
+    row[RunAt.ended_ms], row[RunAt.failure_code], row[RunAt.failure_message] = 0, "", ""
+    row[RunAt.doubt] = row[RunAt.on_hold] = row[RunAt.waiting] = row[RunAt.waiting_for_people] = 0
+
+
+def _end(turn: Turn, accepted: Accepted) -> None:
+    """What a run is at the end of an entry: see `core.run.fold.advance`."""
+    row, entry = turn.run, turn.entry
+    row[RunAt.at_ms], row[RunAt.seq], row[RunAt.head] = entry.at_ms, entry.last_seq, accepted.id.hex()
+    status = row[RunAt.status]
+    if status in ENDED:
+        row[RunAt.says], row[RunAt.on_hold], row[RunAt.waiting], row[RunAt.paused] = "", 0, 0, 0
+    elif status != "pending":
+        works = (row[RunAt.busy] or not row[RunAt.open]) and not row[RunAt.paused]
+        row[RunAt.status] = "running" if works else "suspended"
+
+
+def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
+    """Add to the sums of a family what the row of a run contributes now, and did not before."""
+    sums = turn.batch.tally(tables.FAMILIES, (turn.run[RunAt.root],))
+    for place, (now, was) in enumerate(zip(_part(after), _part(before) if before else (0,) * 10, strict=True)):
+        sums[place] += now - was
+
+
+def _part(row: list[Any]) -> tuple[int, ...]:
+    """A run's part of the row of its family, from the columns of its row that stand at the end."""
+    status, asked, doubt, on_hold, tokens, nano_usd = row
+    live = status not in ENDED
+    ended = status == "completed", status == "failed", status == "cancelled"
+    return live, live and asked > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
+
+
+_ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))
+"""The events that change a step which was there before."""
+
+_EVENTS: dict[type, Apply] = {
+    **steps.STEP_EVENTS,
+    **people.QUESTION_EVENTS,
+    **people.OPERATOR_EVENTS,
+    events.RunRequested: _requested,
+    events.RunStarted: _started,
+    events.StatusSet: _says,
+    events.CallCompleted: steps.call_completed,
+    events.CallFailed: _call_failed,
+    events.RunCompleted: _completed,
+    events.RunFailed: _run_failed,
+    events.RunCancelled: _cancelled,
+    events.RunRetried: _retried,
+}

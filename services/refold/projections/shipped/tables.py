@@ -1,0 +1,214 @@
+"""The tables that Refold ships, as they are declared. `docs/guides/views.md` says what each column holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.projections.projection import key, sums, table
+
+TEXT_CHARS = 200
+"""Characters of free text in a row at most: status lines, reasons, messages of failures."""
+
+ENTRIES = table(
+    "entries",
+    key(run_id=str, seq=int),
+    indexes=(("cause_topic", "cause_partition", "cause_offset"),),
+    last_seq=int,
+    at_ms=int,
+    logged_ms=int,
+    partition=int,
+    offset=int,
+    actor=str,
+    cause_topic=str,
+    cause_partition=int,
+    cause_offset=int,
+    id=bytes,
+    value=bytes,
+)
+
+RUNS = table(
+    "runs",
+    key(run_id=str),
+    indexes=(("requested_ms",), ("agent", "requested_ms"), ("status", "requested_ms"), ("root",)),
+    agent=str,
+    root=str,
+    parent=str,
+    requester=str,
+    policy=str,
+    version=str,
+    app=str,
+    partition=int,
+    requested_ms=int,
+    started_ms=int,
+    ended_ms=int,
+    at_ms=int,
+    seq=int,
+    head=str,
+    steps=int,
+    open=int,
+    busy=int,
+    waiting=int,
+    paused=int,
+    says=str,
+    failure_code=str,
+    failure_message=str,
+    retries=int,
+    price_table=str,
+    # What the row of its family counts, side by side: see `Shipped`.
+    status=str,
+    waiting_for_people=int,
+    doubt=int,
+    on_hold=int,
+    tokens=int,
+    nano_usd=int,
+)
+
+RUN_LABELS = table("run_labels", key(run_id=str, name=str), indexes=(("name", "value"),), value=str)
+RUN_SESSIONS = table("run_sessions", key(run_id=str, session=str), indexes=(("session",),), number=int)
+
+STEPS = table(
+    "steps",
+    key(run_id=str, step=int),
+    indexes=(("name", "started_ms"), ("status",)),
+    kind=str,
+    name=str,
+    label=str,
+    status=str,
+    phase=str,
+    effect=str,
+    rule=str,
+    call_id=str,
+    seq=int,
+    started_ms=int,
+    sent_ms=int,
+    ended_ms=int,
+    attempt=int,
+    attempts=int,
+    dispatches=int,
+    doubts=int,
+    failure_code=str,
+    failure_message=str,
+    args_digest=str,
+    metered=int,
+    tokens=int,
+    nano_usd=int,
+    approvals=int,
+    approval_id=str,
+)
+
+APPROVALS = table(
+    "approvals",
+    key(approval_id=str),
+    indexes=(("run_id", "step"), ("open", "asked_ms")),
+    run_id=str,
+    step=int,
+    tool=str,
+    rule=str,
+    approvers=str,
+    quorum=int,
+    asked_ms=int,
+    expires_ms=int,
+    ended_ms=int,
+    verdict=str,
+    actors=str,
+    about=str,
+    escalated=int,
+    open=int,
+)
+
+OPERATOR_ACTIONS = table(
+    "operator_actions",
+    key(run_id=str, seq=int),
+    indexes=(("at_ms",), ("actor", "at_ms")),
+    at_ms=int,
+    actor=str,
+    action=str,
+    detail=str,
+    step=int,
+    reason=str,
+)
+
+REPEATED_CALLS = table(
+    "repeated_calls",
+    key(run_id=str, args_digest=str),
+    indexes=(("times",),),
+    tool=str,
+    times=int,
+    first_step=int,
+    last_step=int,
+)
+
+FAMILIES = sums(
+    "families",
+    key(root=str),
+    forgets=True,
+    live=int,
+    waiting_for_people=int,
+    in_doubt=int,
+    on_hold=int,
+    stalled=int,
+    completed=int,
+    failed=int,
+    cancelled=int,
+    tokens=int,
+    nano_usd=int,
+)
+
+BUCKETS = 24
+"""Columns of the histogram of durations: column n counts calls of less than 2^n ms, the last one all others."""
+
+_HISTOGRAM: Any = {f"b{number}": int for number in range(BUCKETS)}
+
+DAILY = sums(
+    "daily",
+    key(day=str, agent=str, tool=str, model=str),
+    calls=int,
+    completed=int,
+    failed=int,
+    attempts=int,
+    retries=int,
+    doubts=int,
+    rejections=int,
+    effects_avoided=int,
+    tokens=int,
+    nano_usd=int,
+    runs_requested=int,
+    runs_completed=int,
+    runs_failed=int,
+    runs_cancelled=int,
+    **_HISTOGRAM,
+)
+
+DAILY_FAILURES = sums("daily_failures", key(day=str, agent=str, tool=str, code=str), n=int)
+
+
+# The numbers of columns, for rows that are changed in place. A test compares them with the declarations.
+
+
+class RunAt:
+    """Columns of `runs`."""
+
+    (
+        run_id, agent, root, parent, requester, policy, version, app, partition, requested_ms, started_ms, ended_ms,
+        at_ms, seq, head, steps, open, busy, waiting, paused, says, failure_code, failure_message, retries, price_table,
+        status, waiting_for_people, doubt, on_hold, tokens, nano_usd,
+    ) = range(31)  # fmt: skip
+
+
+class StepAt:
+    """Columns of `steps`."""
+
+    (
+        run_id, step, kind, name, label, status, phase, effect, rule, call_id, seq, started_ms, sent_ms, ended_ms,
+        attempt, attempts, dispatches, doubts, failure_code, failure_message, args_digest, metered, tokens, nano_usd,
+        approvals, approval_id,
+    ) = range(26)  # fmt: skip
+
+
+class DayAt:
+    """Sums of `daily`, without its key."""
+
+    (
+        calls, completed, failed, attempts, retries, doubts, rejections, effects_avoided, tokens, nano_usd,
+        runs_requested, runs_completed, runs_failed, runs_cancelled, first_bucket,
+    ) = range(15)  # fmt: skip

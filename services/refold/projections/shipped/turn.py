@@ -1,0 +1,86 @@
+"""An entry on its way into the rows: what the functions of the shipped tables share while they apply it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from refold.core.events import Entry, Failure
+from refold.projections.batch import Batch
+from refold.projections.projection import day_of
+from refold.projections.shipped.tables import APPROVALS, DAILY, STEPS, TEXT_CHARS, RunAt, StepAt
+
+_COUNTED = frozenset({"doubt", "held", "waiting"})
+_ASKS = frozenset({"approval", "doubt"})
+_BUSY = frozenset({"proposed", "dispatched"})
+
+
+PriceOf = Callable[[Mapping[str, Any]], int]
+"""Returns the cost of a usage in billionths of a dollar."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """An entry, and the row of its run, which is changed in place. `price` is for usage that no budget bills."""
+
+    batch: Batch
+    entry: Entry
+    run: list[Any]
+    price: PriceOf | None
+    price_table: str
+
+    def step(self, number: int) -> list[Any] | None:
+        """The row of a step, to be changed in place; None if the history contradicts itself."""
+        return self.batch.edit(STEPS, (self.entry.run_id, number))
+
+    def sums(self, tool: str = "", model: str = "") -> list[int]:
+        """The sums of the day of the entry, to be changed in place."""
+        return self.batch.tally(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], tool, model))
+
+    def move(self, row: list[Any], status: str, phase: str) -> None:
+        """Give a step another status, and the phase in which it is open ("" where it is not)."""
+        run, was = self.run, row[StepAt.phase]
+        if was != phase:
+            run[RunAt.open] += bool(phase) - bool(was)
+            run[RunAt.busy] += (phase in _BUSY) - (was in _BUSY)
+            row[StepAt.phase] = phase
+        if row[StepAt.status] in _COUNTED or status in _COUNTED or row[StepAt.approval_id]:
+            self.count(row, -1)
+            asked = asks(row)
+            row[StepAt.status] = status
+            self.count(row, 1)
+            if asked != asks(row):
+                self.question(row, open=int(not asked))
+        else:
+            row[StepAt.status] = status
+
+    def count(self, row: list[Any], sign: int) -> None:
+        """Add what a step contributes to the row of its run, or take it back."""
+        run, status = self.run, row[StepAt.status]
+        run[RunAt.doubt] += sign * (status == "doubt")
+        run[RunAt.on_hold] += sign * (status == "held")
+        run[RunAt.waiting] += sign * (status == "waiting")
+        run[RunAt.waiting_for_people] += sign * asks(row)
+
+    def question(self, row: list[Any], **change: Any) -> None:
+        """Change the row of the question that was asked last about a step."""
+        if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
+            for name, value in change.items():
+                asked[APPROVALS.places[name]] = value
+
+
+def asks(row: list[Any]) -> bool:
+    """True if people are asked about a step."""
+    return bool(row[StepAt.approval_id]) and row[StepAt.status] in _ASKS
+
+
+def cut(text: str) -> str:
+    """As much of a text as a row holds."""
+    return text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"
+
+
+def failed(row: list[Any], failure: Failure | None) -> None:
+    """Write why a step has no result, or that nothing is known to be wrong with it."""
+    row[StepAt.failure_code] = cut(failure.code) if failure else ""
+    row[StepAt.failure_message] = cut(failure.message) if failure else ""
