@@ -15,15 +15,15 @@ from pathlib import Path
 
 from benchmarks.prefill import EVENTS, finished
 
-from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
+from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.adapters.sql.opening import open_views
 from refold.core.events import CallCompleted, CallProposed, RunCompleted, RunRequested
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
 from refold.ports.tables import ViewDatabase, ViewStore, rows_digest
-from refold.projections.projection import Projection, Recorded, View, key, sums, table
 from refold.projections.projector import Projector, WholeRun
+from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 
 AT_MS = 1_790_000_000_000
 TOGETHER = 100
@@ -113,7 +113,7 @@ def main(kind: str, events: int, batch: int) -> dict[str, object]:
     """Measure one store."""
     records = log_of(events // EVENTS)
     with database(kind) as views:
-        views.create("work", 1, Projector(Work(), MemoryViewStore(), NoHistories()).tables, {})
+        views.create("work", 1, Projector.tables_of(Work()), {})
         store = views.store("work", 1)
         started = time.process_time()
         done = project(store, records, batch)

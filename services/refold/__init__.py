@@ -10,6 +10,8 @@ by itself.
 - `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
 - `Budget` is what a run may take, `Limit` what all may in a day or month, `Reserve` what a call may, `Price` what a
   model costs.
+- `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `View` and `Recorded` are what its
+  `apply` is handed.
 - `Signal` is what `ctx.wait_for` gives, `Callback` what `ctx.callback` gives.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
 - `UsageError` and `NonDeterminismError` tell the author what to change.
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from refold.sdk.context import Context
     from refold.sdk.heartbeat import Cancelled, Heartbeat
     from refold.sdk.prices import Price
+    from refold.sdk.projection import Projection, Recorded, View, key, sums, table
     from refold.sdk.retry import Retry
     from refold.sdk.secret import Secret
     from refold.sdk.tool import DID_NOT_HAPPEN
@@ -60,6 +63,8 @@ __all__ = [
     "NonDeterminismError",
     "NotDone",
     "Price",
+    "Projection",
+    "Recorded",
     "RefoldError",
     "Reserve",
     "Retry",
@@ -68,6 +73,10 @@ __all__ = [
     "TerminalError",
     "TransientError",
     "UsageError",
+    "View",
+    "key",
+    "sums",
+    "table",
 ]
 
 
@@ -81,10 +90,16 @@ _LAZY = {
     "Heartbeat": "refold.sdk.heartbeat",
     "Limit": "refold.sdk.budget",
     "Price": "refold.sdk.prices",
+    "Projection": "refold.sdk.projection",
+    "Recorded": "refold.sdk.projection",
     "Reserve": "refold.core.run.metering",
     "Retry": "refold.sdk.retry",
     "Secret": "refold.sdk.secret",
     "Signal": "refold.core.run.intents",
+    "View": "refold.sdk.projection",
+    "key": "refold.sdk.projection",
+    "sums": "refold.sdk.projection",
+    "table": "refold.sdk.projection",
 }
 
 

@@ -16,10 +16,10 @@ from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewRow, ViewTable, rows_digest
-from refold.projections.projection import Projection
 from refold.projections.projector import HEADS, Projector
 from refold.projections.shipped.projection import Shipped
 from refold.projections.whole import LoggedRuns
+from refold.sdk.projection import Projection
 from refold.views.history import Run, feed
 from tests.eventlog.broker import MemoryBroker
 from tests.golden import everything, recording, samples
@@ -164,7 +164,7 @@ class Viewed:
     @property
     def tables(self) -> list[ViewTable]:
         """All tables but that of the heads, which is the projector's own."""
-        return [table for table in self.projector.tables if table != HEADS]
+        return [table for table in Projector.tables_of(self.projector.projection) if table != HEADS]
 
     def digests(self) -> dict[str, int]:
         """A digest of each table."""

@@ -10,9 +10,9 @@ import pytest
 from refold.core import events
 from refold.core.errors import UsageError
 from refold.ports.tables import ViewTable
-from refold.projections import projection as declared
-from refold.projections.projection import Projection, Recorded, View, key, sums, table
 from refold.projections.projector import CALLS, HEADS, ProjectionError
+from refold.sdk import projection as declared
+from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.histories import begun, call, entries, log_of, long
 from tests.projections.logs import Viewed
 

@@ -14,7 +14,7 @@ from refold.core.ids import RunId, log_key
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.tables import ViewTable
-from refold.projections.projector import HEADS
+from refold.projections.projector import HEADS, Projector
 from refold.projections.shipped import tables
 from tests.projections.histories import Pair, begun, call, entries, log_of, long, marker, mixed
 from tests.projections.judges import differences
@@ -53,7 +53,7 @@ def spoilt(pairs: list[Pair], seed: int, kinds: tuple[str, ...]) -> list[Pair]:
 def names(viewed: Viewed, run: str) -> list[str]:
     """The tables in which a run is named."""
     found = []
-    for table in viewed.projector.tables:
+    for table in Projector.tables_of(viewed.projector.projection):
         for row in viewed.store.scan(table):
             if any(run.encode() in value if isinstance(value, bytes) else run in str(value) for value in row):
                 found.append(table.name)

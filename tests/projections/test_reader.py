@@ -7,7 +7,7 @@ import pytest
 from refold.core.errors import NotFoundError
 from refold.core.ids import RunId
 from refold.operations.runs import Runs
-from refold.projections.reader import ViewReader
+from refold.projections.reader import EntriesReader
 from refold.projections.shipped import tables
 from refold.views.history import Run
 from refold.views.run import events_of, info_of
@@ -30,7 +30,7 @@ def test_a_run_from_rows_is_the_run_of_the_log(number: int) -> None:
 
     assert runs
     for name, run in runs.items():
-        read = Runs(ViewReader(viewed.store, tables.ENTRIES, name)).get(name)
+        read = Runs(EntriesReader(viewed.store, tables.ENTRIES, name)).get(name)
         assert shown(read) == shown(run)
         assert read.state == run.state
 
@@ -39,6 +39,6 @@ def test_a_run_that_has_no_rows_is_not_found() -> None:
     viewed = Viewed.of(simulated(1))
 
     with pytest.raises(NotFoundError, match="there is no run nobody"):
-        Runs(ViewReader(viewed.store, tables.ENTRIES, RunId("nobody"))).get("nobody")
+        Runs(EntriesReader(viewed.store, tables.ENTRIES, RunId("nobody"))).get("nobody")
     with pytest.raises(NotFoundError, match="records of run-log alone"):
-        ViewReader(viewed.store, tables.ENTRIES, RunId("nobody")).partitions("dead-letter")
+        EntriesReader(viewed.store, tables.ENTRIES, RunId("nobody")).partitions("dead-letter")

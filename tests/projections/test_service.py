@@ -12,8 +12,8 @@ from refold.core.events import CallCompleted, RunCompleted
 from refold.core.topics import RUN_LOG
 from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
-from refold.projections.projection import Projection, Recorded, View, key, sums, table
 from refold.projections.service import KeptProjection, serving, verify
+from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.source import ListedLog
 
 RUNS = [f"run-{number}" for number in range(12)]

@@ -61,11 +61,10 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     """The settings by what was said on the command line and by what is known here."""
     running, given = running_dev(data), os.environ.get
     named = kafka or given("REFOLD_KAFKA__BOOTSTRAP")
-    elsewhere = named or given("REFOLD_BLOBS__URL")
     known = {
         "kafka": {"bootstrap": named or running.get("kafka")},
         "redis": {"url": redis or given("REFOLD_REDIS__URL") or running.get("redis")},
-        "blobs": {"url": None if elsewhere else running.get("blobs")},
+        **({} if named else _stores(running)),
     }
     parts = {name: part for name, part in known.items() if any(part.values())}
     settings = load(**parts)
@@ -73,6 +72,12 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
     lost = data_dir(data) if default and meant else None
     return Addresses(settings, bool(running) and not named, lost, data_dir(data))
+
+
+def _stores(running: dict[str, Any]) -> dict[str, dict[str, str | None]]:
+    """The stores of a running `refold dev` for which the environment names no others."""
+    rooms = [room for room in ("blobs", "views") if not os.environ.get(f"REFOLD_{room.upper()}__URL")]
+    return {room: {"url": running.get(room)} for room in rooms}
 
 
 def _first_line(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewRow, ViewStore, ViewTable
-from refold.projections.projection import SHARES
+from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20
 """Bytes of a row at most: what is larger belongs into the log, or into a blob store."""

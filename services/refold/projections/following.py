@@ -9,9 +9,9 @@ from refold.core.errors import ConflictError, UsageError
 from refold.core.topics import RUN_SNAPSHOT
 from refold.ports.log import LogFeed, LogSource, Place, Record
 from refold.ports.tables import ViewStore
-from refold.projections.projection import Projection
 from refold.projections.projector import Projector
 from refold.projections.whole import LoggedRuns
+from refold.sdk.projection import Projection
 
 MOST_RECORDS = 5_000
 MOST_BYTES = 64 << 20
@@ -25,24 +25,15 @@ class Follower:
     def __init__(self, projection: Projection, store: ViewStore, source: LogSource) -> None:
         self.projection, self.store = projection, store
         self.projector = Projector(projection, store, LoggedRuns(source.reader))
-        self.positions = store.positions()
+        bounds = source.bounds()
+        self.positions = dict.fromkeys(bounds, 0) | store.positions()
         self._source = source
         self._feed: LogFeed | None = None
-        self._check()
-
-    def _check(self) -> None:
-        """**Raises** UsageError where the positions mean nothing in this log."""
-        name, of, here = self.projection.name, self.store.notes().get("log", ""), self._source.identity()
-        ways_out = f"`refold projection rebuild {name}` reads it from its start; or name another database"
-        if of != here:
-            raise UsageError(f"the views of {name} are of the log {of}, and this one is {here}", hint=ways_out)
-        for place, (start, end) in self._source.bounds().items():
-            at = self.positions.setdefault(place, 0)
-            cut = f"{place[0]}/{place[1]} has the records {start} to {end}, and the views of {name} go on at {at}"
-            if at > end:
-                raise UsageError(f"the log has lost its end: {cut}", hint=ways_out)
-            if at and place[0] != RUN_SNAPSHOT and start > at:
-                raise UsageError(f"the log has lost its beginning: {cut}", hint=ways_out)
+        if reason := misplaced(store.notes(), self.positions, source.identity(), bounds):
+            ways_out = (
+                f"`refold projection rebuild {projection.name}` reads this log from its start; or name another database"
+            )
+            raise UsageError(f"the views of {projection.name} stand still: {reason}", hint=ways_out)
 
     def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
         """Apply the next batch and return how many records it had. Records at `until` or behind stay unread."""
@@ -112,6 +103,22 @@ class Follower:
 
 def _markers_first(record: Record) -> bool:
     return record.topic != RUN_SNAPSHOT
+
+
+def misplaced(
+    notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
+) -> str:
+    """Return why positions mean nothing in a log, or nothing: it is another one, or it has lost what comes next."""
+    if (of := notes.get("log", "")) != log:
+        return f"they are of the log {of}, and this one is {log}"
+    for place, (start, end) in bounds.items():
+        at = positions.get(place, 0)
+        cut = f"{place[0]}/{place[1]} has the records {start} to {end}, and they go on at {at}"
+        if at > end:
+            return f"the log has lost its end: {cut}"
+        if at and place[0] != RUN_SNAPSHOT and start > at:
+            return f"the log has lost its beginning: {cut}"
+    return ""
 
 
 def lags(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> dict[Place, int]:

@@ -28,7 +28,7 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import Scalar, ViewChanges, ViewStore, ViewTable
 from refold.projections.batch import Batch, shares_of
-from refold.projections.projection import Called, Projection, Recorded
+from refold.sdk.projection import Called, Projection, Recorded
 
 HEADS = ViewTable(
     "heads",

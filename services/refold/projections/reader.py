@@ -9,16 +9,16 @@ from refold.core.errors import NotFoundError
 from refold.core.ids import EntryId, RunId, log_key
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
-from refold.ports.tables import ViewStore, ViewTable
+from refold.ports.tables import ViewReader, ViewTable
 
 
-class ViewReader:
+class EntriesReader:
     """A `LogReader` of the run log with one run in it, and of that the records that count.
 
     `entries` is the table of the shipped projection with this name.
     """
 
-    def __init__(self, store: ViewStore, entries: ViewTable, run: RunId) -> None:
+    def __init__(self, store: ViewReader, entries: ViewTable, run: RunId) -> None:
         self._store, self._entries, self._run = store, entries, run
 
     def partitions(self, topic: str) -> int:

@@ -16,8 +16,9 @@ from refold.core.errors import ConflictError, NotFoundError, RefoldError, Unreac
 from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
 from refold.projections.following import Follower, lags
-from refold.projections.projection import Projection
 from refold.projections.projector import ProjectionError, Projector
+from refold.projections.shipped.projection import Shipped
+from refold.sdk.projection import Projection
 
 _log = structlog.get_logger()
 
@@ -25,6 +26,11 @@ REFRESH_S = 1.0
 """How often a projection looks for a generation that somebody else has made, and for the end of the log."""
 BACKOFF_S = (0.5, 10.0)
 """After an error of Kafka or the database: the first wait and the longest."""
+
+
+def shipped() -> tuple[Projection, ...]:
+    """Return the projections that Refold brings along."""
+    return (Shipped(),)
 
 
 class BuildProgress(NamedTuple):
@@ -81,11 +87,11 @@ class KeptProjection:
     def _stop(self, error: RefoldError) -> None:
         self.stopped = error.message
         _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
-        for follower in (self._serving, self._building):
-            if follower is not None and isinstance(error, ProjectionError):
-                follower.store.commit(
-                    ViewChanges((), notes={"stopped": f"{error.message}\n{error.fields['traceback']}"})
-                )
+        if isinstance(error, ProjectionError):  # where the log is another one nothing is written
+            for follower in (self._serving, self._building):
+                if follower is not None:
+                    reason = f"{error.message}\n{error.fields['traceback']}"
+                    follower.store.commit(ViewChanges((), notes={"stopped": reason}))
 
     def _turn(self, timeout_s: float) -> int:
         if time.monotonic() - self._looked >= REFRESH_S:
@@ -129,7 +135,10 @@ class KeptProjection:
         return self._database.store(self.name, number).notes().get("version") == str(self.projection.version)
 
     def _open(self, number: int) -> Follower:
-        return Follower(self.projection, self._database.store(self.name, number), self._source)
+        store = self._database.store(self.name, number)
+        if store.notes().get("stopped"):  # its code may be another by now
+            store.commit(ViewChanges((), notes={"stopped": ""}))
+        return Follower(self.projection, store, self._source)
 
     def _switch(self, building: Follower) -> None:
         """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""

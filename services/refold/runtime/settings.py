@@ -151,6 +151,20 @@ class ArchivePart(_Room):
     """How long the archivist waits between two passes; each reads the whole run log."""
 
 
+class ViewsPart(_Room):
+    """Where the tables of projections are."""
+
+    url: str = ""
+    """`sqlite:///folder/views.db` or `postgresql://user@host/database`. Empty: nowhere."""
+
+
+class GatewayPart(_Room):
+    """Where the gateway listens."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8321, ge=1, le=65_535)
+
+
 class Settings(BaseSettings):
     """Everything that is set from outside."""
 
@@ -175,6 +189,8 @@ class Settings(BaseSettings):
     approval: ApprovalPart = ApprovalPart()
     archive: ArchivePart = ArchivePart()
     blobs: BlobsPart = BlobsPart()
+    views: ViewsPart = ViewsPart()
+    gateway: GatewayPart = GatewayPart()
 
     @property
     def platform(self) -> str:

@@ -27,6 +27,7 @@ from refold.sdk.determinism import scan
 from refold.sdk.memory import MemoryAgent, WholeCall
 from refold.sdk.plan import plan as plan_agent
 from refold.sdk.prices import Price, Prices
+from refold.sdk.projection import Projection
 from refold.sdk.retry import Retry
 from refold.sdk.secret import Provider, from_environment
 from refold.sdk.source import spoken
@@ -35,6 +36,7 @@ from refold.sdk.tool import ToolDef, ToolOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+P = TypeVar("P", bound=type[Projection])
 
 ADAPTERS = "refold.agents"
 """The group of entry points of packages that make agents of a framework durable, each named after the framework."""
@@ -109,6 +111,7 @@ class App:
         self._by_function: dict[Callable[..., Any], ToolDef] = {}
         self._agent_by_function: dict[Callable[..., Any], AgentDef] = {}
         self._listeners: list[Listener] = []
+        self.projections: dict[str, type[Projection]] = {}
 
     @staticmethod
     def load(target: str) -> App:
@@ -139,6 +142,17 @@ class App:
             return body
 
         return register if function is None else register(function)
+
+    def projection(self, projection: P, /) -> P:
+        """Have `refold serve projections` fill the tables of a class: `@app.projection`; see `Projection`.
+
+        **Raises** UsageError when the app has a projection of its name, or one with a table of the same name.
+        """
+        taken = {name: known.name for known in self.projections.values() for name in known.names()}
+        for name in projection.names() & taken.keys():
+            raise UsageError(f"projections {taken[name]} and {projection.name} both have the name {name}")
+        self.projections[projection.name] = projection
+        return projection
 
     def include(self, source: ToolSource) -> None:
         """Takes the tools of a source into the app: `app.include(MCPServer("files", command=["files-server"]))`.

@@ -29,7 +29,8 @@ class KafkaLogSource:
         self.reader = KafkaLogReader(settings)
 
     @cached_property
-    def _partitions(self) -> int:
+    def partitions(self) -> int:
+        """How many homes there are."""
         return self.reader.partitions(RUN_LOG)
 
     def identity(self) -> str:
@@ -45,7 +46,7 @@ class KafkaLogSource:
     def bounds(self) -> dict[Place, tuple[int, int]]:
         """See `LogSource`. **Raises** UsageError for a topic that is not there."""
         prefix = self._settings.prefix
-        places = [TopicPartition(prefix + topic, number) for topic in TOPICS for number in range(self._partitions)]
+        places = [TopicPartition(prefix + topic, number) for topic in TOPICS for number in range(self.partitions)]
         with closing(clients.consumer(self._settings, "reader")) as consumer:
             starts = offsets.latest(consumer, places, offsets.EARLIEST)
             ends = offsets.latest(consumer, places)
@@ -53,6 +54,12 @@ class KafkaLogSource:
             (topic.removeprefix(prefix), number): (starts[topic, number], end) for (topic, number), end in ends.items()
         }
 
+    def end(self, place: Place) -> int:
+        """Return the high watermark of a partition. **Raises** UsageError for a topic that is not there."""
+        at = TopicPartition(self._settings.prefix + place[0], place[1])
+        with closing(clients.consumer(self._settings, "reader")) as consumer:
+            return offsets.latest(consumer, [at])[at.topic, at.partition]
+
     def feed(self, positions: Mapping[Place, int]) -> KafkaNews:
         """See `LogSource`."""
-        return KafkaNews(self._settings, TOPICS, self._partitions, starts=positions)
+        return KafkaNews(self._settings, TOPICS, self.partitions, starts=positions)

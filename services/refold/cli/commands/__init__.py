@@ -92,6 +92,16 @@ _ARCHIVE = CommandGroup(
         "restore": Verb("archive:restore_run", "Write a run to files that need no Refold to read.", "r-7 --to r-7"),
     },
 )
+_PROJECTION = CommandGroup(
+    "Look at the tables that the log fills, check them, and build them anew.",
+    {
+        "list": Verb("projection:list_projections", "List projections: the generation in use, and how far it is."),
+        "status": Verb("projection:show_status", "Show how far a projection is, or why it stands still.", "refold"),
+        "verify": Verb("projection:verify_projection", "Compare every row with a fold of the log.", "refold"),
+        "rebuild": Verb("projection:rebuild_projection", "Build it from the start of the log, then switch.", "refold"),
+        "drop": Verb("projection:drop_projection", "Remove all tables of a projection.", "refunds --yes"),
+    },
+)
 _APPROVAL = CommandGroup(
     "Decide on calls that wait for people.\n\nExit codes of a vote: 0 it counts or is recorded, 2 it is void or wrong,"
     " 4 the approval is decided or closed already, 6 no answer within the timeout.",
@@ -128,12 +138,13 @@ _POLICY = CommandGroup(
     },
 )
 _SERVE = CommandGroup(
-    "Run one service in this process: planner, executor, approval or archivist.",
+    "Run one service in this process: planner, executor, approval, archivist or projections.",
     {
         "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, order calls.", "--app app.py"),
         "executor": Verb("serve.executor:executor", "Act: claim calls, run tools, record results.", "--app app.py"),
         "approval": Verb("serve.approval:approval", "Judge: count votes of people, and sign.", "--app app.py"),
         "archivist": Verb("serve.archivist:archivist", "Archive and erase runs after their retention.", "--app app.py"),
+        "projections": Verb("serve.projections:projections", "Keep tables up to date with the log.", "--app app.py"),
     },
 )
 _TOPICS = CommandGroup(
@@ -183,6 +194,7 @@ COMMANDS = CommandGroup(
         "limits": Verb("run:limits", "List what runs have spent of the limits per day and month.", "--agent order"),
         "deadletter": _DEADLETTER,
         "archive": _ARCHIVE,
+        "projection": _PROJECTION,
         "approval": _APPROVAL,
         "policy": _POLICY,
         "halt": Verb("halting:halt", "Halt a tool, agent, pool, requester, or all.", "--tool pay --reason broken"),
@@ -200,7 +212,7 @@ COMMANDS = CommandGroup(
     },
     panels={
         "Start": "init dev run callback",
-        "Look": "doctor agents tools versions limits deadletter archive",
+        "Look": "doctor agents tools versions limits deadletter archive projection",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",
         "Develop": "replay schemas demo bench sim version",

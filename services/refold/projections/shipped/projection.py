@@ -13,12 +13,12 @@ from refold.core.run.state import ENDED, RunState, Step
 from refold.core.wire import codec
 from refold.ports.tables import ViewKey
 from refold.projections.batch import Batch
-from refold.projections.projection import Projection, day_of
 from refold.projections.projector import Accepted
 from refold.projections.shipped import people, steps, tables
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import DayAt, RunAt, StepAt
 from refold.projections.shipped.turn import PriceOf, Turn, asks, cut, failed
+from refold.sdk.projection import Projection, day_of
 from refold.views.steps import Timeline
 
 

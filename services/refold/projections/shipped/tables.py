@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.projections.projection import key, sums, table
+from refold.sdk.projection import key, sums, table
 
 TEXT_CHARS = 200
 """Characters of free text in a row at most: status lines, reasons, messages of failures."""
@@ -12,7 +12,7 @@ TEXT_CHARS = 200
 ENTRIES = table(
     "entries",
     key(run_id=str, seq=int),
-    indexes=(("cause_topic", "cause_partition", "cause_offset"),),
+    indexes=(("cause_topic", "cause_partition", "cause_offset"), ("partition", "offset")),
     last_seq=int,
     at_ms=int,
     logged_ms=int,

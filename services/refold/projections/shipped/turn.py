@@ -8,8 +8,8 @@ from typing import Any
 
 from refold.core.events import Entry, Failure
 from refold.projections.batch import Batch
-from refold.projections.projection import day_of
 from refold.projections.shipped.tables import APPROVALS, DAILY, STEPS, TEXT_CHARS, RunAt, StepAt
+from refold.sdk.projection import day_of
 
 _COUNTED = frozenset({"doubt", "held", "waiting"})
 _ASKS = frozenset({"approval", "doubt"})

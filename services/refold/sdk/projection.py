@@ -232,6 +232,11 @@ class Projection:
         if not isinstance(cls.version, int) or cls.version < 1:
             raise UsageError(f"the version of projection {cls.name} is {cls.version!r}", hint="count from 1")
 
+    @classmethod
+    def names(cls) -> set[str]:
+        """Return its name and those of its tables, which no other projection of a database may have."""
+        return {cls.name, *(table.name for table in cls.tables)}
+
     def apply(self, view: View, recorded: Recorded) -> None:
         """Fill the tables from one event. Pure: no clock, no I/O, no state of its own."""
         raise NotImplementedError

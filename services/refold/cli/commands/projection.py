@@ -1,0 +1,155 @@
+"""`refold projection`: tables that the log fills: how far they are, whether they are right, and building them anew."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+from refold.adapters.kafka.source import KafkaLogSource
+from refold.adapters.sql.opening import open_views
+from refold.cli import output
+from refold.cli.apps import load_app
+from refold.cli.platform import Shell, agree
+from refold.client.views import views
+from refold.core.errors import ConflictError, NotFoundError, UnreachableError
+from refold.ports.tables import ViewDatabase
+from refold.projections.following import lags
+from refold.projections.service import BuildProgress, KeptProjection, shipped, verify
+from refold.projections.status import as_verified, status_of
+from refold.sdk.projection import Projection
+from refold.views.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
+
+ProjectionArgument = Annotated[str, "PROJECTION", "Its name; `refold` is the one that Refold ships."]
+AppOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for projections of an app."]
+POLL_S = 0.3
+
+
+def list_projections(*, shell: Shell) -> None:
+    """List projections: the generation in use, and how far it is."""
+    database, source, url = _views(shell)
+    rows = [status_of(name, database, url, source).row for name in database.projections()]
+    shell.tell_rows(
+        rows, "projection generation state version lag reason", "no projections: `refold serve projections`"
+    )
+
+
+def show_status(projection: ProjectionArgument = "refold", *, shell: Shell) -> None:
+    """Show the generations of a projection: positions, rate, lag, and why one stands still."""
+    database, source, url = _views(shell)
+    info = status_of(projection, database, url, source)
+    shell.tell(info, lambda: _print_status(info))
+
+
+def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
+    """Fold the log again and compare every row of a projection with it, while it goes on."""
+    database, source, _ = _views(shell)
+    code = _code(projection, app)
+    told = output.progress()
+
+    def progress(at: BuildProgress) -> None:
+        told(f"fold the log for {projection}", at.of - at.lag, at.of)
+
+    with TemporaryDirectory(prefix="refold-verify-") as folder:
+        scratch = open_views(f"sqlite:///{Path(folder) / 'views.db'}")
+        try:
+            found = as_verified(projection, verify(code, database, scratch, source, progress), code.tables)
+        finally:
+            scratch.close()
+    words = "[green]equal[/]" if found.equal else f"[red]{len(found.differences)} rows differ[/]"
+    lines = [f"{projection}, generation {found.generation}: {words}"]
+    lines += [f"  {each.table:<20} {'equal' if each.equal else '[red]differs[/]'}" for each in found.tables]
+    lines += [
+        output.escape(f"  {each.table} {each.key}: the view has {each.view}, the log has {each.log}")
+        for each in found.differences[:20]
+    ]
+    shell.tell(found, "\n".join(lines), ok=found.equal)
+
+
+def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
+    """Build a projection from the start of the log, beside the one in use, and switch when it has caught up."""
+    database, source, _ = _views(shell)
+    kept = KeptProjection(_code(projection, app), database, source)
+    there = database.generations(projection)
+    if any(state == "building" for state in there.values()):
+        raise ConflictError(
+            f"projection {projection} is being built already", hint="`refold projection status` shows it"
+        )
+    number = max(there, default=0) + 1
+    database.create(projection, number, kept.tables, kept.begun())
+    told, begun = output.progress(after_s=0), time.monotonic()
+    own, records = False, 0
+    while database.generations(projection).get(number) != "serving":
+        own = own or database.lock(projection)  # otherwise `refold serve projections` does it
+        if own:
+            kept.turn(0.1)
+            if kept.stopped:
+                raise ConflictError(kept.stopped, hint=f"generation {number} is left; mend the code and rebuild again")
+        else:
+            time.sleep(POLL_S)
+        bounds = source.bounds()
+        records = sum(end for _, end in bounds.values())
+        told(f"build {projection}, generation {number}", records - _lag(database, projection, number, source), records)
+    kept.close()
+    built = ProjectionBuilt(
+        projection=projection, generation=number, records=records, seconds=round(time.monotonic() - begun, 1)
+    )
+    shell.tell(built, f"generation {number} of {projection} is in use: {records} records in {built.seconds} s")
+
+
+def drop_projection(
+    projection: ProjectionArgument, *, yes: Annotated[bool, "Do not ask."] = False, shell: Shell
+) -> None:
+    """Remove all tables of a projection. `refold serve projections` builds them again from the log."""
+    database = views(shell.platform.settings)
+    numbers = list(database.generations(projection))
+    if not numbers:
+        raise NotFoundError(f"there is no projection {projection}", hint="`refold projection list` shows all")
+    if not database.lock(projection):
+        raise ConflictError(
+            f"another process keeps the views of {projection} up to date", hint="stop `refold serve projections` first"
+        )
+    agree(f"Remove all tables of {projection}?", "nothing was removed", yes=yes)
+    for number in numbers:
+        database.drop(projection, number)
+    row = ProjectionDropped(projection=projection, generations=numbers)
+    shell.tell(row, f"removed {projection}; the log still has all that it was made of")
+
+
+def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
+    settings = shell.platform.settings
+    database = views(shell.platform.settings)
+    shell.platform.knock()
+    return database, KafkaLogSource(settings.kafka), settings.views.url
+
+
+def _code(projection: str, app: str) -> Projection:
+    """The projection of this name. **Raises** NotFoundError."""
+    known = {each.name: each for each in shipped()}
+    if app:
+        known |= {name: found() for name, found in load_app(app).projections.items()}
+    if projection not in known:
+        hint = "name its app: --app path/file.py" if not app else f"there is {', '.join(sorted(known))}"
+        raise NotFoundError(f"there is no code of projection {projection}", hint=hint)
+    return known[projection]
+
+
+def _lag(database: ViewDatabase, projection: str, number: int, source: KafkaLogSource) -> int:
+    try:
+        return sum(lags(database.store(projection, number).positions(), source.bounds()).values())
+    except UnreachableError:
+        return 0
+
+
+def _print_status(info: ProjectionInfo) -> None:
+    output.say(f"{output.escape(info.projection)} in {output.escape(info.database)}, {info.bytes / (1 << 20):.1f} MiB")
+    for each in info.generations:
+        behind = (
+            f"{each.lag} records behind, {each.rate:g} records/s, {each.left_s:g} s left" if each.lag else "caught up"
+        )
+        output.say(f"generation {each.generation}, version {each.version}: {each.state}, {behind}")
+        if each.reason:
+            output.say(f"  [red]{output.escape(each.reason, 4_000)}[/]")
+        rows = [position.dump() for position in each.positions]
+        output.print_rows(rows, ("topic", "partition", "position", "end"), "no partitions")

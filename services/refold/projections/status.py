@@ -1,0 +1,109 @@
+"""How far projections are, as their database and the log say, whoever keeps them up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from refold.core.errors import NotFoundError, UnreachableError
+from refold.core.redaction import public_url
+from refold.ports.log import LogSource, Place
+from refold.ports.tables import Scalar, ViewDatabase, ViewRow, ViewTable
+from refold.projections.following import lags, misplaced
+from refold.projections.service import Comparison
+from refold.views.projection import (
+    ProjectionGeneration,
+    ProjectionInfo,
+    ProjectionPosition,
+    ProjectionState,
+    ProjectionVerified,
+    RowDifference,
+    TableDigest,
+)
+
+SAMPLE_S = 1.0
+
+
+def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
+    """Return how far a projection is. Takes a second where it is behind, to see its rate. **Raises** NotFoundError."""
+    found = database.generations(name)
+    if not found:
+        there = ", ".join(database.projections()) or "none yet"
+        raise NotFoundError(
+            f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {there}"
+        )
+    bounds, log = source.bounds(), source.identity()
+    before = {number: database.store(name, number).positions() for number in found}
+    begun = time.monotonic()
+    if any(sum(lags(positions, bounds).values()) for positions in before.values()):
+        time.sleep(SAMPLE_S)
+    generations = []
+    for number, state in found.items():
+        try:
+            store = database.store(name, number)
+            notes, positions = store.notes(), store.positions()
+        except UnreachableError:  # a rebuild has just replaced it
+            continue
+        reason = notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
+        lag = sum(lags(positions, bounds).values())
+        rate = (sum(positions.values()) - sum(before[number].values())) / max(0.001, time.monotonic() - begun)
+        generations.append(
+            ProjectionGeneration(
+                generation=number,
+                state="stopped" if reason else _state(state),
+                version=int(notes.get("version", "0")),
+                lag=lag,
+                rate=round(rate, 1),
+                left_s=round(lag / rate, 1) if rate else 0.0,
+                reason=reason,
+                positions=_positions(positions, bounds),
+            )
+        )
+    return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
+
+
+def _state(state: str) -> ProjectionState:
+    return "serving" if state == "serving" else "building"
+
+
+def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[ProjectionPosition]:
+    return [
+        ProjectionPosition(topic=topic, partition=number, position=positions.get((topic, number), 0), end=end)
+        for (topic, number), (_, end) in sorted(bounds.items())
+    ]
+
+
+def as_verified(name: str, found: Comparison, tables: Iterable[ViewTable]) -> ProjectionVerified:
+    """Return what a comparison has found, for people and programs."""
+    by_name = {table.name: table for table in tables}
+    return ProjectionVerified(
+        projection=name,
+        generation=found.generation,
+        equal=found.equal,
+        tables=[
+            TableDigest(table=table, view=f"{view:032x}", log=f"{log:032x}", equal=view == log)
+            for table, (view, log) in found.digests.items()
+        ],
+        differences=[
+            RowDifference(
+                table=each.table,
+                key=[_shown(value) for value in each.key],
+                run_id=_run_of(by_name[each.table], each.view or each.log),
+                view=_named(by_name[each.table], each.view),
+                log=_named(by_name[each.table], each.log),
+            )
+            for each in found.differences
+        ],
+    )
+
+
+def _run_of(table: ViewTable, row: ViewRow | None) -> str:
+    return str(row[table.run_place]) if row and "run_id" in table.places else ""
+
+
+def _named(table: ViewTable, row: ViewRow | None) -> dict[str, object] | None:
+    return None if row is None else {name: _shown(value) for name, value in zip(table.names, row, strict=True)}
+
+
+def _shown(value: Scalar) -> object:
+    return value.hex() if isinstance(value, bytes) else value
