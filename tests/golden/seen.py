@@ -61,6 +61,16 @@ def reading() -> Iterator[tuple[str, Case]]:
         yield "run-events", ("run", "events", run)
     for run in SHOWN_AS_JSON:
         yield "run-events-json", ("run", "events", run, "--json")
+    for run in ("again-1", "granted-1", "waiting-1"):
+        for at in ("1", "4", "2100-01-01T00:00Z", "999", "2001-01-01T00:00Z"):
+            yield "run-at", ("run", "show", run, "--at", at)
+        yield "run-at", ("run", "show", run, "--at", "3", "--json")
+        yield "run-diff", ("run", "diff", run, "2", "5")
+        yield "run-diff", ("run", "diff", run, "2", "5", "--json")
+        yield "run-diff", ("run", "diff", run, "done-1")
+        yield "run-audit", ("run", "audit", run)
+    yield "run-diff", ("run", "diff", "done-1", "done-1")
+    yield "run-diff", ("run", "diff", "done-1", "nobody")
     for run in ("done-1", "raced-1", "copied-1", "changed-1", "forked-1", "erased-1"):
         yield "run-raw", ("run", "events", run, "--raw")
         yield "run-raw", ("run", "events", run, "--raw", "--json")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import Hold
+from refold.core.run.fold import apply
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
+from refold.views.model import utc_of
 from refold.views.steps import Timeline
 
 _T = TypeVar("_T")
@@ -95,6 +97,41 @@ class Run:
         for judged in self.records:
             if judged.entry is not None:
                 self.timeline.feed(judged.entry)
+
+
+def at_seq(run: Run, seq: int) -> Run:
+    """A run as it was after the event with this number. What stalls it now is not known of then.
+
+    An entry is applied whole or not at all by all services, so a number within one is a state that only readers see.
+    **Raises** MalformedError for a number that the run has not.
+    """
+    if not 1 <= seq <= run.state.head.seq:
+        raise MalformedError(
+            f"run {run.state.run_id} has no event {seq}", hint=f"its events are 1 to {run.state.head.seq}"
+        )
+    found = Run.empty(run.state.run_id)
+    for judged in run.records:
+        entry = judged.entry
+        if entry is None or entry.seq > seq:
+            break
+        if entry.last_seq > seq:
+            entry = replace(entry, events=entry.events[: seq - entry.seq + 1])
+        apply(found.state, entry, judged.id)
+        found.records.append(replace(judged, entry=entry))
+        found.timeline.feed(entry)
+    return found
+
+
+def at_time(run: Run, at_ms: int) -> Run:
+    """A run as it was at a time. **Raises** MalformedError for a time before its first entry."""
+    seqs = [judged.entry.last_seq for judged in run.records if judged.entry is not None and judged.entry.at_ms <= at_ms]
+    if not seqs:
+        first, last = (utc_of(run.records[place].entry.at_ms) for place in (0, -1))  # type: ignore[union-attr]
+        raise MalformedError(
+            f"run {run.state.run_id} was not there then",
+            hint=f"its entries are from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}",
+        )
+    return at_seq(run, max(seqs))
 
 
 def read(kind: type[_T], value: bytes | None) -> _T | None:

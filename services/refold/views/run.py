@@ -343,23 +343,28 @@ def events_of(run: Run, after: int = 0) -> list[RunEvent]:
     """The events of a run after the one of this number. Costs what it gives, however long the run is."""
     found: list[RunEvent] = []
     for judged in reversed(list(takewhile(lambda each: _last(each) > after, reversed(run.records)))):
-        entry = judged.entry
-        assert entry is not None, "what counts can be read"
-        found += [
-            RunEvent(
-                run_id=run.state.run_id,
-                seq=seq,
-                type=type(event).__name__,
-                at_ms=entry.at_ms,
-                **_place(judged),
-                cause=entry.cause,
-                actor=entry.actor,
-                event={name: _value(name, value) for name, value in plain(event).items()},
-            )
-            for seq, event in enumerate(entry.events, start=entry.seq)
-            if seq > after
-        ]
+        found += entry_events(judged, after)
     return found
+
+
+def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
+    """The events of an entry that counts, after the one of this number."""
+    entry = judged.entry
+    assert entry is not None, "what counts can be read"
+    return [
+        RunEvent(
+            run_id=entry.run_id,
+            seq=seq,
+            type=type(event).__name__,
+            at_ms=entry.at_ms,
+            **_place(judged),
+            cause=entry.cause,
+            actor=entry.actor,
+            event={name: _value(name, value) for name, value in plain(event).items()},
+        )
+        for seq, event in enumerate(entry.events, start=entry.seq)
+        if seq > after
+    ]
 
 
 def _last(judged: JudgedRecord) -> int:

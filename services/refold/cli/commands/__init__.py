@@ -23,6 +23,8 @@ _RUN = CommandGroup(
         "list": Verb("run:list_runs", "List runs, the oldest first.", "--status failed --agent order"),
         "watch": Verb("run:watch_run", "Show a run live until it is over.", "r-7"),
         "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
+        "diff": Verb("run:diff_run", "Compare two points of a run, or two runs.", "r-7 19 36"),
+        "audit": Verb("run:audit_run", "Print the audit trail of a run as JSON Lines.", "r-7"),
         "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "r-7"),
         "signal": Verb(
             "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
@@ -43,7 +45,7 @@ _RUN = CommandGroup(
         "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
     },
     panels={
-        "Start and look": "start show list watch events stream",
+        "Start and look": "start show list watch events stream diff audit",
         "Steer": "signal pause resume cancel",
         "Repair": "retry resolve fail repair erase",
         "Check": "verify replay",

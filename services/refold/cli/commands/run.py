@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -31,8 +31,10 @@ from refold.operations.run import prepared, start_run
 from refold.operations.runs import Runs, Selector
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import load
+from refold.views.audit import audit_of
 from refold.views.budget import LimitInUse, limits_in_use
-from refold.views.history import Run
+from refold.views.diff import run_diff
+from refold.views.history import Run, at_seq, at_time
 from refold.views.run import (
     HoldChange,
     RawRecord,
@@ -55,6 +57,8 @@ _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """What a run may be beside its status, and what says so of it."""
 
 ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
+AtOption = Annotated[str, "SEQ|TIME", "As it was after event SEQ, or at TIME: 2030-01-31T12:00Z, 2h ago."]
+FromLog = Annotated[bool, "Read the log, though there is a view."]
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,15 @@ def show_run(
     *,
     full: Annotated[bool, "With --json: large values in full, from the blob store."] = False,
     archive: ArchiveUrl = "",
+    at: AtOption = "",
+    from_log: FromLog = False,
     shell: Shell,
 ) -> None:
     """Show a run: its status, its steps, and what waits for people."""
-    shown = _history(run, archive, shell)
-    below = shell.runs.family(run) if shown.state.children and not archive else []
-    trusted = shell.platform.where.trust and not archive
+    shown, family = _history(run, archive, shell, from_log=from_log)
+    shown = point(shown, at)
+    below = family() if shown.state.children and not at else []
+    trusted = not (archive or at) and shell.platform.where.trust
     halted = run_views.halted(shown, below, shell.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
@@ -162,10 +169,12 @@ class Events(Shell):
     full: Annotated[bool, "Values in full, however long they are."] = False
     follow: Annotated[bool, "--follow, -f", "Go on, and print each event as it comes."] = False
     archive: ArchiveUrl = ""
+    from_log: FromLog = False
 
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
         """The events, or records, that are there."""
-        history, after_ms = _history(run, self.archive, self), since_ms(self.since)
+        history, _ = _history(run, self.archive, self, from_log=self.from_log or self.raw)
+        after_ms = since_ms(self.since)
         rows = records_of(history) if self.raw else events_of(history)
         newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
         return [self._whole(row, run) for row in newest] if self.full else newest
@@ -249,6 +258,38 @@ def verify_runs(
     shell.tell(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
 
 
+def diff_run(
+    run: options.RunArgument,
+    left: Annotated[str, "SEQ|TIME|RUN", "A point of the run, or another run."],
+    right: Annotated[str, "SEQ|TIME", "A later point of the run; without it LEFT is another run."] = "",
+    *,
+    from_log: FromLog = False,
+    shell: Shell,
+) -> None:
+    """Compare two points of a run, or two runs: status, steps, outcomes, budget, signals."""
+    known, _ = _history(run, "", shell, from_log=from_log)
+    if right:
+        found = run_diff(point(known, left), point(known, right))
+    else:
+        other, _ = _history(left, "", shell, from_log=from_log)
+        found = run_diff(known, other)
+    shell.tell(found, lambda: run_views.print_diff(found))
+
+
+def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: FromLog = False, shell: Shell) -> None:
+    """Print the audit trail of a run as JSON Lines: who did what, why, and by which input."""
+    history, _ = _history(run, archive, shell, from_log=from_log)
+    for line in audit_of(history):
+        output.emit(line)
+
+
+def point(run: Run, at: str) -> Run:
+    """A run as it was after an event or at a time, or now. **Raises** UsageError, MalformedError."""
+    if not at:
+        return run
+    return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at))
+
+
 def smaller_budget(text: str) -> Spendable | None:
     """`usd=2.50,tokens=10000,calls=20`, some of it, or nothing. **Raises** UsageError."""
     said: dict[str, int] = {}
@@ -263,13 +304,19 @@ def smaller_budget(text: str) -> Spendable | None:
     return Spendable(**said) if said else None  # type: ignore[arg-type]
 
 
-def _history(run: str, archive: str, shell: Shell) -> Run:
-    """A run as the log has it, or an archive."""
-    if not archive:
-        return shell.runs.get(run)
-    from refold.cli.archives import archived
+def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[Run, Callable[[], list[Run]]]:
+    """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below."""
+    if archive:
+        from refold.cli.archives import archived
 
-    return archived(archive, run)
+        return archived(archive, run), list
+    runs, settings = shell.runs, shell.platform.settings
+    if settings.views.url and not from_log:
+        from refold.client.views import viewed
+
+        if found := viewed(settings, run, runs):
+            return found.run, lambda: found.family
+    return runs.get(run), lambda: runs.family(run)
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:

@@ -32,6 +32,7 @@ from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
 from refold.views.approval import word_for
 from refold.views.budget import Spending
+from refold.views.diff import RunDiff
 from refold.views.history import Run
 from refold.views.run import RunInfo, RunRow, RunShown
 from refold.views.steps import Ask, CallAttempt, RunStep, Successor
@@ -453,3 +454,18 @@ def print_verified(found: Verified) -> None:
         say(f"[red]{violation.kind}[/] {escape(violation.run_id)}: {escape(violation.what)}")
     verdict = f"[red]{len(found.violations)} violations[/]" if found.violations else "[green]everything agrees[/]"
     say(f"verdict   {verdict}")
+
+
+def print_diff(found: RunDiff) -> None:
+    """What differs between two points, a line for each value and each step."""
+    for side, mark in ((found.left, "-"), (found.right, "+")):
+        say(f"{mark} {escape(side.run_id)} seq {side.seq}, {moment(side.at_ms)}, {styled(side.status)}")
+    for change in found.fields:
+        say(f"  {change.name}: {escape(str(change.left), _VALUE)} -> {escape(str(change.right), _VALUE)}")
+    for step in found.steps:
+        number = f"{step.left or '-'}:{step.right or '-'}"
+        mark = {"added": "[green]+[/]", "removed": "[red]-[/]", "changed": "[yellow]~[/]"}[step.change]
+        say(f"{mark} step {number} {escape(tool_name(step.name))}")
+        for change in step.fields:
+            say(f"    {change.name}: {escape(str(change.left), _VALUE)} -> {escape(str(change.right), _VALUE)}")
+    say(f"[dim]{found.same} steps are equal[/]")

@@ -1,0 +1,73 @@
+"""The audit trail of a run: who did what to it, why, and by which input. Arguments and results are not part of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.core import events
+from refold.core.events import Cause
+from refold.core.ids import call_id
+from refold.views.history import Run
+from refold.views.model import ReadModel, json_text
+
+PEOPLE = ("actor", "actors", "requester")
+WHY = ("reason", "comment", "message", "verdict", "rule", "text")
+
+
+class AuditLine(ReadModel):
+    """A fact of a run's history. `writer` is the service that wrote it, `actors` are people that it names.
+
+    `cause` is the input that led to it, `key` the idempotency key of the call, where it is of one. `why` has the
+    reasons that were given, `note` what the agent has noted.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: int
+    type: str
+    writer: str
+    actors: list[str]
+    cause: Cause | None
+    step: int
+    tool: str
+    call_id: str
+    key: str
+    why: dict[str, str]
+    note: Any = None
+
+
+def audit_of(run: Run) -> list[AuditLine]:
+    """The audit trail, in order: a line for each event."""
+    calls: dict[int, tuple[str, str, str]] = {}
+    lines = []
+    for judged in run.records:
+        entry = judged.entry
+        for seq, event in enumerate(entry.events, start=entry.seq) if entry else ():
+            if isinstance(event, events.CallProposed):
+                calls[event.step] = event.tool, call_id(run.state.run_id, seq), event.key
+            step = getattr(event, "step", 0)
+            tool, call, key = calls.get(step, ("", "", ""))
+            lines.append(
+                AuditLine(
+                    run_id=run.state.run_id,
+                    seq=seq,
+                    at_ms=entry.at_ms,  # type: ignore[union-attr]
+                    type=type(event).__name__,
+                    writer=entry.actor,  # type: ignore[union-attr]
+                    actors=_actors(event),
+                    cause=entry.cause,  # type: ignore[union-attr]
+                    step=step,
+                    tool=tool,
+                    call_id=call,
+                    key=key,
+                    why={name: str(value) for name in WHY if (value := getattr(event, name, ""))},
+                    note=json_text(event.data) if isinstance(event, events.NoteRecorded) else None,
+                )
+            )
+    return lines
+
+
+def _actors(event: events.Event) -> list[str]:
+    found = [getattr(event, name, "") for name in PEOPLE]
+    named = [each for value in found for each in (value if isinstance(value, list) else [value]) if each]
+    return list(dict.fromkeys(named))

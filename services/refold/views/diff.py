@@ -1,0 +1,126 @@
+"""Two points of a run, or two runs, side by side: what differs in status, steps, and what they have taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from refold.core.wire import canonical
+from refold.views.history import Run
+from refold.views.model import Data, ReadModel, plain
+from refold.views.run import info_of
+from refold.views.steps import RunStep
+
+COMPARED = ("status", "says", "result", "failure", "reason", "input", "version", "approvals", "in_doubt", "waiting")
+STEP_FIELDS = ("status", "result", "failure", "args", "how", "rule", "actor")
+
+
+class RunPoint(ReadModel):
+    """A point in the history of a run: the number of its last event, and the time of that."""
+
+    run_id: str
+    seq: int
+    at_ms: int
+    status: str
+
+
+class FieldChange(ReadModel):
+    """A value on both sides."""
+
+    name: str
+    left: Any
+    right: Any
+
+
+class StepDifference(ReadModel):
+    """A step that is on one side alone, or that differs. A number of 0: that side has no such step."""
+
+    change: Literal["added", "removed", "changed"]
+    name: str
+    kind: str
+    left: int
+    right: int
+    fields: list[FieldChange]
+
+
+class RunDiff(ReadModel):
+    """What differs between two points. `same` steps are equal on both sides and not listed."""
+
+    left: RunPoint
+    right: RunPoint
+    same: int
+    fields: list[FieldChange]
+    steps: list[StepDifference]
+
+
+def run_diff(left: Run, right: Run) -> RunDiff:
+    """Compare two points. Steps of one run are compared by number; those of two by what they ask for, in order."""
+    pairs = list(_pairs(left, right))
+    steps = [change for pair in pairs if (change := _change(*pair)) is not None]
+    return RunDiff(
+        left=_point(left),
+        right=_point(right),
+        same=len(pairs) - len(steps),
+        fields=list(_fields(_summary(left), _summary(right))),
+        steps=steps,
+    )
+
+
+def _point(run: Run) -> RunPoint:
+    state = run.state
+    return RunPoint(run_id=state.run_id, seq=state.head.seq, at_ms=state.at_ms, status=run.status)
+
+
+def _summary(run: Run) -> Data:
+    info = info_of(run)
+    shown = {name: plain(getattr(info, name)) for name in COMPARED}
+    shown["budget"] = plain(info.budget)
+    shown["signals"] = [signal.signal_id for signal in info.signals]
+    shown["paused"] = [plain(pause) for pause in info.pauses]
+    return shown
+
+
+def _fields(left: Data, right: Data) -> Iterator[FieldChange]:
+    for name in left:
+        if left[name] != right[name]:
+            yield FieldChange(name=name, left=left[name], right=right[name])
+
+
+def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
+    mine, theirs = left.timeline.steps, right.timeline.steps
+    if left.state.run_id == right.state.run_id:
+        for number in range(max(len(mine), len(theirs))):
+            yield (mine[number] if number < len(mine) else None, theirs[number] if number < len(theirs) else None)
+        return
+    matcher = SequenceMatcher(None, [_asks(step) for step in mine], [_asks(step) for step in theirs], autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            yield from zip(mine[a:b], theirs[c:d], strict=True)
+            continue
+        yield from ((step, None) for step in mine[a:b])
+        yield from ((None, step) for step in theirs[c:d])
+
+
+def _asks(step: RunStep) -> tuple[str, str, str]:
+    """What a step asks for, whichever run it is of."""
+    return step.kind, step.name, canonical.dumps(plain(step)["args"])
+
+
+def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | None:
+    some = right or left
+    assert some is not None, "one side has it"
+    about = {
+        "name": some.name,
+        "kind": some.kind,
+        "left": left.step if left else 0,
+        "right": right.step if right else 0,
+    }
+    if left is None or right is None:
+        return StepDifference(change="removed" if right is None else "added", fields=[], **about)
+    mine, theirs = plain(left), plain(right)
+    fields = [
+        *_fields({name: mine[name] for name in STEP_FIELDS}, {name: theirs[name] for name in STEP_FIELDS}),
+        *_fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)}),
+    ]
+    return StepDifference(change="changed", fields=fields, **about) if fields else None
