@@ -18,13 +18,13 @@ from refold.embedded.children import Child, Exit
 from refold.embedded.files import FolderLock, write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.ports import check_free
+from refold.embedded.ports import HOST, check_free, remembered_ports
 from refold.embedded.server import EmbeddedServer
 from refold.embedded.supervisor import Pids, Supervisor
 from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime.signals import stop_signals
 
-BLOBS_URL = "REFOLD_BLOBS__URL"
+BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
 # The reverse of the order in which they stop.
 _BROKER, _VALKEY, _SERVICES = range(3)
 # How long a broken supervision stays unnoticed while nothing else happens.
@@ -93,6 +93,8 @@ class DevStack:
         self._supervisor: Supervisor | None = None
         self.kafka, self.redis = servers.kafka or "", servers.redis or ""
         self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
+        self.views = os.environ.get(VIEWS_URL) or f"sqlite:///{self.data_dir / 'views' / 'views.db'}"
+        self.gateway = ""
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
 
@@ -106,8 +108,17 @@ class DevStack:
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have what tools are handed, in clear
             if self._fresh:
-                for name in ("kafka", "valkey", "logs", "blobs"):  # by name: the folder may hold files of the user's
+                for name in (
+                    "kafka",
+                    "valkey",
+                    "logs",
+                    "blobs",
+                    "views",
+                ):  # by name: the folder may hold files of the user's
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
+            (self.data_dir / "views").mkdir(exist_ok=True)
+            port = remembered_ports(self.data_dir / "views" / "ports.json", "gateway")["gateway"]
+            self.gateway = f"http://{HOST}:{port}"
             self._supervisor = Supervisor(on_change=self._note, on_exit=self._told.on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
@@ -210,7 +221,8 @@ class DevStack:
         # A service that is restarted has no time to compile its modules again, whatever the shell prefers.
         outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         shared = {**outer, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
-        shared[BLOBS_URL] = self.blobs
+        shared |= {BLOBS_URL: self.blobs, VIEWS_URL: self.views}
+        shared["REFOLD_GATEWAY__PORT"] = self.gateway.rpartition(":")[2]
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
         for service in self._services:
@@ -224,6 +236,7 @@ class DevStack:
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
+                at |= {"views": public_url(self.views), "gateway": self.gateway}
                 content = {**at, "processes": processes, "restarts": restarts}
                 self._write(json.dumps(content, indent=2) + "\n")
 

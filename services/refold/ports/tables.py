@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from refold.core.ids import RunId
 from refold.ports.log import Place
@@ -71,6 +71,56 @@ class ViewTable:
         return self.places["run_id"]
 
 
+MOST_PAGE = 500
+"""Rows of a page at most, unless a reader asks for more."""
+
+Test = Literal["=", ">", ">=", "<", "<=", "contains"]
+
+
+class Where(NamedTuple):
+    """A condition on a column. `contains` looks for a text in a text, whatever the case of its ASCII letters.
+
+    For `contains` there may be several columns, with spaces between them: one of them contains it.
+    """
+
+    column: str
+    test: Test
+    value: Scalar
+
+
+class RunsWith(NamedTuple):
+    """A condition on the run of a row: another table has a row of it that meets all of `where`."""
+
+    table: ViewTable
+    where: tuple[Where, ...]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A page of the rows of a table: those that meet all conditions, in order of a column and then of their key.
+
+    `after` is that column and the key of the last row of the page before.
+    """
+
+    table: ViewTable
+    where: tuple[Where, ...] = ()
+    within: tuple[RunsWith, ...] = ()
+    order: str = ""
+    descending: bool = False
+    after: ViewRow = ()
+    limit: int = MOST_PAGE
+
+    @property
+    def sorting(self) -> tuple[str, ...]:
+        """The columns of the order."""
+        first = () if self.order in ("", self.table.names[0]) else (self.order,)
+        return (*first, *self.table.key_names)
+
+    def place(self, row: ViewRow) -> ViewRow:
+        """Return what `after` is for the page behind a row."""
+        return tuple(row[self.table.places[name]] for name in self.sorting)
+
+
 @dataclass
 class ViewChanges:
     """What a batch changes, applied in one transaction and in this order.
@@ -100,6 +150,10 @@ class ViewReader(Protocol):
 
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         """Return the rows of a run, in order of their keys."""
+        ...
+
+    def query(self, query: Query) -> list[ViewRow]:
+        """Return a page of rows."""
         ...
 
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import Any
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.ports.log import Place
-from refold.ports.tables import ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable
+from refold.ports.tables import Query, Test, ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable, Where
 
 
 class MemoryViewStore:
@@ -28,6 +30,22 @@ class MemoryViewStore:
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         known = self._rows.get(table, {})
         return [known[key] for key in sorted(self._by_run.get(table, {}).get(run, ()))]
+
+    def query(self, query: Query) -> list[ViewRow]:
+        table = query.table
+        found = self._meeting(table, query.where)
+        for within in query.within:
+            runs = {row[within.table.run_place] for row in self._meeting(within.table, within.where)}
+            found = [row for row in found if row[table.run_place] in runs]
+        found.sort(key=query.place, reverse=query.descending)
+        if query.after:
+            behind = operator.lt if query.descending else operator.gt
+            found = [row for row in found if behind(query.place(row), query.after)]
+        return found[: query.limit]
+
+    def _meeting(self, table: ViewTable, where: Collection[Where]) -> list[ViewRow]:
+        rows = self._rows.get(table, {}).values()
+        return [row for row in rows if all(meets(table, row, each) for each in where)]
 
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         known = self._rows.get(table, {})
@@ -62,10 +80,6 @@ class MemoryViewStore:
             if "run_id" in table.places:
                 self._by_run.setdefault(table, {}).setdefault(row[table.run_place], set()).add(key)  # type: ignore[arg-type]
 
-    @contextmanager
-    def snapshot(self) -> Iterator[MemoryViewStore]:
-        yield deepcopy(self)
-
     def positions(self) -> dict[Place, int]:
         return dict(self._positions)
 
@@ -75,6 +89,22 @@ class MemoryViewStore:
     @contextmanager
     def snapshot(self) -> Iterator[ViewReader]:
         yield deepcopy(self)
+
+
+def meets(table: ViewTable, row: ViewRow, where: Where) -> bool:
+    """True if a row meets a condition."""
+    values = [row[table.places[name]] for name in where.column.split()]
+    return any(_TESTS[where.test](value, where.value) for value in values)
+
+
+_TESTS: dict[Test, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "contains": lambda value, wanted: wanted.lower() in value.lower(),
+}
 
 
 class MemoryViewDatabase:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
+from refold.adapters.sql.queries import page
 from refold.adapters.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
 from refold.ports.log import Place
-from refold.ports.tables import ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable
+from refold.ports.tables import Query, ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable
 
 try:
     import sqlalchemy as sa
@@ -98,6 +99,13 @@ class SqlViewReader:
             cursor = self._driver.cursor(connection)
             cursor.execute(f'{of.select} where "run_id" = {of.mark} order by {of.keys}', (name,))
             return unescaped(cursor.fetchall(), of.texts)
+
+    def query(self, query: Query) -> list[ViewRow]:
+        statement, given = page(query, self._for)
+        with self._lend() as connection:
+            cursor = self._driver.cursor(connection)
+            cursor.execute(statement, given)
+            return unescaped(cursor.fetchall(), self._for(query.table).texts)
 
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         of = self._for(table)

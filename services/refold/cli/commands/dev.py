@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,13 +78,21 @@ def _pools(app: str) -> tuple[str, ...]:
 
 
 def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[ServiceProcess]:
-    """One planner, one approval service, and one executor per pool."""
+    """One planner, one approval service, one executor per pool, and what keeps the views."""
     serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.public_root}"}
     approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)), env)
     sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
     executor = (*serve, "executor", "--app", app, "--pool")
     executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
-    return [ServiceProcess("planner", (*serve, "planner", "--app", app), env), approval, *executors]
+    views = [ServiceProcess("projections", (*serve, "projections", "--app", app), env)] if has("sqlalchemy") else []
+    if views and has("fastapi"):
+        views.append(ServiceProcess("gateway", (*serve, "gateway", "--data", str(needs.keys.parent)), env))
+    return [ServiceProcess("planner", (*serve, "planner", "--app", app), env), approval, *executors, *views]
+
+
+def has(module: str) -> bool:
+    """True if a module is installed, with the extra that needs it."""
+    return find_spec(module) is not None
 
 
 def _tell_exit(gone: Exit) -> None:
@@ -101,8 +110,12 @@ def _tell_trouble(text: str) -> None:
 
 def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     pids = stack.supervisor.pids()
+    if "gateway" in pids:
+        output.say(f"API       [bold]{stack.gateway}/api/runs[/]")
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
+    if "projections" in pids:
+        output.say(f"views     [bold]{output.escape(public_url(stack.views))}[/]")
     output.say(f"app       {output.escape(app)}")
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
     output.say(f"policy    {output.escape(where)}")
@@ -115,7 +128,7 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
         output.say("kill a service  refold dev kill executor")
 
 
-ROLES_KILLED = ("planner", "executor", "approval", "broker", "valkey")
+ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "broker", "valkey")
 
 
 @dataclass(frozen=True)

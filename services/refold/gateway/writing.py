@@ -1,0 +1,104 @@
+"""What the gateway writes: inputs of runs, and nothing else. Their outcome is read from the view, or a refusal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import closing
+
+import structlog
+
+from refold.adapters.kafka.news import KafkaNews
+from refold.client.platform import Platform
+from refold.core.errors import RefoldError, UnreachableError
+from refold.core.events import Cause
+from refold.core.ids import RunId
+from refold.core.topics import DEAD_LETTER
+from refold.gateway.reading import POLL_S, ReadSide
+from refold.operations.operation import Followed, OperationRow, Performed, publish_input, refusals
+from refold.ports.log import Record
+from refold.projections.runs import ViewedRuns
+from refold.views.history import Run
+
+_log = structlog.get_logger()
+
+LISTEN_AGAIN_S = 1.0
+REMEMBERED_REFUSALS = 10_000
+"""Refused inputs that are remembered: a few MiB."""
+
+
+class Refusals:
+    """The planner's dead letters from now on, read by a thread of their own. While Kafka is away it waits."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._found: OrderedDict[Cause, RefoldError] = OrderedDict()
+        self._stop = threading.Event()
+        self.listens = threading.Event()
+        threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
+
+    def of(self, position: Cause) -> RefoldError | None:
+        """Return why an input was refused, if it was."""
+        return self._found.get(position)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._stop.set()
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                settings, partitions = self._platform.settings.kafka, self._platform.runs.partitions
+                with closing(KafkaNews(settings, (DEAD_LETTER,), partitions)) as news:
+                    self.listens.set()
+                    while not self._stop.is_set():
+                        self._take(news.take(0.2))
+            except RefoldError as error:
+                self.listens.clear()
+                _log.warning("gateway.refusals_unread", reason=error.message)
+                self._stop.wait(LISTEN_AGAIN_S)
+
+    def _take(self, records: list[Record]) -> None:
+        for position, error in filter(None, refusals(iter(records))):
+            self._found[position] = error
+            if len(self._found) > REMEMBERED_REFUSALS:
+                self._found.popitem(last=False)
+
+
+class WriteSide:
+    """Performs operations on runs. Any thread may ask. **Raises** UnreachableError while Kafka is away."""
+
+    def __init__(self, platform: Platform, reading: ReadSide) -> None:
+        self._platform, self._reading = platform, reading
+        self.refusals = Refusals(platform)
+
+    def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
+        """Publish an input, and wait for its outcome; return where it lies if there is none in time.
+
+        **Raises** as the operation's `judge`, and what its dead letter says.
+        """
+        if not self.refusals.listens.wait(LISTEN_AGAIN_S):
+            raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
+        position = publish_input(self._platform.publisher, operation.message)
+        deadline = time.monotonic() + wait_s
+        while True:
+            if (found := ViewedRuns(self._reading.store()).find(operation.message.run_id)) is not None:
+                what = operation.judge(Followed(found, position))
+                if what is not None:
+                    return Performed(what, found, position)
+            if (refused := self.refusals.of(position)) is not None:
+                raise refused
+            if time.monotonic() > deadline:
+                return position
+            time.sleep(POLL_S)
+
+    def build(self, run: str, build: Callable[[Run], OperationRow]) -> OperationRow:
+        """Build an operation on a run as the view has it. **Raises** NotFoundError, ConflictError."""
+        with self._reading.still() as view:
+            return build(self._reading.run(view, RunId(run)))
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self.refusals.close()

@@ -1,0 +1,142 @@
+"""What the gateway takes and gives beside the read models that the command line prints."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from refold.views.model import ReadModel
+
+
+class ApiBody(BaseModel):
+    """The body of a request. A field that is not known is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunBody(ApiBody):
+    """Asks for a run. The same `id` with the same agent and input is one run, however often it is asked for."""
+
+    agent: str = Field(examples=["incident"])
+    input: Any = Field(None, description="JSON data: the agent's arguments by name", examples=[{"name": "Ada"}])
+    id: str = Field("", description="empty: a fresh one", examples=["inc-1"])
+    labels: dict[str, str] = Field(default_factory=dict, examples=[{"team": "pay"}])
+    sessions: list[str] = Field(default_factory=list)
+    not_before_ms: int = Field(0, ge=0, description="since 1970 in UTC; 0: at once")
+    deadline_ms: int = Field(0, ge=0, description="since 1970 in UTC; 0: none")
+
+
+class RunFilter(ApiBody):
+    """Which runs are listed, and in which order. What is left out means any."""
+
+    agent: str = ""
+    state: str = Field("", description="a status, or `doubt`, `on_hold`, `paused`, `waiting_for_people`")
+    label: list[str] = Field(default_factory=list, max_length=20, description="`NAME=VALUE`, may be repeated")
+    session: str = ""
+    root: str = Field("", description="runs of the family of this one")
+    text: str = Field("", max_length=200, description="in the id or the status line")
+    since_ms: int = Field(0, ge=0, description="of the column of the order")
+    until_ms: int = Field(0, ge=0)
+    sort: str = Field("-requested_ms", description="requested_ms, at_ms or ended_ms; `-`: the latest first")
+    limit: int = Field(100, ge=1, le=500)
+    cursor: str = Field("", description="of the page before, for the same query")
+
+
+class SignalBody(ApiBody):
+    """A signal that a run waits for, now or later."""
+
+    name: str = Field(examples=["shipped"])
+    data: Any = Field(None, examples=[{"parcel": 7}])
+    id: str = Field("", description="twice with one id is one signal")
+
+
+class WithReason(ApiBody):
+    """Why an operation is asked for; it stays in the history."""
+
+    reason: str = ""
+
+
+class AnswerCallback(ApiBody):
+    """The result of a callback, or the message of its failure."""
+
+    data: Any = None
+    failure: str = Field("", description="not empty: there is no result, and the agent sees this")
+    key: str = Field("", description="your own name for this answer: repeated with it, it is the same answer")
+
+
+class CastVote(ApiBody):
+    """A decision on a question, by its whole id."""
+
+    action: Literal["approve", "edit", "reject", "answer"]
+    args: dict[str, Any] | None = Field(None, description="of `edit`: all arguments that the call goes out with")
+    result: Any = Field(None, description="of `answer`: the result in the tool's place")
+    message: str = ""
+
+
+class RunSummary(ReadModel):
+    """A run in a list. `doubt`, `on_hold` and `waiting` count its calls and waits, `waiting_for_people` its questions.
+
+    **Units**: milliseconds since 1970 in UTC, 0 for not (yet); `nano_usd` in billionths of a dollar.
+    """
+
+    run_id: str
+    agent: str
+    status: str
+    root: str
+    parent: str
+    requester: str
+    version: str
+    requested_ms: int
+    started_ms: int
+    ended_ms: int
+    at_ms: int
+    seq: int
+    steps: int
+    open: int
+    waiting: int
+    waiting_for_people: int
+    doubt: int
+    on_hold: int
+    paused: int
+    retries: int
+    says: str
+    failure_code: str
+    failure_message: str
+    tokens: int
+    nano_usd: int
+
+
+class RunPage(ReadModel):
+    """A page of runs. `cursor` asks for the next one, of the same query; it is empty behind the last."""
+
+    runs: list[RunSummary]
+    cursor: str
+
+
+class InputSent(ReadModel):
+    """An input that lies in Kafka and has no outcome yet: read with `Refold-After` to wait for it."""
+
+    run_id: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class HttpProblem(ReadModel):
+    """An error, as RFC 9457 has it. `code` is stable across releases, `hint` is what to do next."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str = ""
+
+
+class Health(ReadModel):
+    """Whether the gateway can answer: `ok`, or what is wrong with the views, and with Kafka."""
+
+    ready: bool
+    views: str
+    kafka: str

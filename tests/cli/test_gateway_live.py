@@ -1,0 +1,120 @@
+"""The gateway of a `refold dev`: runs start, are followed and steered by HTTP; nothing is lost when it is killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.terminal import Dev
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def http(dev: Dev) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=dev.state["gateway"], timeout=60) as client:
+        eventually(lambda: answers(client))
+        yield client
+
+
+def answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def started(http: httpx.Client, run: str, agent: str, **given: Any) -> httpx.Response:
+    return http.post("/api/runs", json={"agent": agent, "input": given, "id": run}, params={"wait": 30})
+
+
+def followed(http: httpx.Client, run: str, seen: list[int]) -> None:
+    """Reads a stream to the end of the run, and goes on behind the last id whenever it breaks off."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        headers = {"Last-Event-ID": str(seen[-1])} if seen else {}
+        try:
+            with http.stream("GET", f"/api/runs/{run}/stream", headers=headers) as stream:
+                if stream.status_code != 200:
+                    time.sleep(0.1)
+                    continue
+                for line in stream.iter_lines():
+                    if line.startswith("id: "):
+                        seen.append(int(line.removeprefix("id: ")))
+            return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError(f"{run} is not over after {seen[-1:]}")
+
+
+def test_a_run_is_started_followed_and_read_by_http(http: httpx.Client) -> None:
+    first = started(http, "http-1", "marks", count=3)
+    again = started(http, "http-1", "marks", count=3)
+    other = started(http, "http-1", "marks", count=4)
+    seen: list[int] = []
+    followed(http, "http-1", seen)
+    info = http.get("/api/runs/http-1").json()
+
+    assert (first.status_code, first.json()) == (200, {"run_id": "http-1", "known": False})
+    assert first.headers["refold-after"].startswith("run-log/")
+    assert again.json()["known"] is True
+    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    assert seen == list(range(1, info["seq"] + 1))
+    assert info["status"] == "completed"
+    assert [step["name"] for step in http.get("/api/runs/http-1/steps").json()] == ["mark"] * 3
+
+
+def test_whoever_wrote_reads_what_they_wrote(http: httpx.Client) -> None:
+    after = started(http, "http-2", "sleeper").headers["refold-after"]
+    cancelled = http.post("/api/runs/http-2/cancel", json={"reason": "enough"}, params={"wait": 30})
+    later = cancelled.headers["refold-after"]
+
+    assert http.get("/api/runs/http-2", headers={"Refold-After": after}).status_code == 200
+    assert http.get("/api/runs/http-2", headers={"Refold-After": later}).json()["status"] == "cancelled"
+    assert cancelled.json()["outcome"] == "accepted"
+    late = http.post("/api/runs/http-2/pause", params={"wait": 30})
+    assert (late.status_code, late.json()["code"]) == (409, "conflict")
+
+
+def test_a_stream_goes_on_after_every_process_was_killed(dev: Dev, http: httpx.Client) -> None:
+    started(http, "http-3", "marks", count=60)
+    seen: list[int] = []
+    follower = threading.Thread(target=followed, args=(http, "http-3", seen))
+    follower.start()
+    for service in ("gateway", "projections", "planner", "gateway"):
+        before = len(seen)
+        eventually(lambda: len(seen) > before or not follower.is_alive())  # noqa: B023
+        dev.kill(service)
+    follower.join(120)
+
+    eventually(lambda: answers(http))
+    assert seen == list(range(1, len(seen) + 1))
+    assert http.get("/api/runs/http-3").json()["seq"] == len(seen)
+    assert len(dev.effects("http-3")) == 60
+    assert dev.read("projection", "verify")["equal"] is True
+
+
+def test_a_view_is_built_anew_beside_the_one_in_use(dev: Dev, http: httpx.Client) -> None:
+    before = dev.read("projection", "status")["generations"][0]["generation"]
+    built = dev.read("projection", "rebuild")
+    status = eventually(lambda: [each for each in dev.read("projection", "status")["generations"] if each["lag"] == 0])
+
+    assert built["generation"] == before + 1
+    assert [(each["generation"], each["state"]) for each in status] == [(before + 1, "serving")]
+    assert http.get("/api/runs?limit=1").json()["runs"] != []
+    assert dev.read("projection", "verify")["equal"] is True
+
+
+def test_a_run_out_of_the_view_is_the_one_out_of_the_log(dev: Dev, http: httpx.Client) -> None:
+    started(http, "http-4", "household")
+    eventually(lambda: http.get("/api/runs?root=http-4&state=waiting_for_people").json()["runs"])
+
+    for words in (("run", "show", "http-4"), ("run", "events", "http-4")):
+        viewed = dev.refold(*words, "--json").stdout
+        assert viewed == dev.refold(*words, "--from-log", "--json").stdout
+    assert json.loads(dev.refold("run", "show", "http-4", "--at", "2", "--json").stdout)["seq"] == 2

@@ -1,0 +1,196 @@
+"""The gateway over views in memory, with Kafka away: reads go on, writes say so, and other sites are kept out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.client.addresses import Addresses
+from refold.client.awaiting import AsyncClient
+from refold.client.platform import Platform
+from refold.core.ids import RunId, home
+from refold.core.topics import RUN_LOG
+from refold.gateway import guard, reading
+from refold.gateway.app import Gateway, build_api
+from refold.projections import service
+from refold.projections.service import KeptProjection
+from refold.projections.shipped.projection import Shipped
+from refold.runtime.settings import KafkaSettings, Settings
+from tests.projections.source import ListedLog
+
+AWAY = "127.0.0.1:1"
+RUNS = [f"run-{number}" for number in range(12)]
+
+
+class Bench:
+    """A gateway on views of a log in memory."""
+
+    def __init__(self) -> None:
+        self.log, self.database = ListedLog(), MemoryViewDatabase()
+        self.kept = KeptProjection(Shipped(), self.database, self.log)
+        self.log.finish(*RUNS)
+        self.catch_up()
+        where = Addresses(Settings(kafka=KafkaSettings(bootstrap=AWAY)), dev=False, lost=None)
+        self.gateway = Gateway(Platform(where), self.database, "ada", AsyncClient(kafka=AWAY))
+        self.http = TestClient(build_api(self.gateway), base_url="http://127.0.0.1:8321", raise_server_exceptions=False)
+
+    def catch_up(self) -> None:
+        for _ in range(200):
+            self.kept.turn(0.0)
+
+    def get(self, path: str, status: int = 200, **headers: str) -> Any:
+        found = self.http.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        assert found.status_code == status, found.text
+        return found.json()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    monkeypatch.setattr(reading, "WAIT_S", 0.2)
+    site = Bench()
+    with site.http:
+        yield site
+
+
+def test_pages_of_runs_follow_each_other(site: Bench) -> None:
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = site.get(f"/api/runs?limit=5&cursor={cursor}")
+        found += [run["run_id"] for run in page["runs"]]
+        if not (cursor := page["cursor"]):
+            break
+
+    assert found == RUNS[::-1]
+
+
+def test_a_cursor_of_another_query_is_refused(site: Bench) -> None:
+    cursor = site.get("/api/runs?limit=5")["cursor"]
+
+    for wrong in (f"/api/runs?limit=5&agent=ten&cursor={cursor}", "/api/runs?cursor=bm9uZQ==", "/api/runs?cursor=ä"):
+        assert site.get(wrong, 422)["code"] == "malformed"
+
+
+def test_runs_are_found_by_what_they_are(site: Bench) -> None:
+    assert len(site.get("/api/runs?state=completed&agent=ten")["runs"]) == len(RUNS)
+    assert site.get("/api/runs?state=doubt")["runs"] == []
+    assert [run["run_id"] for run in site.get("/api/runs?text=RUN-11")["runs"]] == ["run-11"]
+    assert site.get("/api/runs?label=team", 422)["code"] == "malformed"
+    assert site.get("/api/runs?sort=agent", 422)["code"] == "malformed"
+    assert site.get("/api/runs?limit=501", 422)["code"] == "malformed"
+
+
+def test_a_run_is_shown_as_it_is_and_as_it_was(site: Bench) -> None:
+    now = site.get("/api/runs/run-3")
+    then = site.get("/api/runs/run-3?at_seq=9")
+
+    assert (now["status"], len(now["timeline"])) == ("completed", 10)
+    assert (then["status"], then["seq"]) == ("running", 9)
+    assert site.get("/api/runs/run-3/diff/9/9")["steps"] == []
+    assert site.get("/api/runs/run-3?at_seq=999", 422)["hint"] == "its events are 1 to 33"
+    assert [event["seq"] for event in site.get("/api/runs/run-3/events?after_seq=30")] == [31, 32, 33]
+    assert len(site.get("/api/runs/run-3/steps")) == 10
+    assert len(site.get("/api/runs/run-3/audit")) == 33
+
+
+def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
+    site.log.mark("run-5")
+    site.log.bury("run-5")
+    site.catch_up()
+
+    assert site.get("/api/runs/nobody", 404)["code"] == "not_found"
+    assert site.get("/api/runs/run-5", 410)["code"] == "erased"
+    assert site.get("/api/runs/run-5/events", 410)["code"] == "erased"
+    assert site.get("/api/runs/run-5/stream", 410)["code"] == "erased"
+    assert site.get("/api/runs/no%20id", 422)["code"] == "malformed"
+
+
+def test_a_read_waits_for_the_write_that_it_names(site: Bench) -> None:
+    site.log.finish("late")
+    place = RUN_LOG, home(RunId("late"), 2)
+    after = f"{RUN_LOG}/{place[1]}/{site.log.ends[place] - 1}"
+
+    assert site.get("/api/runs/late", 503, Refold_After=after)["code"] == "behind"
+    site.catch_up()
+    assert site.get("/api/runs/late", Refold_After=after)["status"] == "completed"
+    assert site.get("/api/runs/late", 422, Refold_After="nonsense")["code"] == "malformed"
+
+
+def test_a_stream_gives_every_event_once_from_any_point(site: Bench) -> None:
+    whole = site.http.get("/api/runs/run-7/stream").text
+    rest = site.http.get("/api/runs/run-7/stream", headers={"Last-Event-ID": "20"}).text
+
+    assert ids(whole) == list(range(1, 34))
+    assert ids(rest) == list(range(21, 34))
+    assert json.loads(whole.split("data: ")[1].split("\n")[0])["type"] == "RunRequested"
+    assert site.get("/api/runs/run-7/stream", 422, Last_Event_ID="x")["code"] == "malformed"
+    assert site.get("/api/runs/run-7/stream", 503, Last_Event_ID="99")["code"] == "behind"
+
+
+def ids(stream: str) -> list[int]:
+    return [int(line.removeprefix("id: ")) for line in stream.splitlines() if line.startswith("id: ")]
+
+
+def test_while_kafka_is_away_reads_go_on_and_writes_say_so(site: Bench) -> None:
+    found = site.http.post("/api/runs", json={"agent": "ten", "input": None})
+
+    assert (found.status_code, found.json()["code"]) == (503, "unreachable")
+    assert found.headers["retry-after"]
+    assert site.get("/readyz", 503)["kafka"] == "not heard"
+    assert site.get("/api/runs/run-1")["status"] == "completed"
+
+
+def test_another_host_and_another_origin_are_refused(site: Bench) -> None:
+    assert site.get("/api/runs", 421, Host="evil.example")["code"] == "other_host"
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        found = site.http.post("/api/runs/run-1/cancel", headers=headers)
+        assert (found.status_code, found.json()["code"]) == (403, "other_origin"), headers
+    own = site.http.post("/api/runs/run-1/cancel", headers={"Origin": "http://127.0.0.1:8321"})
+    assert own.status_code != 403
+
+
+def test_answers_tell_browsers_to_load_nothing_else(site: Bench) -> None:
+    for path in ("/api/runs", "/api/runs/nobody", "/healthz", "/no/such/path"):
+        headers = site.http.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'"), path
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(site: Bench) -> None:
+    found = site.http.post("/api/runs", content=b"x" * (guard.MOST_BODY + 1))
+
+    assert (found.status_code, found.json()["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"agent": 7}', b'{"agent": "a", "more": 1}', b'{"agent": "a", "not_before_ms": -1}', b"[]"],
+)
+def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
+    found = site.http.post("/api/runs", content=body, headers={"content-type": "application/json"})
+
+    assert (found.status_code, found.json()["code"]) == (422, "malformed")
+    assert found.headers["content-type"] == "application/problem+json"
+
+
+def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None:
+    for _ in range(60):
+        site.gateway.check_rate()
+
+    found = site.http.post("/api/runs", json={"agent": "ten"})
+
+    assert (found.status_code, found.json()["code"]) == (429, "busy")
+    assert int(found.headers["retry-after"]) > 50
