@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase
-from refold.adapters.sql.opening import open_views
-from refold.ports.tables import Query, RunsWith, ViewChanges, ViewDatabase, ViewKey, ViewReader, ViewRow, Where
+from refold.ports.tables import Query, RunsWith, ViewChanges, ViewKey, ViewReader, ViewRow, Where
 from refold.sdk.projection import key, table
+from tests.contract.table_benches import Bench
 
 RUNS = table("runs", key(run_id=str), indexes=(("at_ms",),), agent=str, says=str, at_ms=int)
 LABELS = table("labels", key(run_id=str, name=str), value=str)
 ROWS = [(f"r-{n:02}", "shop" if n % 3 else "Desk", f"step {n} of 100%_\\", 1_000 + n // 2) for n in range(20)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ViewReader:
-    database: ViewDatabase = MemoryViewDatabase()
-    if request.param == "sqlite":
-        database = open_views(f"sqlite:///{tmp_path / 'views.db'}")
-        request.addfinalizer(database.close)
-    database.create("some", 1, (RUNS, LABELS), {})
-    made = database.store("some", 1)
+@pytest.fixture
+def store(bench: Bench) -> ViewReader:
+    bench.views.create("some", 1, (RUNS, LABELS), {})
+    made = bench.views.store("some", 1)
     labels: dict[ViewKey, ViewRow | None] = {
         (row[0], "team"): (row[0], "team", "pay" if number % 2 else "ship") for number, row in enumerate(ROWS)
     }
