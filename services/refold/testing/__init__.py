@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from refold.testing.crashes import CrashError, CrashReport, Repeated, crash_matrix
     from refold.testing.kit import Kit
     from refold.testing.people import answer, edit
+    from refold.testing.projecting import project
     from refold.testing.reading import Boundary, CallMade
     from refold.testing.reruns import replay
     from refold.testing.scripts import attempts
@@ -51,6 +52,7 @@ __all__ = [
     "attempts",
     "crash_matrix",
     "edit",
+    "project",
     "replay",
     "run",
     "start",
@@ -62,6 +64,7 @@ _ROOMS = {
     "crashes": ("CrashError", "CrashReport", "Repeated", "crash_matrix"),
     "kit": ("Kit",),
     "people": ("answer", "edit"),
+    "projecting": ("project",),
     "reading": ("Boundary", "CallMade"),
     "reruns": ("replay",),
     "scripts": ("attempts",),

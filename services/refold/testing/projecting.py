@@ -1,0 +1,68 @@
+"""Projections in tests: the tables that an app's projections make of the histories of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from refold.adapters.memory.tables import MemoryViewStore
+from refold.core.errors import UsageError
+from refold.core.ids import RunId
+from refold.core.topics import RUN_LOG
+from refold.ports.log import Record
+from refold.ports.tables import ViewTable
+from refold.projections.projector import Projector, WholeRun
+from refold.sdk.app import App
+from refold.sdk.projection import Projection
+from refold.testing.agents import AgentRun
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def project(app: App, *histories: AgentRun) -> Rows:
+    """Return the rows that the app's projections make of these runs, by table, in order of their keys.
+
+    Runs that these have started are part of them. **Raises** UsageError when the app has no projection, or two runs
+    have the same id; ProjectionError, which names run and event, when an `apply` raises.
+    """
+    if not app.projections:
+        raise UsageError(f"app {app.name} has no projection", hint="put @app.projection on a subclass of Projection")
+    records = _records(histories)
+    found: Rows = {}
+    for projection in app.projections.values():
+        found |= _rows(projection(), records)
+    return found
+
+
+def _records(histories: Collection[AgentRun]) -> list[Record]:
+    names: set[str] = set()
+    records: list[Record] = []
+    for history in histories:
+        for run in history.family:
+            if run.state.run_id in names:
+                hint = 'give each its own: AgentRun(app, "order", {...}, name="r-2")'
+                raise UsageError(f"two runs have the id {run.state.run_id}", hint=hint)
+            names.add(run.state.run_id)
+            for key, value in run.records:
+                records.append(Record(RUN_LOG, 0, len(records), key, value, list))
+    return records
+
+
+def _rows(projection: Projection, records: list[Record]) -> Rows:
+    store = MemoryViewStore()
+    Projector(projection, store, _Nowhere()).apply(records, {(RUN_LOG, 0): (0, len(records))})
+    return {table.name: [_named(table, row) for row in store.scan(table)] for table in projection.tables}
+
+
+def _named(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: value for name, value in zip(table.names, row, strict=True) if not (table.sums and name == "erased")}
+
+
+class _Nowhere:
+    """No history of a test has to be read again."""
+
+    def home(self, run: RunId) -> int:
+        return 0
+
+    def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
+        raise AssertionError("the history of a test is in order")
