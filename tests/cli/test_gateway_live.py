@@ -114,7 +114,14 @@ def test_a_run_out_of_the_view_is_the_one_out_of_the_log(dev: Dev, http: httpx.C
     started(http, "http-4", "household")
     eventually(lambda: http.get("/api/runs?root=http-4&state=waiting_for_people").json()["runs"])
 
-    for words in (("run", "show", "http-4"), ("run", "events", "http-4")):
+    for words in (
+        ("run", "show", "http-4"),
+        ("run", "events", "http-4"),
+        ("run", "list", "--limit", "3"),
+        ("run", "list", "--agent", "cleaner"),
+        ("run", "list", "--status", "suspended"),
+        ("run", "list", "--status", "completed", "--label", "team=none"),
+    ):
         viewed = dev.refold(*words, "--json").stdout
-        assert viewed == dev.refold(*words, "--from-log", "--json").stdout
+        assert viewed == dev.refold(*words, "--from-log", "--json").stdout, words
     assert json.loads(dev.refold("run", "show", "http-4", "--at", "2", "--json").stdout)["seq"] == 2

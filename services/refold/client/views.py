@@ -6,7 +6,7 @@ Needs the extra `views`, so nothing imports this that can do without.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -14,12 +14,15 @@ from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.sql.opening import open_views
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.ids import RunId, home, run_id
+from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
-from refold.operations.runs import Runs
-from refold.ports.tables import ViewDatabase
+from refold.operations.runs import Runs, Selector
+from refold.ports.tables import Query, RunsWith, ViewDatabase, ViewReader, ViewStore, Where
+from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
+from refold.projections.shipped.tables import RUN_LABELS, RUN_SESSIONS, RUNS
 from refold.runtime.settings import Settings
 from refold.views.history import Run
 
@@ -43,43 +46,99 @@ class Viewed(NamedTuple):
     family: list[Run]
 
 
+class Listed(NamedTuple):
+    """The newest runs out of a view, the oldest of them first; how many were meant, and how many there are."""
+
+    runs: list[Run]
+    meant: int
+    total: int
+
+
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     """Return a run as the view has it; None where the log has to be asked.
 
     The view is waited for until it is where the log was at the call. What stalls a run that goes on is asked of `runs`.
     """
     wanted, source = run_id(run), KafkaLogSource(settings.kafka)
-    with _opened(settings) as database:
-        try:
-            number = serving(database, Shipped.name)
-        except NotFoundError:
+    number = home(wanted, source.partitions)
+    with _current(settings, source, (number,)) as view:
+        if view is None:
             return None
-        store = database.store(Shipped.name, number)
-        place = RUN_LOG, home(wanted, source.partitions)
-        if store.notes().get("log") != source.identity():
-            return None
-        end, deadline = source.end(place), time.monotonic() + FRESH_S
-        while store.positions().get(place, 0) < end:
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(VIEW_POLL_S)
-        with store.snapshot() as still:
-            known = ViewedRuns(still)
-            found = known.find(wanted)
-            below = known.family(found) if found else []
+        known = ViewedRuns(view)
+        found = known.find(wanted)
+        below = known.family(found) if found else []
     if found is None:
         return None
-    live = [each for each in (found, *below) if not each.state.over]
-    holds = runs.holds(place[1]) if live else {}
-    for each in live:
-        each.stall(holds.get(RunId(each.state.run_id)))
+    _stall((found, *below), lambda: runs.holds(number))
     return Viewed(found, below)
 
 
+def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
+    """Return the newest runs as the view has them; None where the log has to be asked, as for `stalled` ones."""
+    if status == "stalled" or which.code or which.since_ms or (status in _LIVE and runs.holds()):
+        return None
+    source = KafkaLogSource(settings.kafka)
+    with _current(settings, source, range(source.partitions)) as view:
+        if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
+            return None
+        query = _listing(which, status, limit)
+        known = ViewedRuns(view)
+        found = [run for row in reversed(view.query(query)) if (run := known.find(str(row[0]))) is not None]
+        meant, total = view.count(query), view.count(Query(RUNS))
+    _stall(found, runs.holds)
+    return Listed(found, meant, total)
+
+
+_LIVE = ("pending", "running", "suspended")
+"""What a run is not while its code is held."""
+_ALSO = {"doubt": "doubt", "held": "on_hold", "paused": "paused"}
+"""What a run may be beside its status, and the column that counts it."""
+
+
+def _listing(which: Selector, status: str, limit: int) -> Query:
+    where = [Where("agent", "=", which.agent)] if which.agent else []
+    if status:
+        where.append(Where(_ALSO[status], ">", 0) if status in _ALSO else Where("status", "=", status))
+    within = [
+        RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in which.labels
+    ]
+    if which.session:
+        within.append(RunsWith(RUN_SESSIONS, (Where("session", "=", which.session),)))
+    return Query(RUNS, tuple(where), tuple(within), "requested_ms", descending=True, limit=limit)
+
+
+def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:
+    """Note what stalls the runs that go on, which only the log knows."""
+    if live := [run for run in runs if not run.state.over]:
+        holds = read()
+        for run in live:
+            run.stall(holds.get(run.state.run_id))
+
+
 @contextmanager
-def _opened(settings: Settings) -> Iterator[ViewDatabase]:
+def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
+    """The view once it is where these partitions of the log end now; None if there is none, or it is not in time."""
     database = views(settings)
     try:
-        yield database
+        store = _serving(database)
+        if store is None or store.notes().get("log") != source.identity():
+            yield None
+            return
+        ends = {place: source.end(place) for place in ((RUN_LOG, number) for number in partitions)}
+        deadline = time.monotonic() + FRESH_S
+        while any(store.positions().get(place, 0) < end for place, end in ends.items()):
+            if time.monotonic() > deadline:
+                yield None
+                return
+            time.sleep(VIEW_POLL_S)
+        with store.snapshot() as view:
+            yield view
     finally:
         database.close()
+
+
+def _serving(database: ViewDatabase) -> ViewStore | None:
+    try:
+        return database.store(Shipped.name, serving(database, Shipped.name))
+    except NotFoundError:
+        return None

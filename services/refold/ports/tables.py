@@ -156,6 +156,10 @@ class ViewReader(Protocol):
         """Return a page of rows."""
         ...
 
+    def count(self, query: Query) -> int:
+        """Return how many rows meet the conditions of a query, on whichever page."""
+        ...
+
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         """Iterate over all rows in order of their keys, as of one moment."""
         ...

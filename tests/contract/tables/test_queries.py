@@ -43,6 +43,8 @@ def test_conditions_hold_together(store: ViewReader) -> None:
     teams = RunsWith(LABELS, (Where("name", "=", "team"), Where("value", "=", "pay")))
 
     assert ids(store, Query(RUNS, (Where("agent", "=", "Desk"),), (teams,))) == ["r-03", "r-09", "r-15"]
+    assert store.count(Query(RUNS, (Where("agent", "=", "Desk"),), (teams,), after=("r-04",), limit=1)) == 3
+    assert store.count(Query(RUNS)) == 20
     assert ids(store, Query(RUNS, (Where("at_ms", ">=", 1_008), Where("at_ms", "<", 1_009)))) == ["r-16", "r-17"]
 
 

@@ -32,16 +32,22 @@ class MemoryViewStore:
         return [known[key] for key in sorted(self._by_run.get(table, {}).get(run, ()))]
 
     def query(self, query: Query) -> list[ViewRow]:
-        table = query.table
-        found = self._meeting(table, query.where)
-        for within in query.within:
-            runs = {row[within.table.run_place] for row in self._meeting(within.table, within.where)}
-            found = [row for row in found if row[table.run_place] in runs]
+        found = self._found(query)
         found.sort(key=query.place, reverse=query.descending)
         if query.after:
             behind = operator.lt if query.descending else operator.gt
             found = [row for row in found if behind(query.place(row), query.after)]
         return found[: query.limit]
+
+    def count(self, query: Query) -> int:
+        return len(self._found(query))
+
+    def _found(self, query: Query) -> list[ViewRow]:
+        found = self._meeting(query.table, query.where)
+        for within in query.within:
+            runs = {row[within.table.run_place] for row in self._meeting(within.table, within.where)}
+            found = [row for row in found if row[query.table.run_place] in runs]
+        return found
 
     def _meeting(self, table: ViewTable, where: Collection[Where]) -> list[ViewRow]:
         rows = self._rows.get(table, {}).values()

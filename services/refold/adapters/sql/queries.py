@@ -10,24 +10,47 @@ from refold.ports.tables import Query, Scalar, ViewTable, Where
 _LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
 
-def page(query: Query, statements: Callable[[ViewTable], Statements]) -> tuple[str, tuple[Scalar, ...]]:
+Statement = tuple[str, tuple[Scalar, ...]]
+
+
+def page(query: Query, statements: Callable[[ViewTable], Statements]) -> Statement:
     """Return the statement of a query and its parameters."""
-    of, given = statements(query.table), list[Scalar]()
-    mark = of.mark
+    of = statements(query.table)
+    conditions, given = _where(query, statements)
+    sorting = [f'"{name}"' for name in query.sorting]
+    if query.after:
+        marks = ", ".join([of.mark] * len(sorting))
+        conditions.append(f"({', '.join(sorting)}) {'<' if query.descending else '>'} ({marks})")
+        given += query.after
+    order = ", ".join(f"{name} desc" if query.descending else name for name in sorting)
+    return f"{of.select}{_all(conditions)} order by {order} limit {query.limit:d}", _named(given)
+
+
+def count_of(query: Query, statements: Callable[[ViewTable], Statements]) -> Statement:
+    """Return the statement that counts the rows of a query, and its parameters."""
+    conditions, given = _where(query, statements)
+    return f'select count(*) from "{statements(query.table).name}"{_all(conditions)}', _named(given)
+
+
+def _where(query: Query, statements: Callable[[ViewTable], Statements]) -> tuple[list[str], list[Scalar]]:
+    mark, given = statements(query.table).mark, list[Scalar]()
     conditions = _conditions(query.where, mark, given)
     for within in query.within:
         other = statements(within.table)
-        inner = " and ".join(_conditions(within.where, mark, given)) or "true"
-        conditions.append(f'"run_id" in (select "run_id" from "{other.name}" where {inner})')
-    sorting = [f'"{name}"' for name in query.sorting]
-    if query.after:
-        marks = ", ".join([mark] * len(sorting))
-        conditions.append(f"({', '.join(sorting)}) {'<' if query.descending else '>'} ({marks})")
-        given += query.after
-    where = f" where {' and '.join(conditions)}" if conditions else ""
-    order = ", ".join(f"{name} desc" if query.descending else name for name in sorting)
-    ((*named,),) = escaped([tuple(given)], [place for place, value in enumerate(given) if isinstance(value, str)])
-    return f"{of.select}{where} order by {order} limit {query.limit:d}", tuple(named)
+        inner = _all(_conditions(within.where, mark, given))
+        conditions.append(f'"run_id" in (select "run_id" from "{other.name}"{inner})')
+    return conditions, given
+
+
+def _all(conditions: list[str]) -> str:
+    return f" where {' and '.join(conditions)}" if conditions else ""
+
+
+def _named(given: list[Scalar]) -> tuple[Scalar, ...]:
+    """Parameters as databases take them."""
+    places = [place for place, value in enumerate(given) if isinstance(value, str)]
+    ((*named,),) = escaped([tuple(given)], places)
+    return tuple(named)
 
 
 def _conditions(where: tuple[Where, ...], mark: str, given: list[Scalar]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from refold.adapters.sql.queries import page
+from refold.adapters.sql.queries import count_of, page
 from refold.adapters.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
@@ -106,6 +106,13 @@ class SqlViewReader:
             cursor = self._driver.cursor(connection)
             cursor.execute(statement, given)
             return unescaped(cursor.fetchall(), self._for(query.table).texts)
+
+    def count(self, query: Query) -> int:
+        statement, given = count_of(query, self._for)
+        with self._lend() as connection:
+            cursor = self._driver.cursor(connection)
+            cursor.execute(statement, given)
+            return int(cursor.fetchone()[0])
 
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         of = self._for(table)

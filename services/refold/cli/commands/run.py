@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Annotated, Any
 
 from refold.cli import options, output
@@ -30,7 +31,7 @@ from refold.operations.operation import follow_up, publish_input
 from refold.operations.run import prepared, start_run
 from refold.operations.runs import Runs, Selector
 from refold.runtime.clock import clock_ms
-from refold.runtime.settings import load
+from refold.runtime.settings import Settings, load
 from refold.views.audit import audit_of
 from refold.views.budget import LimitInUse, limits_in_use
 from refold.views.diff import run_diff
@@ -39,6 +40,7 @@ from refold.views.run import (
     HoldChange,
     RawRecord,
     RunEvent,
+    RunRow,
     RunShown,
     ending_of,
     events_of,
@@ -146,17 +148,15 @@ def list_runs(
     agent: options.AgentOption = "",
     session: options.SessionOption = "",
     label: options.LabelOption = None,
+    from_log: FromLog = False,
     shell: Listing,
 ) -> None:
     """List runs, the oldest first."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Selector(session, labels_of(label), agent)
-    all_runs = shell.runs.all()
-    rows = [row_of(run) for run in all_runs if which.takes(run)]
-    rows = [row for row in rows if status in ("", row.status) or getattr(row, _ALSO.get(status, ""), False)]
-    newest = rows[-shell.limit :]
-    shell.tell(newest, lambda: run_views.print_runs(newest, hidden=len(rows) - len(newest), of=len(all_runs)))
+    newest, meant, total = _listed(which, status, shell, from_log=from_log)
+    shell.tell(newest, lambda: run_views.print_runs(newest, hidden=meant - len(newest), of=total))
 
 
 @dataclass(frozen=True)
@@ -311,12 +311,31 @@ def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[R
 
         return archived(archive, run), list
     runs, settings = shell.runs, shell.platform.settings
-    if settings.views.url and not from_log:
-        from refold.client.views import viewed
-
-        if found := viewed(settings, run, runs):
-            return found.run, lambda: found.family
+    if (views := _views(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
+        return found.run, lambda: found.family
     return runs.get(run), lambda: runs.family(run)
+
+
+def _views(settings: Settings, *, from_log: bool) -> ModuleType | None:
+    """What reads runs out of views, where a database of them is set. It needs an extra, and a tenth of a second."""
+    if from_log or not settings.views.url:
+        return None
+    from refold.client import views
+
+    return views
+
+
+def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> tuple[list[RunRow], int, int]:
+    """The newest runs of those that are meant, how many these are, and how many there are in all."""
+    settings = shell.platform.settings
+    if (views := _views(settings, from_log=from_log)) and (
+        found := views.listed(settings, which, status, shell.limit, shell.runs)
+    ):
+        return [row_of(run) for run in found.runs], found.meant, found.total
+    all_runs = shell.runs.all()
+    rows = [row_of(run) for run in all_runs if which.takes(run)]
+    rows = [row for row in rows if status in ("", row.status) or getattr(row, _ALSO.get(status, ""), False)]
+    return rows[-shell.limit :], len(rows), len(all_runs)
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
