@@ -1,4 +1,4 @@
-"""How fast the projector fills views: histories of finished runs, 100 at a time, into three tables. Prints JSON.
+"""How fast the projector fills the tables that Refold ships: finished runs, 100 at a time. Prints JSON.
 
 In CPU time of this process: what Postgres computes in processes of its own is not in it.
 """
@@ -17,41 +17,17 @@ from benchmarks.prefill import EVENTS, finished
 
 from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.adapters.sql.opening import open_views
-from refold.core.events import CallCompleted, CallProposed, RunCompleted, RunRequested
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
-from refold.ports.tables import ViewDatabase, ViewStore, rows_digest
+from refold.ports.tables import ViewDatabase, ViewStore, ViewTable, rows_digest
 from refold.projections.projector import Projector, WholeRun
-from refold.sdk.projection import Projection, Recorded, View, key, sums, table
+from refold.projections.shipped.projection import Shipped
+from refold.sdk.projection import Projection
 
 AT_MS = 1_790_000_000_000
 TOGETHER = 100
 """Runs whose entries alternate."""
-
-
-class Work(Projection):
-    """What a user may want to know of runs and their calls."""
-
-    events = (RunRequested, CallProposed, CallCompleted, RunCompleted)
-    runs = table("runs", key(run_id=str), agent=str, begun_ms=int, ended_ms=int, status=str, indexes=(("begun_ms",),))
-    calls = table("calls_made", key(run_id=str, step=int), tool=str, args=str, result=str, status=str)
-    daily = sums("daily", key(day=str, tool=str), calls=int, completed=int)
-
-    def apply(self, view: View, recorded: Recorded) -> None:
-        """Fill the tables."""
-        match recorded.event:
-            case RunRequested(agent=agent):
-                begun = recorded.at_ms
-                view.put(self.runs, run_id=recorded.run_id, agent=agent, begun_ms=begun, ended_ms=0, status="running")
-            case CallProposed(step=step, tool=tool, args=args):
-                view.put(self.calls, step=step, tool=tool, args=args, result="", status="proposed")
-                view.add(self.daily, day=recorded.day, tool=tool, calls=1)
-            case CallCompleted(step=step, result=result):
-                view.change(self.calls, step=step, result=result, status="completed")
-                view.add(self.daily, day=recorded.day, tool=recorded.call.tool, completed=1)
-            case RunCompleted():
-                view.change(self.runs, ended_ms=recorded.at_ms, status="completed")
 
 
 class NoHistories:
@@ -79,18 +55,18 @@ def log_of(runs: int) -> list[Record]:
     return records
 
 
-def project(store: ViewStore, records: Sequence[Record], batch: int) -> Projector:
+def project(store: ViewStore, records: Sequence[Record], batch: int, projection: Projection) -> Projector:
     """Fill a store in batches of so many records."""
-    projector = Projector(Work(), store, NoHistories())
+    projector = Projector(projection, store, NoHistories())
     for first in range(0, len(records), batch):
         taken = records[first : first + batch]
         projector.apply(taken, {(RUN_LOG, 0): (taken[0].offset, taken[-1].offset + 1)})
     return projector
 
 
-def digests(store: ViewStore) -> dict[str, str]:
+def digests(store: ViewStore, tables: Sequence[ViewTable]) -> dict[str, str]:
     """The digest of each table."""
-    return {each.name: f"{rows_digest(each, store.scan(each)):032x}" for each in Work.tables}
+    return {each.name: f"{rows_digest(each, store.scan(each)):032x}" for each in tables}
 
 
 @contextmanager
@@ -113,10 +89,10 @@ def main(kind: str, events: int, batch: int) -> dict[str, object]:
     """Measure one store."""
     records = log_of(events // EVENTS)
     with database(kind) as views:
-        views.create("work", 1, Projector.tables_of(Work()), {})
-        store = views.store("work", 1)
+        views.create("refold", 1, Projector.tables_of(Shipped()), {})
+        store = views.store("refold", 1)
         started = time.process_time()
-        done = project(store, records, batch)
+        done = project(store, records, batch, Shipped())
         taken = time.process_time() - started
         found = {
             "store": kind,
@@ -124,7 +100,7 @@ def main(kind: str, events: int, batch: int) -> dict[str, object]:
             "cpu_s": round(taken, 2),
             "events_per_cpu_s": round(done.counts["events"] / taken),
             "bytes": views.bytes(),
-            "digests": digests(store),
+            "digests": digests(store, Shipped.tables),
         }
         views.close()
     return found

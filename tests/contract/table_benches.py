@@ -16,7 +16,9 @@ import psycopg
 
 from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.adapters.sql.opening import open_views
+from refold.core.events import CallCompleted, CallProposed, RunCompleted, RunRequested
 from refold.ports.tables import ViewDatabase, ViewTable
+from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 
 CALLS = ViewTable("calls", {"run_id": str, "step": int, "tool": str, "raw": bytes}, 2, indexes=(("tool",),))
 REFUNDS = ViewTable("refunds", {"id": str, "run_id": str, "cents": int}, 1)
@@ -25,6 +27,30 @@ SHARES = ViewTable("daily_by_run", {"run_id": str, "day": str, "calls": int, "ce
 FLAGS = ViewTable("flags", {"run_id": str, "flag": str}, 2)
 TABLES = (CALLS, REFUNDS, DAILY, SHARES, FLAGS)
 PUBLIC = (CALLS, REFUNDS, DAILY, FLAGS)
+
+
+class Work(Projection):
+    """What a user may want to know of runs and their calls."""
+
+    events = (RunRequested, CallProposed, CallCompleted, RunCompleted)
+    runs = table("runs", key(run_id=str), agent=str, begun_ms=int, ended_ms=int, status=str, indexes=(("begun_ms",),))
+    calls = table("calls_made", key(run_id=str, step=int), tool=str, args=str, result=str, status=str)
+    daily = sums("daily", key(day=str, tool=str), calls=int, completed=int)
+
+    def apply(self, view: View, recorded: Recorded) -> None:
+        """Fill the tables."""
+        match recorded.event:
+            case RunRequested(agent=agent):
+                begun = recorded.at_ms
+                view.put(self.runs, run_id=recorded.run_id, agent=agent, begun_ms=begun, ended_ms=0, status="running")
+            case CallProposed(step=step, tool=tool, args=args):
+                view.put(self.calls, step=step, tool=tool, args=args, result="", status="proposed")
+                view.add(self.daily, day=recorded.day, tool=tool, calls=1)
+            case CallCompleted(step=step, result=result):
+                view.change(self.calls, step=step, result=result, status="completed")
+                view.add(self.daily, day=recorded.day, tool=recorded.call.tool, completed=1)
+            case RunCompleted():
+                view.change(self.runs, ended_ms=recorded.at_ms, status="completed")
 
 
 class Bench(Protocol):

@@ -16,7 +16,7 @@ from refold.ports.tables import ViewChanges, ViewKey, ViewRow, ViewTable
 from refold.projections.batch import LARGEST_KEY, Batch
 from refold.projections.projector import CALLS as PROPOSED
 from refold.projections.projector import HEADS
-from tests.contract.table_benches import CALLS, DAILY, REFUNDS, Bench
+from tests.contract.table_benches import CALLS, DAILY, REFUNDS, Bench, Work
 
 DECLARED = (CALLS, REFUNDS, DAILY)
 
@@ -108,10 +108,10 @@ def test_a_key_and_what_is_indexed_are_short(bench: Bench) -> None:
 
 def test_a_batch_reads_each_table_once() -> None:
     store, log = Reads(), log_of(TOGETHER)
-    project(store, log[:350], 350)
+    project(store, log[:350], 350, Work())
     first, store.calls = store.calls, Counter()
 
-    project(store, log[350:], 375)
+    project(store, log[350:], 375, Work())
 
     assert len(log) == 350 + 2 * 375
     assert first == {HEADS.name: 1}  # these runs are new: there are no rows of them
