@@ -15,8 +15,11 @@ from refold.sdk.projection import Projection
 
 MOST_RECORDS = 5_000
 MOST_BYTES = 64 << 20
+PACE_S = 0.1
+"""How far commits are apart at least: a transaction costs as much as a hundred records. What comes alone is not held
+up; in a steady stream readers see it so much later."""
 OLDEST_S = 0.2
-"""How long a batch waits for more records at most: what readers see is that much older."""
+"""How long a batch waits for more records at most."""
 
 
 class Follower:
@@ -29,6 +32,7 @@ class Follower:
         self.positions = dict.fromkeys(bounds, 0) | store.positions()
         self._source = source
         self._feed: LogFeed | None = None
+        self._committed = 0.0
         if reason := misplaced(store.notes(), self.positions, source.identity(), bounds):
             ways_out = (
                 f"`refold projection rebuild {projection.name}` reads this log from its start; or name another database"
@@ -59,6 +63,7 @@ class Follower:
             taken.sort(key=_markers_first)
             self.projector.apply(taken, moves)
             self.positions.update({place: after for place, (_, after) in moves.items()})
+            self._committed = time.monotonic()
         if self._marking and not self._behind_in(RUN_SNAPSHOT):
             self.close()
         return len(taken)
@@ -89,12 +94,13 @@ class Follower:
         return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
 
     def _take(self, feed: LogFeed, timeout_s: float) -> list[Record]:
-        """A batch: what has come, for as long as there is more of it."""
+        """A batch: what has come, for as long as there is more of it, or the last commit was just now."""
         records = feed.take(timeout_s)
         begun, size = time.monotonic(), sum(len(record.value or b"") for record in records)
+        if records and (left := self._committed + PACE_S - begun) > 0 and len(records) < MOST_RECORDS:
+            time.sleep(left)
         while records and len(records) < MOST_RECORDS and size < MOST_BYTES and time.monotonic() - begun < OLDEST_S:
-            more = feed.take(0)
-            if not more:
+            if not (more := feed.take(0)):
                 break
             size += sum(len(record.value or b"") for record in more)
             records += more

@@ -12,6 +12,14 @@ from refold.adapters.kafka.reader import BATCH
 from refold.ports.log import Place, Record
 from refold.runtime.settings import KafkaSettings
 
+_AHEAD = {
+    "queued.max.messages.kbytes": 32_768,
+    # When brokers answer: an answer for each record would cost them more than the record did.
+    "fetch.min.bytes": 65_536,
+    "fetch.wait.max.ms": 50,
+}
+"""For whoever reads all there is, and may read it a moment later."""
+
 
 class KafkaNews:
     """The records of whole topics behind the ends that they had when this was made, or from `starts` on.
@@ -30,7 +38,7 @@ class KafkaNews:
     ) -> None:
         self._names = clients.Names(settings.prefix)
         self.reached: dict[Place, int] = {}
-        ahead = {"queued.max.messages.kbytes": 32_768} if starts is not None else {}
+        ahead = _AHEAD if starts is not None else {}
         self._consumer: Consumer = clients.consumer(settings, "reader", **ahead)
         places = [TopicPartition(self._names[topic], number) for topic in topics for number in range(partitions)]
         try:
