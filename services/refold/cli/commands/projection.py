@@ -36,14 +36,14 @@ def list_projections(*, shell: Shell) -> None:
 
 
 def show_status(projection: ProjectionArgument = "refold", *, shell: Shell) -> None:
-    """Show the generations of a projection: positions, rate, lag, and why one stands still."""
+    """Show how far a projection is, or why it stands still: positions, rate and lag of its generations."""
     database, source, url = _views(shell)
     info = status_of(projection, database, url, source)
     shell.tell(info, lambda: _print_status(info))
 
 
 def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
-    """Fold the log again and compare every row of a projection with it, while it goes on."""
+    """Compare every row with a fold of the log, made anew, while the projection goes on."""
     database, source, _ = _views(shell)
     code = _code(projection, app)
     told = output.progress()
@@ -68,7 +68,7 @@ def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOpti
 
 
 def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
-    """Build a projection from the start of the log, beside the one in use, and switch when it has caught up."""
+    """Build it from the start of the log, then switch: beside the generation in use, until it has caught up."""
     database, source, _ = _views(shell)
     kept = KeptProjection(_code(projection, app), database, source)
     there = database.generations(projection)

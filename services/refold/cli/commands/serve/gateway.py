@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 import structlog
-import uvicorn
 
 from refold.cli.commands.serve.process import DevOption, Member, served
 from refold.client.addresses import on_loopback
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
 from refold.client.views import views
-from refold.core.errors import UsageError
+from refold.core.errors import UsageError, not_installed
+
+try:
+    import uvicorn
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
 from refold.gateway.app import Gateway, build_api
 
 _log = structlog.get_logger()
@@ -29,7 +34,7 @@ def gateway(
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Serve the HTTP API. It reads the views of REFOLD_VIEWS__URL; `refold serve projections` keeps them up to date."""
+    """Serve the HTTP API over the views of REFOLD_VIEWS__URL, which `refold serve projections` keeps up to date."""
     process = served("gateway", member, data)
     settings = process.where.settings
     at, number = host or settings.gateway.host, port or settings.gateway.port
