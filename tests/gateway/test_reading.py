@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.client.addresses import Addresses
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
+from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
 from refold.gateway import guard, reading
@@ -24,6 +26,7 @@ from refold.runtime.settings import KafkaSettings, Settings
 from tests.projections.source import ListedLog
 
 AWAY = "127.0.0.1:1"
+JSON = {"content-type": "application/json"}
 RUNS = [f"run-{number}" for number in range(12)]
 
 
@@ -73,6 +76,19 @@ def test_pages_of_runs_follow_each_other(site: Bench) -> None:
 def test_a_cursor_of_another_query_is_refused(site: Bench) -> None:
     cursor = site.get("/api/runs?limit=5")["cursor"]
 
+    of, *_ = json.loads(base64.urlsafe_b64decode(cursor))
+    forged: list[Any] = [
+        *(
+            [of, *place]
+            for place in ([], [1], [None, "a"], ["1", "a"], [{}, []], [1.5, "a"], [10**30, "a"], [1, "a", 2])
+        ),
+        *(5, None, "x", {}, []),
+    ]
+    sealed = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode() for each in forged]
+    sealed += [base64.urlsafe_b64encode(b"[" * 1_400).decode(), "A" * 2_001]
+
+    for each in sealed:
+        assert site.get(f"/api/runs?limit=5&cursor={each}", 422)["code"] == "malformed", each
     for wrong in (f"/api/runs?limit=5&agent=ten&cursor={cursor}", "/api/runs?cursor=bm9uZQ==", "/api/runs?cursor=ä"):
         assert site.get(wrong, 422)["code"] == "malformed"
 
@@ -84,6 +100,11 @@ def test_runs_are_found_by_what_they_are(site: Bench) -> None:
     assert site.get("/api/runs?label=team", 422)["code"] == "malformed"
     assert site.get("/api/runs?sort=agent", 422)["code"] == "malformed"
     assert site.get("/api/runs?limit=501", 422)["code"] == "malformed"
+    assert site.get("/api/runs?state=compleet", 422)["hint"].startswith("use one of pending, ")
+    assert site.get(f"/api/runs?since_ms={2**63}", 422)["code"] == "malformed"
+    for text in ("%25", "_", "%5C", "'%20or%20'1'='1", "%00", "%ED%A0%80"):
+        assert site.get(f"/api/runs?text={text}")["runs"] == [], text
+        assert site.get(f"/api/runs?agent={text}&session={text}&root={text}&label=team={text}")["runs"] == [], text
 
 
 def test_a_run_is_shown_as_it_is_and_as_it_was(site: Bench) -> None:
@@ -119,7 +140,66 @@ def test_a_read_waits_for_the_write_that_it_names(site: Bench) -> None:
     assert site.get("/api/runs/late", 503, Refold_After=after)["code"] == "behind"
     site.catch_up()
     assert site.get("/api/runs/late", Refold_After=after)["status"] == "completed"
-    assert site.get("/api/runs/late", 422, Refold_After="nonsense")["code"] == "malformed"
+    for wrong in (
+        "nonsense",
+        "run-log/0/-1",
+        "run-log/0/\u0663",
+        f"run-log/0/{10**30}",
+        "tool-requested/0/1",
+        "run-log/0/1," * 200,
+    ):
+        assert site.get("/api/runs/late", 422, Refold_After=wrong)["code"] == "malformed", wrong
+
+
+def test_a_read_waits_for_what_an_input_has_caused(site: Bench) -> None:
+    assert site.get("/api/runs/run-1", Refold_After="run-requested/0/0")["status"] == "completed"
+    assert site.get("/api/runs/run-1", 503, Refold_After="run-requested/0/1")["code"] == "behind"
+    assert site.get("/api/runs/run-1/stream", 503, Refold_After="run-signalled/0/0")["code"] == "behind"
+
+
+def test_views_that_are_dropped_at_that_moment_are_503_and_not_a_conflict(site: Bench) -> None:
+    name, number = Shipped.name, service.serving(site.database, Shipped.name)
+    site.database.drop(name, number)
+
+    for path in ("/api/runs", "/api/runs/run-1", "/api/runs/run-1/events", "/api/runs/run-1/stream"):
+        assert site.get(path, 503)["code"] == "unreachable", path
+    assert site.http.post("/api/runs/run-1/cancel").status_code == 503
+    assert site.get("/readyz", 503)["views"] != "ok"
+
+    site.catch_up()
+    assert site.get("/api/runs/run-1")["status"] == "completed"
+
+
+class Dropped(MemoryViewDatabase):
+    """A database whose generation in use is dropped between two looks."""
+
+    gone = False
+
+    def store(self, projection: str, generation: int) -> MemoryViewStore:
+        if self.gone:
+            raise ConflictError(f"generation {generation} of {projection} was dropped")
+        return super().store(projection, generation)
+
+
+def test_a_generation_that_is_dropped_between_two_looks_is_503(site: Bench) -> None:
+    dropped = Dropped()
+    dropped.create(Shipped.name, 1, (), {})
+    dropped.switch(Shipped.name, 1, ())
+    dropped.gone = True
+
+    with pytest.raises(UnreachableError), reading.ReadSide(dropped).still():
+        pass
+
+
+def test_a_fault_of_the_gateway_is_503_and_its_log_has_the_reason(site: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "STATES", None)
+
+    found = site.http.get("/api/runs?state=doubt")
+
+    assert (found.status_code, found.json()["code"]) == (503, "internal")
+    assert found.headers["content-type"] == "application/problem+json"
+    assert "NoneType" not in found.text
+    assert found.headers["x-content-type-options"] == "nosniff"
 
 
 def test_a_stream_gives_every_event_once_from_any_point(site: Bench) -> None:
@@ -157,8 +237,38 @@ def test_another_host_and_another_origin_are_refused(site: Bench) -> None:
     ):
         found = site.http.post("/api/runs/run-1/cancel", headers=headers)
         assert (found.status_code, found.json()["code"]) == (403, "other_origin"), headers
+    for mode, status in (("no-cors", 403), ("cors", 403), ("navigate", 200)):
+        headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode}
+        assert site.http.get("/api/runs?text=guess", headers=headers).status_code == status, mode
+    twice = [("Origin", "http://evil.example"), ("Origin", "http://127.0.0.1:8321")]
+    assert site.http.post("/api/runs/run-1/cancel", headers=twice).status_code == 403
     own = site.http.post("/api/runs/run-1/cancel", headers={"Origin": "http://127.0.0.1:8321"})
     assert own.status_code != 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST:8321", "[::1]", "[::1]:8321", "127.1.2.3:1"])
+def test_names_of_this_machine_are_served(site: Bench, host: str) -> None:
+    assert site.http.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "evil.example", "127.0.0.1.evil.example", "localhost.", "localhost.evil.example", "0.0.0.0", "127.1"),
+        *("evil.example@127.0.0.1", "127.0.0.1@evil.example", "unix://x", "http://127.0.0.1", "127.0.0.1/.."),
+        *("localhost#x", "localhost:abc", "localhost:", "[::1", "[::ffff:127.0.0.1]", "127.0.0.1, evil.example"),
+    ],
+)
+def test_any_other_host_is_refused(site: Bench, host: str) -> None:
+    assert site.get("/healthz", 421, Host=host)["code"] == "other_host"
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "ODD"])
+def test_other_methods_are_a_problem_that_names_those_there_are(site: Bench, method: str) -> None:
+    found = site.http.request(method, "/api/runs")
+
+    assert (found.status_code, found.headers["content-type"]) == (405, "application/problem+json")
+    assert found.headers["allow"] in ("GET", "POST")
 
 
 def test_answers_tell_browsers_to_load_nothing_else(site: Bench) -> None:
@@ -170,17 +280,36 @@ def test_answers_tell_browsers_to_load_nothing_else(site: Bench) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(site: Bench) -> None:
-    found = site.http.post("/api/runs", content=b"x" * (guard.MOST_BODY + 1))
+    for content in (b"x" * (guard.MOST_BODY + 1), iter([b"x" * 100_000] * 30)):
+        found = site.http.post("/api/runs", content=content, headers=JSON)
 
-    assert (found.status_code, found.json()["code"]) == (413, "too_large")
+        assert (found.status_code, found.json()["code"]) == (413, "too_large")
+        assert found.headers["connection"] == "close"
+
+
+def test_a_body_that_is_no_json_or_is_compressed_is_415(site: Bench) -> None:
+    for headers in ({}, {"content-type": "text/plain"}, {**JSON, "content-encoding": "gzip"}):
+        found = site.http.post("/api/runs", content=b'{"agent": "ten"}', headers=headers)
+
+        assert (found.status_code, found.json()["code"]) == (415, "media_type"), headers
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b'{"agent": 7}', b'{"agent": "a", "more": 1}', b'{"agent": "a", "not_before_ms": -1}', b"[]"],
+    [
+        *(b"", b"{", b'{"agent": 7}', b'{"agent": "a", "more": 1}', b'{"agent": "a", "not_before_ms": -1}', b"[]"),
+        *(b"[" * 100_000, b'{"agent": "a", "input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        *(
+            b'{"agent": "a", "input": %s}' % each
+            for each in (b"NaN", b"Infinity", b"1e999", b"9" * 5_000, b'"\\ud800"')
+        ),
+        *(b'{"agent": "a", "agent": "b"}', b'{"agent": "a", "input": {"x": 1, "x": 2}}', b"\xff\xfe"),
+        *(b'{"agent": "a", "sessions": ["\\ud800"]}', b'{"agent": "a", "labels": {"\\udfff": ""}}', b'{"\\ud800": 1}'),
+        *(b'{"agent": "a", "deadline_ms": 9223372036854775808}', b'{"agent": "a", "id": "../b"}'),
+    ],
 )
 def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
-    found = site.http.post("/api/runs", content=body, headers={"content-type": "application/json"})
+    found = site.http.post("/api/runs", content=body, headers=JSON)
 
     assert (found.status_code, found.json()["code"]) == (422, "malformed")
     assert found.headers["content-type"] == "application/problem+json"
@@ -194,3 +323,31 @@ def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None
 
     assert (found.status_code, found.json()["code"]) == (429, "busy")
     assert int(found.headers["retry-after"]) > 50
+
+
+def test_a_refused_write_counts_too(site: Bench) -> None:
+    for _ in range(60):
+        assert site.http.post("/api/runs/nobody/cancel").status_code == 404
+
+    assert site.http.post("/api/runs/nobody/cancel").status_code == 429
+
+
+def test_two_names_for_one_input_are_refused(site: Bench) -> None:
+    body = {"agent": "ten", "id": "one"}
+    found = site.http.post("/api/runs", json=body, headers={"Idempotency-Key": "two"})
+
+    assert (found.status_code, found.json()["code"]) == (422, "malformed")
+
+
+@pytest.mark.parametrize(
+    "body", [{"action": "edit"}, {"action": "approve", "args": {}}, {"action": "reject", "result": 1}]
+)
+def test_a_vote_that_is_no_whole_one_is_refused(site: Bench, body: dict[str, Any]) -> None:
+    found = site.http.post("/api/approvals/run-1/3/votes", json=body)
+
+    assert (found.status_code, found.json()["code"]) == (422, "malformed")
+
+
+def test_questions_are_read_from_kafka_and_503_while_it_is_away(site: Bench) -> None:
+    assert site.get("/api/approvals", 503)["code"] == "unreachable"
+    assert site.get("/api/approvals/run-1/3", 503)["code"] == "unreachable"

@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from refold.client.awaiting import AsyncClient
+from refold.client.awaiting import AsyncClient, State
 from refold.client.platform import Platform
 from refold.client.stores import blob_store
 from refold.core.errors import (
@@ -27,9 +28,8 @@ from refold.core.errors import (
     MalformedError,
     NotFoundError,
     RefoldError,
-    TimedOutError,
     TransientError,
-    UnreachableError,
+    UnauthorisedError,
     UsageError,
 )
 from refold.core.events import Cause
@@ -38,16 +38,19 @@ from refold.core.messages import RunRequest
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
+from refold.gateway.describing import described, title_of
 from refold.gateway.guard import SiteGuard
-from refold.gateway.reading import GoneError, ReadSide, RunQuery, after_of, events_after
+from refold.gateway.reading import GoneError, ReadSide, RunQuery, after_of, events_after, number_of
 from refold.gateway.streams import RunStreams
-from refold.gateway.writing import WriteSide
+from refold.gateway.writing import Refusals, WriteSide
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Performed
 from refold.operations.run import By, Changes
 from refold.ports.tables import MOST_PAGE, ViewDatabase, ViewReader
 from refold.projections.runs import ViewedRuns
 from refold.views.api import (
+    LATEST_MS,
+    Alive,
     AnswerCallback,
     CastVote,
     Health,
@@ -72,27 +75,34 @@ WRITES_A_MINUTE = 60
 DEFAULT_WAIT_S = 2.0
 LONGEST_WAIT_S = 30.0
 NO_REASON = WithReason()
-
-_STATUS: tuple[tuple[type[RefoldError], int], ...] = (
-    (GoneError, 410),
-    (NotFoundError, 404),
-    (ConflictError, 409),
-    (MalformedError, 422),
-    (UsageError, 422),
-    (UnreachableError, 503),
-    (TimedOutError, 503),
-    (TransientError, 503),
-)
-
-
-_CODES = {404: "no_route", 405: "no_method", 408: "slow_body", 413: "too_large"}
-"""Of errors that no operation has raised."""
+WORDS = {
+    "cancel": "The run and those that it has started end as soon as they can. A run that has ended otherwise: 409.",
+    PAUSE: "The run and those that it has started propose no further calls, until they are resumed.",
+    RESUME: "A paused run goes on. A run that is paused with the one that has started it: 409.",
+}
 
 
 class BusyError(TransientError):
     """More is asked for at once, or in a minute, than the gateway serves."""
 
     code = "busy"
+
+
+_STATUS: tuple[tuple[type[RefoldError], int], ...] = (
+    (BusyError, 429),
+    (GoneError, 410),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (MalformedError, 422),
+    (UsageError, 422),
+    (UnauthorisedError, 403),
+)
+"""Any other error is one of what the gateway needs, not of the request: 503."""
+
+_CODES = {400: "malformed", 404: "no_route", 405: "no_method", 408: "slow_body", 413: "too_large"}
+"""Of errors that no operation has raised."""
+MOST_DETAIL = 500
+"""Characters of a detail: it names what a request had, which may be large."""
 
 
 @dataclass
@@ -105,8 +115,9 @@ class Gateway:
     client: AsyncClient
 
     def __post_init__(self) -> None:
-        self.reading = ReadSide(self.database)
-        self.writing = WriteSide(self.platform, self.reading)
+        refusals = Refusals(self.platform)
+        self.reading = ReadSide(self.database, refusals.of)
+        self.writing = WriteSide(self.platform, self.reading, refusals)
         self.streams = RunStreams(self.reading)
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._writes: deque[float] = deque()
@@ -134,17 +145,66 @@ class Gateway:
             self._writes.append(now)
 
 
-def build_api(gateway: Gateway) -> FastAPI:
+class StrictRequest(Request):
+    """A request whose body is read as every service reads JSON: no duplicate keys, no NaN, no lone surrogates."""
+
+    async def json(self) -> Any:
+        return await run_in_threadpool(canonical.parse, await self.body(), containers=canonical.MAX_CONTAINERS)
+
+
+class StrictRoute(APIRoute):
+    """A route that reads strict JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class Api(FastAPI):
+    """The application with its description."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document. `schemas/openapi.json` is a copy."""
+        if self.openapi_schema is None:
+            self.openapi_schema = described(super().openapi())
+        return self.openapi_schema
+
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Gateway]]]
+
+
+def build_api(gateway: Gateway) -> Api:
     """Return the application. It closes the gateway when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Gateway]]:
+        # A write waits in a thread for its outcome: as many as there may be leave room for all reads.
+        current_default_thread_limiter().total_tokens = MOST_READS + WRITES_A_MINUTE + 16
         yield {"gateway": gateway}
+        gateway.streams.close()
         gateway.writing.close()
         await gateway.client.close()
         gateway.database.close()
 
-    app = FastAPI(title="Refold", version="0.1.0", docs_url=None, redoc_url=None, lifespan=lifespan)
+    return routed(lifespan)
+
+
+def routed(lifespan: Lifespan | None = None) -> Api:
+    """Return the application with all routes; without a `lifespan` it can be described, not called."""
+    app = Api(
+        title="Refold",
+        version="0.1.0",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.router.route_class = StrictRoute
     app.add_middleware(SiteGuard)
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, _problem)
@@ -159,16 +219,18 @@ def _gateway(request: Request) -> Gateway:
 
 
 Site = Annotated[Gateway, Depends(_gateway)]
-After = Annotated[str, Header(alias="Refold-After", description="`topic/partition/offset` of a write to wait for")]
+After = Annotated[
+    str,
+    Header(alias="Refold-After", max_length=8_000, description="places of writes to wait for, as an answer named them"),
+]
+Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="the same again is the same input")]
 WaitOption = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the outcome")]
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": HttpProblem, "content": {"application/problem+json": {}}}
-    for status in (404, 409, 410, 422, 429, 503)
-}
+Seq = Annotated[int, Path(ge=1, le=LATEST_MS, description="number of an event")]
+SeqOption = Annotated[int, Query(ge=0, le=LATEST_MS, description="events behind this one")]
 
 
 def _reads(app: FastAPI) -> None:
-    get = partial(app.get, responses=_PROBLEMS)
+    get = app.get
 
     @get("/api/runs", summary="List runs")
     def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: After = "") -> RunPage:
@@ -182,8 +244,10 @@ def _reads(app: FastAPI) -> None:
     def show_run(
         shared: Site,
         run: str,
-        at_seq_: Annotated[int, Query(alias="at_seq", ge=0, description="as it was after this event; 0: now")] = 0,
-        at_ms: Annotated[int, Query(ge=0, description="as it was at this time; 0: now")] = 0,
+        at_seq_: Annotated[
+            int, Query(alias="at_seq", ge=0, le=LATEST_MS, description="as it was after this event; 0: now")
+        ] = 0,
+        at_ms: Annotated[int, Query(ge=0, le=LATEST_MS, description="as it was at this time; 0: now")] = 0,
         after: After = "",
     ) -> RunInfo:
         """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
@@ -194,7 +258,7 @@ def _reads(app: FastAPI) -> None:
         return info_of(at_time(found, at_ms) if at_ms else found)
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
-    def diff_run(shared: Site, run: str, left: int, right: int, after: After = "") -> RunDiff:
+    def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: After = "") -> RunDiff:
         """What differs in a run between two events: status, steps, outcomes, budget, signals."""
         with shared.view(after) as view:
             found = shared.reading.run(view, run)
@@ -216,8 +280,8 @@ def _reads(app: FastAPI) -> None:
     def list_events(
         shared: Site,
         run: str,
-        after_seq: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=1, le=MOST_PAGE)] = MOST_PAGE,
+        after_seq: SeqOption = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_PAGE, description="entries")] = MOST_PAGE,
         after: After = "",
     ) -> list[RunEvent]:
         """The events behind a number, in order, without gaps: those of at most `limit` entries."""
@@ -233,39 +297,50 @@ def _reads(app: FastAPI) -> None:
 
 
 def _streams(app: FastAPI) -> None:
-    @app.get("/api/runs/{run}/stream", responses=_PROBLEMS, summary="Follow a run", response_class=StreamingResponse)
+    stream: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        204: {"description": "No more"},
+    }
+
+    @app.get("/api/runs/{run}/stream", responses=stream, summary="Follow a run", response_class=StreamingResponse)
     async def stream_run(
         shared: Site,
         run: str,
-        last: Annotated[str, Header(alias="Last-Event-ID")] = "",
-        after_seq: Annotated[int, Query(ge=0)] = 0,
-    ) -> StreamingResponse:
+        last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
+        after_seq: SeqOption = 0,
+        after: After = "",
+    ) -> Response:
         """Server-sent events: the events of a run as they come, until it is over. The id of each is its number.
 
-        A client that comes back with `Last-Event-ID` goes on behind it, through any gateway.
+        A client that comes back with `Last-Event-ID` goes on behind it, through any gateway. Behind the last event of
+        a run that is completed or cancelled the answer is 204: browsers do not come back after it. Behind `RunFailed`
+        the stream waits for the events of a retry. The stream of a run that is erased ends, and coming back is 410.
         """
-        if last and not last.isdecimal():
+        seq = number_of(last) if last else after_seq
+        if seq is None:
             raise MalformedError(f"Last-Event-ID {last[:40]!r} is no number of an event")
-        name, seq = run_id(run), int(last) if last else after_seq
-        await run_in_threadpool(shared.reading.check_seq, name, seq)
+        shared.streams.check_room()
+        name = run_id(run)
+        if not await run_in_threadpool(shared.reading.check_seq, name, seq, after_of(after)):
+            return Response(status_code=204)
         headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
         return StreamingResponse(shared.streams.run(name, seq), media_type="text/event-stream", headers=headers)
 
 
 def _writes(app: FastAPI) -> None:
-    post = partial(app.post, responses={**_PROBLEMS, 202: {"model": InputSent}})
+    post = partial(app.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
 
     @post("/api/runs", summary="Start a run")
     def start_run(
         shared: Site,
         body: RunBody,
         response: Response,
-        key: Annotated[str, Header(alias="Idempotency-Key", max_length=200)] = "",
+        key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Started | InputSent:
         """Ask for a run. `Idempotency-Key` names it where the body does not: the same again is the same run."""
         request = RunRequest(
-            RunId(body.id or key),
+            RunId(_named(body.id, key)),
             body.agent,
             canonical.dumps(body.input),
             shared.actor,
@@ -275,6 +350,7 @@ def _writes(app: FastAPI) -> None:
             deadline_ms=body.deadline_ms,
         )
         settings = shared.platform.settings
+        shared.check_rate()
         whole = operations.prepared(request, settings, lambda: blob_store(settings), None)
         done = _perform(shared, response, operations.start_run(whole), wait)
         return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
@@ -285,12 +361,12 @@ def _writes(app: FastAPI) -> None:
         run: str,
         body: SignalBody,
         response: Response,
-        key: Annotated[str, Header(alias="Idempotency-Key", max_length=200)] = "",
+        key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Said | InputSent:
-        """A signal that the run waits for, now or later."""
+        """A signal that the run waits for, now or later. `Idempotency-Key` is its id where the body has none."""
         name = run_id(run)
-        said = operations.signal_message(name, body.name, body.data, signal_id=body.id or key, actor=shared.actor)
+        said = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=shared.actor)
         return _said(shared, response, name, lambda found: operations.signal(found.state, said), wait)
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
@@ -311,7 +387,12 @@ def _writes(app: FastAPI) -> None:
         return say
 
     for kind in ("cancel", PAUSE, RESUME):
-        post(f"/api/runs/{{run}}/{kind}", summary=f"{kind.capitalize()} a run", name=f"{kind}_run")(word(kind))
+        post(
+            f"/api/runs/{{run}}/{kind}",
+            summary=f"{kind.capitalize()} a run",
+            description=WORDS[kind],
+            name=f"{kind}_run",
+        )(word(kind))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed run")
     def retry_run(
@@ -324,16 +405,20 @@ def _writes(app: FastAPI) -> None:
 
 
 def _people(app: FastAPI) -> None:
-    @app.get("/api/approvals", responses=_PROBLEMS, summary="List questions to people")
-    async def list_approvals(shared: Site, state: str = "open") -> list[Question]:
-        """What people are asked, the oldest first. `state` is open, decided, closed or all."""
-        if state not in ("open", "decided", "closed", "all"):
-            raise MalformedError(f"state={state[:40]!r}", hint="use open, decided, closed or all")
-        return await shared.client.approvals(state)  # type: ignore[arg-type]
+    @app.get("/api/approvals", summary="List questions to people")
+    async def list_approvals(
+        shared: Site, state: Annotated[State, Query(description="which of them")] = "open"
+    ) -> list[Question]:
+        """What people are asked, the oldest first. It is read from Kafka: while that is away, the answer is 503."""
+        return await shared.client.approvals(state)
 
-    @app.post("/api/approvals/{approval:path}/votes", responses=_PROBLEMS, summary="Vote")
+    @app.post("/api/approvals/{approval:path}/votes", summary="Vote")
     async def vote(shared: Site, approval: str, body: CastVote) -> Voted:
-        """A decision on a question, by its whole id, signed in the actor's name."""
+        """A decision on a question, by its whole id, signed in the actor's name.
+
+        A question that is decided already or closed: 409. A vote that would be void, such as that of somebody who may
+        not decide, or of the requester where they may not: 422, and nothing is sent.
+        """
         shared.check_rate()
         return await shared.client.decide(
             approval,
@@ -344,36 +429,39 @@ def _people(app: FastAPI) -> None:
             timeout=timedelta(seconds=LONGEST_WAIT_S),
         )
 
-    @app.get("/api/approvals/{approval:path}", responses=_PROBLEMS, summary="Show a question")
+    @app.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:
-        """A question by its id, or the open one about a call by `RUN/SEQ`."""
+        """A question by its id, or the open one about a call by `RUN/SEQ`. It is read from Kafka."""
         return await shared.client.approval(approval)
 
 
 def _health(app: FastAPI) -> None:
-    @app.get("/healthz", summary="Whether the process lives")
-    def health() -> dict[str, bool]:
-        """True."""
-        return {"ok": True}
+    @app.get("/healthz", summary="Show if the process lives")
+    async def health() -> Alive:
+        """True: it answers."""
+        return Alive(ok=True)
 
-    @app.get("/readyz", summary="Whether the gateway can answer")
+    @app.get("/readyz", summary="Show if the gateway can answer", responses={503: {"model": Health}})
     def ready(shared: Site, response: Response) -> Health:
-        """Whether the view can be read, and whether Kafka is heard."""
-        views, kafka = "ok", "ok" if shared.writing.refusals.listens.is_set() else "not heard"
+        """`ok` if the view can be read and is kept up to date, and if Kafka is heard; else what is wrong."""
+        views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
         try:
-            shared.reading.store().positions()
+            if stopped := shared.reading.store().notes().get("stopped"):
+                views = f"they stand still: {stopped.partition(chr(10))[0]}"
         except RefoldError as error:
             views = error.message
         found = Health(ready=views == kafka == "ok", views=views, kafka=kafka)
         response.status_code = 200 if found.ready else 503
+        if not found.ready:
+            response.headers["Retry-After"] = "1"
         return found
 
 
 def _perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:
-    shared.check_rate()
     done = shared.writing.perform(operation, wait)
     if isinstance(done, Cause):
         response.status_code = 202
+        response.headers["Refold-After"] = f"{done.topic}/{done.partition}/{done.offset}"
         return InputSent(
             run_id=operation.message.run_id, topic=done.topic, partition=done.partition, offset=done.offset
         )
@@ -386,8 +474,16 @@ def _perform(shared: Gateway, response: Response, operation: OperationRow, wait:
 def _said(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> Said | InputSent:
+    shared.check_rate()
     done = _perform(shared, response, shared.writing.build(run, build_row), wait)
     return done if isinstance(done, InputSent) else done.said
+
+
+def _named(own: str, key: str) -> str:
+    """The id that a body and `Idempotency-Key` give to an input. **Raises** MalformedError for two."""
+    if own and key and own != key:
+        raise MalformedError("the body has an id, and Idempotency-Key is another", hint="send one of them")
+    return own or key
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -400,19 +496,26 @@ def _pair(text: str) -> tuple[str, str]:
 async def _problem(_: Request, error: Exception) -> JSONResponse:
     """Any error as a problem."""
     headers: dict[str, str] = {}
+    if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
+        error = error.__cause__  # the framework has one answer for whatever a body raises
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5])
-        problem = HttpProblem(title="Unprocessable Content", status=422, detail=detail, code="malformed")
+        problem = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
     elif isinstance(error, HTTPException):
-        title, code = HTTPStatus(error.status_code).phrase, _CODES.get(error.status_code, "http")
-        problem = HttpProblem(title=title, status=error.status_code, detail=error.detail, code=code)
+        status = 422 if error.status_code == 400 else error.status_code
+        title, code = title_of(status), _CODES.get(error.status_code, "http")
+        problem = HttpProblem(title=title, status=status, detail=error.detail, code=code)
+        headers |= error.headers or {}
     else:
         assert isinstance(error, RefoldError), "no other is handled here"
-        status = (
-            429 if isinstance(error, BusyError) else next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
-        )
-        problem = HttpProblem(title=error.code, status=status, detail=error.message, code=error.code, hint=error.hint)
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
+        title, detail = title_of(status), error.message[:MOST_DETAIL]
+        problem = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
         if status in (429, 503):
             headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after", None) or 1)))
-    body = problem.model_dump()
+    # A detail may name what has no form in UTF-8.
+    body = {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in problem.model_dump().items()
+    }
     return JSONResponse(body, problem.status, headers, media_type="application/problem+json")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import structlog
 from starlette.exceptions import HTTPException
 
-from refold.client.addresses import is_here
 from refold.views.api import HttpProblem
 
 AsgiScope = MutableMapping[str, Any]
@@ -17,9 +19,15 @@ Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 Asgi = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
+_log = structlog.get_logger()
+
 MOST_BODY = 2 << 20
 BODY_S = 10.0
-"""How long the body of a request may take to arrive."""
+"""How long the body of a request may take to arrive, all of it."""
+
+# Not `is_here`: that takes URLs too, and a user in front of a host.
+_OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+_JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
 _SOURCES = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -29,6 +37,7 @@ HEADERS = [
     (b"content-security-policy", _SOURCES),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
 
@@ -37,7 +46,8 @@ class SiteGuard:
     """Refuses requests of other sites, and those that are too large or too slow. Pure ASGI: streams are not held up.
 
     Browsers name the host that a page has asked for: a name that an attacker has pointed at this machine is refused.
-    They name the origin of a page, too: a page of another site writes nothing.
+    They name the origin of a page, too: a page of another site writes nothing, and learns nothing by loading what it
+    cannot read, such as how long a search takes. A link from another site may be followed.
     """
 
     def __init__(self, app: Asgi) -> None:
@@ -47,26 +57,70 @@ class SiteGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = _refused(headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS"))
+        headers = _Headers(scope["headers"])
+        refused = _refused_site(headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS"))
+        refused = refused or _refused_body(headers)
         if refused is not None:
             await _answer(send, refused)
             return
-        await self._app(scope, _Body(receive), _adding(send))
+        answer = _Answer(send)
+        try:
+            await self._app(scope, _Body(receive, answer), answer)
+        except Exception as error:  # the boundary of HTTP handlers: nothing but a problem goes out
+            if answer.begun:
+                raise
+            _log.exception("gateway.failed", path=scope["path"], error=type(error).__name__)
+            detail = "the gateway failed; its log has the reason"
+            problem = HttpProblem(title="Service Unavailable", status=503, detail=detail, code="internal")
+            await _answer(send, problem, (b"retry-after", b"5"))
+
+
+class _Headers:
+    """Headers by name: all values of each, since a client may send one twice."""
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+
+    def of(self, name: str) -> list[str]:
+        return self._values.get(name, [])
+
+    def one(self, name: str) -> str:
+        return ", ".join(self.of(name))
+
+
+class _Answer:
+    """The way to the client. `begun`: an answer is on its way, and no other can be given."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.begun = send, False
+
+    async def __call__(self, message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            known = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(each for each in HEADERS if each[0] not in known)]
+            if message["status"] in (408, 413):  # the rest of the body is not waited for
+                message["headers"].append((b"connection", b"close"))
+        await self._send(message)
 
 
 class _Body:
     """A body as it arrives, up to a size and a time."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self._size, self._whole = receive, 0, False
+    def __init__(self, receive: Receive, answer: _Answer) -> None:
+        self._receive, self._answer, self._size, self._whole = receive, answer, 0, False
+        self._until = time.monotonic() + BODY_S
 
     async def __call__(self) -> AsgiMessage:
         if self._whole:  # what comes now is the end of the connection, which streams wait for
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), BODY_S)
+            message = await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
         except TimeoutError:
+            if self._answer.begun:  # a stream, whose request has a body that nobody reads
+                return {"type": "http.disconnect"}
             raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
@@ -76,31 +130,44 @@ class _Body:
         return message
 
 
-def _refused(headers: dict[str, str], *, unsafe: bool) -> HttpProblem | None:
-    host = headers.get("host", "")
-    if not is_here(host):
+def _refused_site(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
+    host = headers.one("host")
+    if not _OWN_HOST.fullmatch(host):
         detail = f"{host[:200]!r} is no name of this machine"
         return HttpProblem(title="Misdirected Request", status=421, detail=detail, code="other_host")
-    origin = headers.get("origin")
-    crossed = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-    if unsafe and (crossed or (origin is not None and origin.partition("://")[2] != host)):
-        detail = "a page of another site may not write here"
+    crossed = any(site not in ("same-origin", "none") for site in headers.of("sec-fetch-site"))
+    loads = unsafe or headers.one("sec-fetch-mode") != "navigate"
+    foreign = any(origin.partition("://")[2] != host for origin in headers.of("origin"))
+    if (crossed and loads) or (foreign and unsafe):
+        detail = "a page of another site may not use this"
         return HttpProblem(title="Forbidden", status=403, detail=detail, code="other_origin")
     return None
 
 
-def _adding(send: Send) -> Send:
-    async def sends(message: AsgiMessage) -> None:
-        if message["type"] == "http.response.start":
-            known = {name.lower() for name, _ in message["headers"]}
-            message["headers"] = [*message["headers"], *(each for each in HEADERS if each[0] not in known)]
-        await send(message)
+def _refused_body(headers: _Headers) -> HttpProblem | None:
+    length = headers.one("content-length") or "0"
+    if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
+        detail = f"a body has {MOST_BODY} bytes at most"
+        return HttpProblem(title="Content Too Large", status=413, detail=detail, code="too_large")
+    encoding = headers.one("content-encoding")
+    kind = headers.one("content-type")
+    has_body = length != "0" or bool(headers.of("transfer-encoding"))
+    if encoding.lower() not in ("", "identity") or (has_body and not _JSON.fullmatch(kind)):
+        detail = f"content-type {kind[:80]!r}, content-encoding {encoding[:80]!r}"
+        hint = "send application/json, not compressed"
+        return HttpProblem(title="Unsupported Media Type", status=415, detail=detail, code="media_type", hint=hint)
+    return None
 
-    return sends
 
-
-async def _answer(send: Send, problem: HttpProblem) -> None:
+async def _answer(send: Send, problem: HttpProblem, *more: tuple[bytes, bytes]) -> None:
     body = problem.model_dump_json().encode()
-    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode()), *HEADERS]
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(body)).encode()),
+        *HEADERS,
+        *more,
+    ]
+    if problem.status == 413:  # the body is not waited for
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

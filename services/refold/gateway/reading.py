@@ -10,15 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
-from refold.core.errors import MalformedError, NotFoundError, TransientError, UnreachableError
-from refold.core.events import Entry
+from refold.core.errors import (
+    ConflictError,
+    MalformedError,
+    NotFoundError,
+    RefoldError,
+    TransientError,
+    UnreachableError,
+)
+from refold.core.events import Cause, Entry
 from refold.core.ids import EntryId, RunId, run_id
-from refold.core.topics import RUN_LOG
+from refold.core.run.state import Status
+from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import codec
 from refold.ports.log import Place, Record
-from refold.ports.tables import MOST_PAGE, Query, RunsWith, ViewDatabase, ViewReader, ViewRow, Where
+from refold.ports.tables import MOST_PAGE, Query, RunsWith, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
 from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns
 from refold.projections.service import serving
@@ -38,7 +46,12 @@ STATES: Mapping[str, Where] = {
     "waiting_for_people": Where("waiting_for_people", ">", 0),
 }
 """What a run may be beside its status."""
+STATUSES = get_args(Status)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
+INPUTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
+"""Topics of what the gateway writes about runs."""
+MOST_AFTER = 100
+"""Places in a `Refold-After`."""
 
 
 class NotYetError(TransientError):
@@ -63,9 +76,12 @@ class RunQuery:
     limit: int = MOST_PAGE
 
     def __post_init__(self) -> None:
-        if self.sort.lstrip("-") not in SORTS:
+        if self.state and self.state not in (*STATES, *STATUSES):
+            hint = f"use one of {', '.join((*STATUSES, *STATES))}"
+            raise MalformedError(f"state={self.state[:40]!r} is no state of runs", hint=hint)
+        if self.sort.removeprefix("-") not in SORTS:
             raise MalformedError(
-                f"sort={self.sort!r} is no order of runs", hint=f"use one of {', '.join(SORTS)}, or -one"
+                f"sort={self.sort[:40]!r} is no order of runs", hint=f"use one of {', '.join(SORTS)}, or -one"
             )
 
     def query(self, after: ViewRow) -> Query:
@@ -92,33 +108,81 @@ class RunQuery:
         )
 
 
+class After(NamedTuple):
+    """What a read waits for: positions in the run log, and inputs that have caused an entry."""
+
+    positions: Mapping[Place, int] = {}
+    causes: frozenset[Cause] = frozenset()
+
+
+Refused = Callable[[Cause], RefoldError | None]
+
+
 class ReadSide:
-    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none."""
+    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none.
 
-    def __init__(self, database: ViewDatabase) -> None:
-        self._database = database
+    `refused` returns the reason of an input that was refused.
+    """
 
-    def store(self) -> ViewReader:
+    def __init__(self, database: ViewDatabase, refused: Refused = lambda _: None) -> None:
+        self._database, self._refused = database, refused
+
+    def store(self) -> ViewStore:
         """Return the generation in use."""
         try:
-            return self._database.store(Shipped.name, serving(self._database, Shipped.name))
+            with _in_use():
+                return self._database.store(Shipped.name, serving(self._database, Shipped.name))
         except NotFoundError as error:
             raise UnreachableError(error.message, hint="`refold serve projections` builds the views") from None
 
     @contextmanager
-    def still(self, after: Mapping[Place, int] | None = None) -> Iterator[ViewReader]:
-        """The view as of one moment, behind these positions. **Raises** NotYetError if it is not there in time."""
-        store = self.store()
-        self._wait(store.positions, after or {})
-        with self._database.store(Shipped.name, serving(self._database, Shipped.name)).snapshot() as view:
+    def still(self, after: After | None = None) -> Iterator[ViewReader]:
+        """The view as of one moment, behind these writes. **Raises** NotYetError if it is not there in time.
+
+        Within it nothing but reads of the view may raise ConflictError: it is what a generation raises that was
+        dropped just now, and becomes UnreachableError.
+        """
+        if after:
+            self._wait(after)
+        with _in_use(), self.store().snapshot() as view:
             yield view
 
-    def _wait(self, positions: Callable[[], Mapping[Place, int]], after: Mapping[Place, int]) -> None:
+    def _wait(self, after: After) -> None:
         deadline = time.monotonic() + WAIT_S
-        while after and any(positions().get(place, 0) < end for place, end in after.items()):
+        missing = self._missing(after)
+        while missing:
             if time.monotonic() > deadline:
-                raise NotYetError(f"the view is behind {_named(after)}", retry_after=1.0, hint="ask again in a second")
+                hint = "ask again in a second; leave the header out for an input that changes nothing"
+                raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
             time.sleep(POLL_S)
+            missing = self._missing(after)
+
+    def _missing(self, after: After) -> str:
+        """Return the first place that the view has not, empty if it has all. **Raises** why an input was refused."""
+        with _in_use():
+            store = self.store()
+            positions = store.positions() if after.positions else {}
+            for place, end in after.positions.items():
+                if positions.get(place, 0) < end:
+                    return f"{place[0]}/{place[1]}/{end - 1}"
+            for cause in after.causes:
+                if not store.query(Query(ENTRIES, _caused_by(cause), limit=1)):
+                    break
+            else:
+                return ""
+        if (refused := self._refused(cause)) is not None:
+            raise refused
+        return f"{cause.topic}/{cause.partition}/{cause.offset}"
+
+    def head(self, run: RunId) -> ViewRow | None:
+        """Return the row of `heads` of a run."""
+        with _in_use():
+            return self.store().rows(HEADS, [(run,)]).get((run,))
+
+    def find(self, run: RunId) -> Run | None:
+        """Return a run as of one moment, if the view has it."""
+        with self.still() as view:
+            return ViewedRuns(view).find(run)
 
     def run(self, view: ViewReader, run: str) -> Run:
         """Return a run. **Raises** NotFoundError, GoneError if it was erased, MalformedError for what is no id."""
@@ -127,18 +191,28 @@ class ReadSide:
             raise _missing(view, run_id(run))
         return found
 
-    def check(self, view: ViewReader, run: str) -> int:
-        """Return the number of the last event of a run. **Raises** as `run`."""
+    def check(self, view: ViewReader, run: str) -> ViewRow:
+        """Return the row of `heads` of a run that has events. **Raises** as `run`."""
         name = run_id(run)
         head = view.rows(HEADS, [(name,)]).get((name,))
         if head is None or not head[HEADS.places["seq"]]:
             raise _missing(view, name)
-        return int(head[HEADS.places["seq"]])
+        return head
 
-    def check_seq(self, run: str, seq: int) -> None:
-        """Wait until the view has an event of a run. **Raises** NotYetError if it has not in time, and as `run`."""
-        store, deadline = self.store(), time.monotonic() + WAIT_S
-        while (last := self.check(store, run)) < seq:
+    def check_seq(self, run: RunId, seq: int, after: After | None = None) -> bool:
+        """Wait until the view has an event of a run; return False if none can follow it.
+
+        **Raises** NotYetError if it has not in time, and as `run`.
+        """
+        if after:
+            self._wait(after)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            with _in_use():
+                head = self.check(self.store(), run)
+            last = int(head[HEADS.places["seq"]])
+            if last >= seq:
+                return last > seq or head[HEADS.places["status"]] not in ("completed", "cancelled")
             if time.monotonic() > deadline:
                 raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
             time.sleep(POLL_S)
@@ -190,20 +264,45 @@ def events_in(row: ViewRow) -> list[RunEvent]:
     return entry_events(JudgedRecord(entry.run_id, EntryId(of["id"]), entry, "", record=record))
 
 
-def after_of(header: str) -> dict[Place, int]:
-    """Return the positions behind the records of `Refold-After`: `topic/partition/offset`, several with commas."""
-    found: dict[Place, int] = {}
-    for part in filter(None, map(str.strip, header.split(","))):
+def after_of(header: str) -> After | None:
+    """Return what `Refold-After` names: `topic/partition/offset` of records, several with commas."""
+    parts = [part for each in header.split(",") if (part := each.strip())]
+    if len(parts) > MOST_AFTER:
+        raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
+    positions: dict[Place, int] = {}
+    causes = set[Cause]()
+    for part in parts:
         topic, _, rest = part.partition("/")
-        partition, _, offset = rest.partition("/")
-        if topic != RUN_LOG or not (partition.isdecimal() and offset.isdecimal()):
-            raise MalformedError(f"{part!r} is no place in {RUN_LOG}", hint="pass the header on as it came")
-        found[topic, int(partition)] = int(offset) + 1
-    return found
+        partition, _, offset = (number_of(each) for each in rest.partition("/"))
+        if topic not in (RUN_LOG, *INPUTS) or partition is None or offset is None:
+            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="pass the header on as it came")
+        if topic == RUN_LOG:
+            positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
+        else:
+            causes.add(Cause(topic, partition, offset))
+    return After(positions, frozenset(causes)) if parts else None
 
 
-def _named(after: Mapping[Place, int]) -> str:
-    return ", ".join(f"{topic}/{partition}/{end - 1}" for (topic, partition), end in after.items())
+def number_of(text: str) -> int | None:
+    """Return the number that a text of up to 18 digits is, which fits into 64 bits; None if it is another text."""
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
+
+
+def _caused_by(cause: Cause) -> tuple[Where, ...]:
+    return (
+        Where("cause_topic", "=", cause.topic),
+        Where("cause_partition", "=", cause.partition),
+        Where("cause_offset", "=", cause.offset),
+    )
+
+
+@contextmanager
+def _in_use() -> Iterator[None]:
+    """Translate what a database raises whose generations were switched or dropped since they were looked up."""
+    try:
+        yield
+    except ConflictError as error:
+        raise UnreachableError(error.message, hint="the views were switched: ask again") from None
 
 
 def _sealed(place: ViewRow, listing: RunQuery) -> str:
@@ -215,13 +314,18 @@ def _opened(cursor: str, listing: RunQuery) -> ViewRow:
         return ()
     try:
         of, *place = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error):
+    except (ValueError, TypeError, RecursionError, binascii.Error):
         of, place = None, []
-    if of != hash_of(listing):
+    kinds = [RUNS.columns[name] for name in listing.query(()).sorting]
+    if of != hash_of(listing) or [type(each) for each in place] != kinds or not all(map(_fits, place)):
         raise MalformedError(
             "the cursor is of another query, or none", hint="leave it out to begin with the first page"
         )
     return tuple(place)
+
+
+def _fits(value: Scalar) -> bool:
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def hash_of(listing: RunQuery) -> str:

@@ -2,6 +2,9 @@
 
 A listener is a cursor, the number of the last event it was given. It reads what was read for all while that is there,
 and else from the view, at its own pace: nothing is queued for it.
+
+A stream ends behind the last event of a run that is over, and when the run is erased. A failed run may go on: a client
+that comes back behind `RunFailed` waits for the events of a retry, however long that takes.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -19,7 +22,8 @@ from refold.core.errors import RefoldError, TransientError
 from refold.core.topics import RUN_LOG
 from refold.gateway.reading import ReadSide, events_after, events_in
 from refold.ports.log import Place
-from refold.ports.tables import Query, ViewReader, Where
+from refold.ports.tables import Query, ViewReader, ViewRow, Where
+from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import ENTRIES
 from refold.views.model import plain
 from refold.views.run import RunEvent
@@ -31,9 +35,18 @@ NEWS_S = 0.05
 """How often the view is asked for entries that are new."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
-"""How often a listener asks the view itself: an entry that was linked late is behind the position that is watched."""
-KEPT_EVENTS = 1_000
-"""Events of a run that are kept encoded for its listeners."""
+"""How often all runs that are listened to are looked up: an entry that was linked late is behind the position that is
+watched, and an erased run has no entries."""
+AGAIN_S = 1.0
+"""How long a stream waits while the database is away."""
+KEPT_BYTES = 1 << 20
+"""Of a run's latest events, encoded for its listeners."""
+BATCH_BYTES = 64 << 10
+"""Of a chunk: a slow reader holds no more than this, and one page."""
+PAGE_ENTRIES = 20
+"""Entries that a listener reads from the view at a time."""
+LOOK_ENTRIES = 2_000
+"""Entries of a partition that are read at a time, of all runs."""
 MOST_STREAMS = 20_000
 ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 
@@ -44,37 +57,77 @@ class TooManyError(TransientError):
     code = "too_many_streams"
 
 
-def encoded(event: RunEvent) -> bytes:
+class Sent(NamedTuple):
+    """An event as it is sent. `ends`: the run is over by it."""
+
+    seq: int
+    data: bytes
+    ends: bool
+
+
+def encoded(event: RunEvent) -> Sent:
     """An event as a message of a stream; its id is the number of the event."""
     data = json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"))
-    return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()
+    # The log may contain lone surrogates, which have no form in UTF-8.
+    message = f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode("utf-8", "replace")
+    return Sent(event.seq, message, event.type in ENDS)
 
 
 class Channel:
-    """The latest events of a run, encoded, and those who wait for more."""
+    """The latest events of a run, encoded and without gaps, and those who wait for more.
+
+    `known` is the number of the last event that the view is known to have.
+    """
 
     def __init__(self) -> None:
-        self.events: deque[tuple[int, bytes, bool]] = deque(maxlen=KEPT_EVENTS)
+        self.events: deque[Sent] = deque()
         self.more = asyncio.Event()
-        self.listeners = 0
+        self.listeners = self.known = self._bytes = 0
+        self.erased = False
 
     def count(self, change: int) -> None:
         """Count a listener, or that one has left."""
         self.listeners += change
 
-    def give(self, events: list[RunEvent]) -> None:
-        """Take events that follow those that are there; any others are left to be read from the view."""
+    def note(self, seq: int, *, erased: bool = False) -> None:
+        """Take note that the view has an event. Listeners read it there if it is not given."""
+        if seq > self.known or erased:
+            self.known, self.erased = max(seq, self.known), erased
+            self._wake()
+
+    def give(self, events: list[Sent]) -> None:
+        """Take events in order. Where some before them are missing, the ones that are here are not kept."""
         for event in events:
-            if not self.events or event.seq == self.events[-1][0] + 1:
-                self.events.append((event.seq, encoded(event), event.type in ENDS))
+            if self.events and event.seq <= self.events[-1].seq:
+                continue
+            if self.events and event.seq > self.events[-1].seq + 1:
+                self.events.clear()
+                self._bytes = 0
+            self.events.append(event)
+            self._bytes += len(event.data)
+            self.known = max(self.known, event.seq)
+        while self._bytes > KEPT_BYTES and len(self.events) > 1:
+            self._bytes -= len(self.events.popleft().data)
+        self._wake()
+
+    def behind(self, seq: int) -> list[Sent] | None:
+        """Return the events behind a number; None if they are not all here."""
+        if seq >= self.known:
+            return []
+        if not self.events or seq < self.events[0].seq - 1 or self.events[-1].seq < self.known:
+            return None
+        return [self.events[place] for place in range(seq - self.events[0].seq + 1, len(self.events))]
+
+    def _wake(self) -> None:
         self.more.set()
         self.more = asyncio.Event()
 
-    def behind(self, seq: int) -> list[tuple[int, bytes, bool]] | None:
-        """Return the events behind a number; None if they are not all here."""
-        if not self.events or seq < self.events[0][0] - 1:
-            return None
-        return [each for each in self.events if each[0] > seq]
+
+class News(NamedTuple):
+    """What a look has found: new events by run, and for all runs that are listened to their last event and status."""
+
+    events: dict[str, list[Sent]]
+    heads: dict[str, tuple[int, str]]
 
 
 class RunStreams:
@@ -84,14 +137,19 @@ class RunStreams:
         self._reading = reading
         self._channels: dict[str, Channel] = {}
         self._seen: dict[Place, int] = {}
+        self._slow = 0.0
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
 
-    async def run(self, run: str, after: int) -> AsyncIterator[bytes]:
-        """Yield the events of a run behind a number, and on, until the run is over. **Raises** TooManyError."""
+    def check_room(self) -> None:
+        """**Raises** TooManyError if there are as many streams as a process serves."""
         if self.count >= MOST_STREAMS:
             raise TooManyError(f"there are {self.count} streams", retry_after=5.0)
-        self._watch = self._watch or asyncio.get_running_loop().create_task(self._look_for_ever())
+
+    async def run(self, run: str, after: int) -> AsyncIterator[bytes]:
+        """Yield the events of a run behind a number, and on, until the run is over or erased."""
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.get_running_loop().create_task(self._look_for_ever())
         channel = self._channels.setdefault(run, Channel())
         channel.count(1)
         self.count += 1
@@ -104,66 +162,115 @@ class RunStreams:
             if not channel.listeners and self._channels.get(run) is channel:
                 del self._channels[run]
 
+    def close(self) -> None:
+        """Look for no more events."""
+        if self._watch is not None:
+            self._watch.cancel()
+
     async def _follow(self, run: str, channel: Channel, seq: int) -> AsyncIterator[bytes]:
-        heard = asked = time.monotonic()
-        first = True
+        heard, wait_s, found = time.monotonic(), 0.0, await self._read(run, seq)
         while True:
-            more, over = channel.more, False
-            found = None if first or time.monotonic() - asked > SLOW_S else channel.behind(seq)
-            if found is None or (not found and first):
-                found = [
-                    (event.seq, encoded(event), event.type in ENDS)
-                    for event in await _in_thread(lambda: events_after(self._reading.store(), run, seq))  # noqa: B023
-                ]
-                asked = time.monotonic()
-            first = False
-            for seq, chunk, over in found:  # noqa: B007
+            more = channel.more
+            for chunk in _chunks(found or ()):
                 yield chunk
-            if over:
-                return
             if found:
-                heard = time.monotonic()
-                continue
-            try:
-                await asyncio.wait_for(more.wait(), min(SLOW_S, HEARTBEAT_S))
-            except TimeoutError:
-                if time.monotonic() - heard >= HEARTBEAT_S:
+                heard, seq = time.monotonic(), found[-1].seq
+                channel.note(seq)
+                if found[-1].ends and not await self._read(run, seq):
+                    return
+            elif channel.erased:
+                return
+            elif found is None or more is channel.more:
+                wait_s = AGAIN_S if found is None else heard + HEARTBEAT_S - time.monotonic()
+                if not await _woken(more, wait_s) and time.monotonic() - heard >= HEARTBEAT_S:
                     heard = time.monotonic()
                     yield b": still here\n\n"
+            found = channel.behind(seq) if found is not None else None
+            if found is None:
+                found = await self._read(run, seq)
+
+    async def _read(self, run: str, seq: int) -> list[Sent] | None:
+        """Return the next page of a run's events from the view; None while it is away, or was just switched."""
+        try:
+            return await _in_thread(
+                lambda: [encoded(event) for event in events_after(self._reading.store(), run, seq, PAGE_ENTRIES)]
+            )
+        except RefoldError as error:
+            _log.warning("gateway.view_unread", run=run, reason=error.message)
+            return None
 
     async def _look_for_ever(self) -> None:
         while True:
             await asyncio.sleep(NEWS_S)
             if not self._channels:
-                self._seen = {}
+                self._seen, self._slow = {}, 0.0
                 continue
             try:
-                events = await _in_thread(self._look)
+                news = await _in_thread(self._look)
             except RefoldError as error:
                 _log.warning("gateway.view_unread", reason=error.message)
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(AGAIN_S)
                 continue
-            for run, found in events.items():
+            for run, events in news.events.items():
                 if channel := self._channels.get(run):
-                    channel.give(found)
+                    channel.give(events)
+            for run, (seq, status) in news.heads.items():
+                if channel := self._channels.get(run):
+                    channel.note(seq, erased=status == "erased")
 
-    def _look(self) -> dict[str, list[RunEvent]]:
-        """Return the events that are new since the last look, by run, of runs that somebody listens to."""
+    def _look(self) -> News:
+        """Return what is new since the last look, of runs that somebody listens to. What a failed look had is looked
+        for again."""
         store = self._reading.store()
         positions = {place: at for place, at in store.positions().items() if place[0] == RUN_LOG}
-        before, self._seen = self._seen, positions
-        found: dict[str, list[RunEvent]] = {}
+        events: dict[str, list[Sent]] = {}
+        seen = dict(positions)
         for place, at in positions.items():
-            if place in before and at != before[place]:
-                for row in _between(store, place[1], before[place], at):
+            if (before := self._seen.get(place, at)) < at:
+                rows = _between(store, place[1], before, at)
+                if len(rows) == LOOK_ENTRIES:
+                    seen[place] = int(rows[-1][ENTRIES.places["offset"]]) + 1
+                for row in rows:
                     if row[0] in self._channels:
-                        found.setdefault(str(row[0]), []).extend(events_in(row))
-        return found
+                        events.setdefault(str(row[0]), []).extend(map(encoded, events_in(row)))
+        heads: dict[str, tuple[int, str]] = {}
+        if time.monotonic() - self._slow > SLOW_S:
+            heads = dict(_heads(store, list(self._channels)))
+            self._slow = time.monotonic()
+        self._seen = seen
+        return News(events, heads)
 
 
-def _between(store: ViewReader, partition: int, start: int, end: int) -> list[tuple[str | int | bytes, ...]]:
+def _chunks(events: Iterable[Sent]) -> Iterator[bytes]:
+    """Events in few pieces: a write to a socket costs more than its bytes."""
+    held: list[bytes] = []
+    size = 0
+    for event in events:
+        held.append(event.data)
+        size += len(event.data)
+        if size >= BATCH_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _between(store: ViewReader, partition: int, start: int, end: int) -> list[ViewRow]:
     where = Where("partition", "=", partition), Where("offset", ">=", start), Where("offset", "<", end)
-    return store.query(Query(ENTRIES, where, order="offset", limit=100_000))
+    return store.query(Query(ENTRIES, where, order="offset", limit=LOOK_ENTRIES))
+
+
+def _heads(store: ViewReader, runs: list[str]) -> Iterator[tuple[str, tuple[int, str]]]:
+    for (run,), row in store.rows(HEADS, [(run,) for run in runs]).items():
+        yield str(run), (int(row[HEADS.places["seq"]]), str(row[HEADS.places["status"]]))
+
+
+async def _woken(more: asyncio.Event, within_s: float) -> bool:
+    try:
+        await asyncio.wait_for(more.wait(), max(0.0, within_s))
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 import structlog
 
@@ -19,7 +19,6 @@ from refold.core.topics import DEAD_LETTER
 from refold.gateway.reading import POLL_S, ReadSide
 from refold.operations.operation import Followed, OperationRow, Performed, publish_input, refusals
 from refold.ports.log import Record
-from refold.projections.runs import ViewedRuns
 from refold.views.history import Run
 
 _log = structlog.get_logger()
@@ -27,6 +26,7 @@ _log = structlog.get_logger()
 LISTEN_AGAIN_S = 1.0
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
+_UNSEEN = object()
 
 
 class Refusals:
@@ -70,25 +70,34 @@ class Refusals:
 class WriteSide:
     """Performs operations on runs. Any thread may ask. **Raises** UnreachableError while Kafka is away."""
 
-    def __init__(self, platform: Platform, reading: ReadSide) -> None:
-        self._platform, self._reading = platform, reading
-        self.refusals = Refusals(platform)
+    def __init__(self, platform: Platform, reading: ReadSide, refusals: Refusals) -> None:
+        self._platform, self._reading, self._refusals = platform, reading, refusals
+
+    @property
+    def listens(self) -> bool:
+        """True while Kafka is heard."""
+        return self._refusals.listens.is_set()
 
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
         """Publish an input, and wait for its outcome; return where it lies if there is none in time.
 
         **Raises** as the operation's `judge`, and what its dead letter says.
         """
-        if not self.refusals.listens.wait(LISTEN_AGAIN_S):
+        if not self._refusals.listens.wait(LISTEN_AGAIN_S):
             raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
         position = publish_input(self._platform.publisher, operation.message)
         deadline = time.monotonic() + wait_s
+        seen: object = _UNSEEN
         while True:
-            if (found := ViewedRuns(self._reading.store()).find(operation.message.run_id)) is not None:
-                what = operation.judge(Followed(found, position))
-                if what is not None:
-                    return Performed(what, found, position)
-            if (refused := self.refusals.of(position)) is not None:
+            with suppress(UnreachableError):  # the input lies in Kafka: an outcome that cannot be read is none so far
+                head = self._reading.head(operation.message.run_id)
+                if head != seen:  # a history of thousands of events is not folded again for each look
+                    found = self._reading.find(operation.message.run_id)
+                    what = operation.judge(Followed(found, position)) if found is not None else None
+                    if found is not None and what is not None:
+                        return Performed(what, found, position)
+                    seen = head
+            if (refused := self._refusals.of(position)) is not None:
                 raise refused
             if time.monotonic() > deadline:
                 return position
@@ -97,8 +106,9 @@ class WriteSide:
     def build(self, run: str, build: Callable[[Run], OperationRow]) -> OperationRow:
         """Build an operation on a run as the view has it. **Raises** NotFoundError, ConflictError."""
         with self._reading.still() as view:
-            return build(self._reading.run(view, RunId(run)))
+            found = self._reading.run(view, RunId(run))
+        return build(found)
 
     def close(self) -> None:
         """Send nothing any more."""
-        self.refusals.close()
+        self._refusals.close()

@@ -54,6 +54,8 @@ from refold.sdk.source import spoken
 from refold.views.history import Run
 
 Signed = Callable[[RunSignal], RunSignal]
+_SHOWN = 200
+"""Characters of a signal's data in an error."""
 
 
 class By(NamedTuple):
@@ -294,10 +296,21 @@ def signal_message(run: str, name: str, data: object, *, signal_id: str = "", ac
 
 
 def signal(state: RunState, said: RunSignal) -> OperationRow:
-    """Tells a run what one of its waits takes, now or later. Refused: there is no room for it, or the run is over."""
-    if not _was_told(said, state):
+    """Tells a run what one of its waits takes, now or later.
+
+    Refused: there is no room for it, the run is over, or it has had another signal with this id.
+    """
+
+    def refuse(state: RunState) -> None:
+        if (other := _with_id(said.signal_id, state)) is not None:
+            text = other.data if len(other.data) <= _SHOWN else f"{other.data[:_SHOWN]}..."
+            reason = f"signal {said.signal_id} of run {state.run_id} is {other.name} with {text} already"
+            raise ConflictError(reason, hint="choose another id for another signal")
         _refuse_the_end(state)
-    once = _once(said, partial(_was_told, said), _refuse_the_end)
+
+    if not _was_told(said, state):
+        refuse(state)
+    once = _once(said, partial(_was_told, said), refuse)
 
     def judge(look: Followed) -> str | None:
         if any(isinstance(event, SignalDropped) for event in look.fresh):
@@ -339,9 +352,15 @@ def _refuse_the_end(state: RunState) -> None:
 
 def _was_told(said: RunSignal, state: RunState) -> bool:
     """True if a run has had this very signal before."""
-    step, waiting = state.mail.taken.get(said.signal_id), state.mail.kept.get(said.signal_id)
+    had = _with_id(said.signal_id, state)
+    return had is not None and (had.name, had.data) == (said.name, said.data)
+
+
+def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
+    """The signal that a run has had with this id."""
+    step, waiting = state.mail.taken.get(signal_id), state.mail.kept.get(signal_id)
     had = state.outcomes[step][1] if step else waiting.signal if waiting else None
-    return isinstance(had, SignalReceived) and (had.name, had.data) == (said.name, said.data)
+    return had if isinstance(had, SignalReceived) else None
 
 
 def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from refold.views.model import ReadModel
+
+LATEST_MS = 2**53 - 1
+"""The largest number that JSON has everywhere."""
 
 
 class ApiBody(BaseModel):
@@ -23,24 +26,24 @@ class RunBody(ApiBody):
     id: str = Field("", description="empty: a fresh one", examples=["inc-1"])
     labels: dict[str, str] = Field(default_factory=dict, examples=[{"team": "pay"}])
     sessions: list[str] = Field(default_factory=list)
-    not_before_ms: int = Field(0, ge=0, description="since 1970 in UTC; 0: at once")
-    deadline_ms: int = Field(0, ge=0, description="since 1970 in UTC; 0: none")
+    not_before_ms: int = Field(0, ge=0, le=LATEST_MS, description="since 1970 in UTC; 0: at once")
+    deadline_ms: int = Field(0, ge=0, le=LATEST_MS, description="since 1970 in UTC; 0: none")
 
 
 class RunFilter(ApiBody):
     """Which runs are listed, and in which order. What is left out means any."""
 
-    agent: str = ""
+    agent: str = Field("", max_length=500, description="the name of the agent")
     state: str = Field("", description="a status, or `doubt`, `on_hold`, `paused`, `waiting_for_people`")
     label: list[str] = Field(default_factory=list, max_length=20, description="`NAME=VALUE`, may be repeated")
-    session: str = ""
-    root: str = Field("", description="runs of the family of this one")
+    session: str = Field("", max_length=500, description="runs that belong to this session")
+    root: str = Field("", max_length=500, description="runs of the family of this one")
     text: str = Field("", max_length=200, description="in the id or the status line")
-    since_ms: int = Field(0, ge=0, description="of the column of the order")
-    until_ms: int = Field(0, ge=0)
+    since_ms: int = Field(0, ge=0, le=LATEST_MS, description="of the column of the order")
+    until_ms: int = Field(0, ge=0, le=LATEST_MS, description="of the same column; this time is not in it")
     sort: str = Field("-requested_ms", description="requested_ms, at_ms or ended_ms; `-`: the latest first")
-    limit: int = Field(100, ge=1, le=500)
-    cursor: str = Field("", description="of the page before, for the same query")
+    limit: int = Field(100, ge=1, le=500, description="runs of a page")
+    cursor: str = Field("", max_length=2_000, description="of the page before, for the same query")
 
 
 class SignalBody(ApiBody):
@@ -72,6 +75,15 @@ class CastVote(ApiBody):
     args: dict[str, Any] | None = Field(None, description="of `edit`: all arguments that the call goes out with")
     result: Any = Field(None, description="of `answer`: the result in the tool's place")
     message: str = ""
+
+    @model_validator(mode="after")
+    def _check_action(self) -> CastVote:
+        """An edit without arguments is a mistake, and no call without arguments."""
+        if (self.args is not None) != (self.action == "edit"):
+            raise ValueError("`args` and the action `edit` belong together")
+        if self.result is not None and self.action != "answer":
+            raise ValueError("`result` is for the action `answer`")
+        return self
 
 
 class RunSummary(ReadModel):
@@ -115,7 +127,7 @@ class RunPage(ReadModel):
 
 
 class InputSent(ReadModel):
-    """An input that lies in Kafka and has no outcome yet: read with `Refold-After` to wait for it."""
+    """An input that lies in Kafka and has no outcome yet. The header `Refold-After` names it: a read waits for it."""
 
     run_id: str
     topic: str
@@ -132,6 +144,12 @@ class HttpProblem(ReadModel):
     detail: str
     code: str
     hint: str = ""
+
+
+class Alive(ReadModel):
+    """Always true: a process that hangs does not answer."""
+
+    ok: bool
 
 
 class Health(ReadModel):

@@ -176,10 +176,11 @@ _REPLAY = CommandGroup(
     },
 )
 _SCHEMAS = CommandGroup(
-    "Export the Avro schemas, and check them.",
+    "Export the Avro schemas, and check them; print the OpenAPI document.",
     {
         "export": Verb("schemas:append_changes", "Append changed classes as new schema versions."),
         "check": Verb("schemas:compare_schemas", "Compare the classes with the exported schemas."),
+        "openapi": Verb("schemas:print_openapi", "Print the OpenAPI document of the gateway."),
     },
 )
 

@@ -1,0 +1,79 @@
+"""The OpenAPI document: what the framework derives from the routes, with all problems and with examples."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from refold.views.api import HttpProblem
+
+_SCHEMA = "#/components/schemas/HttpProblem"
+_ALWAYS = (403, 413, 415, 421, 503)
+_PROBLEMS: dict[int, tuple[str, str, str]] = {
+    403: ("Forbidden", "other_origin", "a page of another site may not use this"),
+    404: ("Not Found", "not_found", "there is no run inc-1"),
+    408: ("Request Timeout", "slow_body", "the body did not come within 10 s"),
+    409: ("Conflict", "conflict", "run inc-1 is completed already"),
+    410: ("Gone", "erased", "run inc-1 was erased"),
+    413: ("Content Too Large", "too_large", "a body has 2097152 bytes at most"),
+    415: ("Unsupported Media Type", "media_type", "content-type 'text/plain', content-encoding ''"),
+    421: ("Misdirected Request", "other_host", "'example.org' is no name of this machine"),
+    422: ("Unprocessable Content", "malformed", "'no id' is not a run id"),
+    429: ("Too Many Requests", "busy", "60 writes a minute"),
+    503: ("Service Unavailable", "behind", "the view is behind run-log/0/7"),
+}
+_EXAMPLES = {
+    "run": "inc-1",
+    "token": "cb_inc-1_Zm9yIGFuIGV4YW1wbGU",
+    "approval": "inc-1/3~1:5f2b0c9d8e7a6f41",
+    "left": 1,
+    "right": 9,
+    "Refold-After": "run-log/0/7",
+    "Idempotency-Key": "inc-1",
+    "Last-Event-ID": "9",
+}
+
+
+def title_of(status: int) -> str:
+    """Return the name of a status. That of the standard library depends on the version of Python."""
+    return _PROBLEMS[status][0] if status in _PROBLEMS else HTTPStatus(status).phrase
+
+
+def described(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with every problem that a route answers with, and examples."""
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["HttpProblem"] = HttpProblem.model_json_schema(mode="serialization")
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for status in _statuses(path, method):
+                _add_problem(operation["responses"], status)
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] in _EXAMPLES:
+                    parameter["example"] = _EXAMPLES[parameter["name"]]
+    return document
+
+
+def _statuses(path: str, method: str) -> list[int]:
+    found = set(_ALWAYS)
+    if path.startswith("/api/"):
+        found |= {422, 429}
+    if "{" in path:
+        found |= {404, 410}
+    if method == "post":
+        found |= {408, 409}
+    return sorted(found)
+
+
+def _add_problem(responses: dict[str, Any], status: int) -> None:
+    title, code, detail = _PROBLEMS[status]
+    example = HttpProblem(title=title, status=status, detail=detail, code=code).model_dump()
+    response = responses[str(status)] = {**responses.get(str(status), {}), "description": title}
+    if status == 422:  # the framework's own, in another form
+        response["content"] = {}
+    content = response.setdefault("content", {})
+    content["application/problem+json"] = {"schema": {"$ref": _SCHEMA}, "example": example}
+    if status in (429, 503):
+        wait = {"description": "seconds until it is worth asking again", "schema": {"type": "integer"}}
+        response["headers"] = {"Retry-After": wait}
