@@ -17,15 +17,17 @@ import random
 import re
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-
 from tests.cli.terminal import Dev, served
 from tests.tidy.repository import ROOT
+from tests.waiting import eventually
 
 QUIET_S = 3.0
 """Between the last connection and the beginning of the runs: memory is measured there."""
@@ -47,7 +49,7 @@ class Listener:
 
     async def follow(self, host: str, port: int, connected: asyncio.Semaphore) -> None:
         """Read to the end of the run, over as many connections as it takes."""
-        while not await self._connection(host, port, connected):
+        while not await self._connection(host, port, connected):  # noqa: ASYNC110 - the server is asked again
             await asyncio.sleep(0.05)
 
     async def _connection(self, host: str, port: int, connected: asyncio.Semaphore) -> bool:
@@ -147,9 +149,26 @@ def figures(listeners: list[Listener], ends: dict[str, int]) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def platform(folder: Path) -> Iterator[Dev]:
+    """A running platform with an agent that makes calls."""
+    (folder / "effects").touch()
+    with served(ROOT / "tests" / "cli" / "app.py", folder, EFFECTS=str(folder)) as dev:
+        eventually(lambda: ready(dev.state["gateway"]))
+        yield dev
+
+
+def ready(url: str) -> bool:
+    """True once the gateway can answer."""
+    try:
+        return httpx.get(f"{url}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def main(clients: int, runs: int, calls: int) -> dict[str, Any]:
     """Start a platform, measure, and end it."""
-    with tempfile.TemporaryDirectory() as folder, served(ROOT / "tests" / "cli" / "app.py", Path(folder)) as dev:
+    with tempfile.TemporaryDirectory() as folder, platform(Path(folder)) as dev:
         return asyncio.run(measured(dev, clients, runs, calls))
 
 
