@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.errors import NotFoundError
-from refold.core.ids import RunId
-from refold.operations.runs import Runs
-from refold.projections.reader import EntriesReader
-from refold.projections.shipped import tables
-from refold.views.history import Run
+from refold.projections.projector import HEADS
+from refold.projections.runs import ViewedRuns
+from refold.views.history import Run, at_seq
 from refold.views.run import events_of, info_of
 from tests.projections.logs import Viewed, folded, recorded, recovered, simulated
 
@@ -23,6 +20,11 @@ def shown(run: Run) -> tuple[object, ...]:
     return info, events_of(run), places
 
 
+def cannot_be_told(viewed: Viewed, run: str) -> bool:
+    """Only the log can tell the history of a run that stalls."""
+    return bool(viewed.store.rows(HEADS, [(run,)])[run,][HEADS.places["reason"]])
+
+
 @pytest.mark.parametrize("number", range(len(LOGS)))
 def test_a_run_from_rows_is_the_run_of_the_log(number: int) -> None:
     viewed = Viewed.of(LOGS[number])
@@ -30,15 +32,26 @@ def test_a_run_from_rows_is_the_run_of_the_log(number: int) -> None:
 
     assert runs
     for name, run in runs.items():
-        read = Runs(EntriesReader(viewed.store, tables.ENTRIES, name)).get(name)
+        read = ViewedRuns(viewed.store).find(name)
+        if read is None:
+            assert cannot_be_told(viewed, name)
+            continue
         assert shown(read) == shown(run)
         assert read.state == run.state
 
 
-def test_a_run_that_has_no_rows_is_not_found() -> None:
-    viewed = Viewed.of(simulated(1))
+@pytest.mark.parametrize("number", range(0, len(LOGS), 4))
+def test_a_run_at_any_event_is_the_run_cut_off_there(number: int) -> None:
+    viewed = Viewed.of(LOGS[number])
 
-    with pytest.raises(NotFoundError, match="there is no run nobody"):
-        Runs(EntriesReader(viewed.store, tables.ENTRIES, RunId("nobody"))).get("nobody")
-    with pytest.raises(NotFoundError, match="records of run-log alone"):
-        EntriesReader(viewed.store, tables.ENTRIES, RunId("nobody")).partitions("dead-letter")
+    for name, run in folded(viewed.log).items():
+        for seq in {1, 2, run.state.head.seq // 2 or 1, run.state.head.seq - 1 or 1, run.state.head.seq}:
+            read = ViewedRuns(viewed.store).find(name, min(seq, run.state.head.seq))
+            if read is None:
+                assert cannot_be_told(viewed, name)
+                continue
+            assert shown(read) == shown(at_seq(run, min(seq, run.state.head.seq)))
+
+
+def test_a_run_that_has_no_rows_is_none() -> None:
+    assert ViewedRuns(Viewed.of(simulated(1)).store).find("nobody") is None

@@ -65,7 +65,7 @@ from refold.views.api import (
 from refold.views.approval import Question
 from refold.views.audit import AuditLine, audit_of
 from refold.views.diff import RunDiff, run_diff
-from refold.views.history import Run, at_seq, at_time
+from refold.views.history import Run
 from refold.views.outcome import Said, Started, Voted
 from refold.views.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.views.steps import RunStep
@@ -244,25 +244,25 @@ def _reads(app: FastAPI) -> None:
     def show_run(
         shared: Site,
         run: str,
-        at_seq_: Annotated[
-            int, Query(alias="at_seq", ge=0, le=LATEST_MS, description="as it was after this event; 0: now")
-        ] = 0,
+        at_seq: Annotated[int, Query(ge=0, le=LATEST_MS, description="as it was after this event; 0: now")] = 0,
         at_ms: Annotated[int, Query(ge=0, le=LATEST_MS, description="as it was at this time; 0: now")] = 0,
         after: After = "",
     ) -> RunInfo:
         """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
         with shared.view(after) as view:
-            found = shared.reading.run(view, run)
-        if at_seq_:
-            found = at_seq(found, at_seq_)
-        return info_of(at_time(found, at_ms) if at_ms else found)
+            seqs = [at_seq] if at_seq else []
+            if at_ms and not (seq := shared.reading.seq_at(view, run, at_ms)):
+                raise MalformedError(f"run {run} was not there at {at_ms}", hint="its first event has its time")
+            seqs += [seq] if at_ms else []
+            found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
+        return info_of(found)
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: After = "") -> RunDiff:
         """What differs in a run between two events: status, steps, outcomes, budget, signals."""
         with shared.view(after) as view:
-            found = shared.reading.run(view, run)
-        return run_diff(at_seq(found, left), at_seq(found, right))
+            before, then = (shared.reading.run_at(view, run, seq) for seq in (left, right))
+        return run_diff(before, then)
 
     @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
     def audit_run(shared: Site, run: str, after: After = "") -> list[AuditLine]:

@@ -20,20 +20,19 @@ from refold.core.errors import (
     TransientError,
     UnreachableError,
 )
-from refold.core.events import Cause, Entry
-from refold.core.ids import EntryId, RunId, run_id
+from refold.core.events import Cause
+from refold.core.ids import RunId, run_id
 from refold.core.run.state import Status
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
-from refold.core.wire import codec
-from refold.ports.log import Place, Record
+from refold.ports.log import Place
 from refold.ports.tables import MOST_PAGE, Query, RunsWith, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
 from refold.projections.projector import HEADS
-from refold.projections.runs import ViewedRuns
+from refold.projections.runs import ViewedRuns, entry_of
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS, RUNS
 from refold.views.api import RunPage, RunSummary
-from refold.views.history import JudgedRecord, Run
+from refold.views.history import Run
 from refold.views.run import RunEvent, entry_events
 
 WAIT_S = 2.0
@@ -191,6 +190,23 @@ class ReadSide:
             raise _missing(view, run_id(run))
         return found
 
+    def run_at(self, view: ViewReader, run: str, seq: int) -> Run:
+        """Return a run as it was after an event. **Raises** as `run`; MalformedError for a number that it has not."""
+        last = int(self.check(view, run)[HEADS.places["seq"]])
+        if not 1 <= seq <= last:
+            raise MalformedError(f"run {run} has no event {seq}", hint=f"its events are 1 to {last}")
+        found = ViewedRuns(view).find(run, seq)
+        if found is None:
+            raise _missing(view, run_id(run))
+        return found
+
+    def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
+        """Return the number of a run's last event by a time; 0 if that is before its first one. **Raises** as `run`."""
+        name = RunId(str(self.check(view, run)[0]))
+        where = (Where("run_id", "=", name), Where("at_ms", "<=", at_ms))
+        rows = view.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
+        return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
+
     def check(self, view: ViewReader, run: str) -> ViewRow:
         """Return the row of `heads` of a run that has events. **Raises** as `run`."""
         name = run_id(run)
@@ -258,10 +274,7 @@ def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -
 
 def events_in(row: ViewRow) -> list[RunEvent]:
     """Return the events of a row of `entries`."""
-    of: dict[str, Any] = dict(zip(ENTRIES.names, row, strict=True))
-    entry = codec.decode(Entry, of["value"])
-    record = Record(RUN_LOG, of["partition"], of["offset"], None, of["value"], list, of["logged_ms"])
-    return entry_events(JudgedRecord(entry.run_id, EntryId(of["id"]), entry, "", record=record))
+    return entry_events(entry_of(row)[0])
 
 
 def after_of(header: str) -> After | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from refold.core.ids import RunId, run_id
-from refold.operations.runs import Runs
-from refold.ports.tables import ViewReader
+from typing import Any
+
+from refold.core.errors import FoldError
+from refold.core.events import Entry
+from refold.core.ids import EntryId, RunId, log_key, run_id
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
+from refold.ports.log import Record
+from refold.ports.tables import ViewReader, ViewRow
 from refold.projections.projector import HEADS
-from refold.projections.reader import EntriesReader
 from refold.projections.shipped.tables import ENTRIES
-from refold.views.history import Run
+from refold.views.history import JudgedRecord, Run, extend
 
 
 class ViewedRuns:
@@ -17,16 +22,25 @@ class ViewedRuns:
     def __init__(self, store: ViewReader) -> None:
         self._store = store
 
-    def find(self, run: str) -> Run | None:
-        """Return a run with its whole history; None if the view has none, or only the log can tell.
+    def find(self, run: str, until: int = 0) -> Run | None:
+        """Return a run up to the event with the number `until`, 0 for all; None if only the log can tell, or nothing.
 
         Records that do not count are in the log alone, and so is why the code of a run is not run.
         """
         wanted = run_id(run)
         head = self._store.rows(HEADS, [(wanted,)]).get((wanted,))
-        if head is None or head[HEADS.places["reason"]]:
+        if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
             return None
-        return Runs(EntriesReader(self._store, ENTRIES, wanted)).find(wanted)
+        found = Run.empty(wanted)
+        try:
+            # The projector has judged the entries, and rows contain those that count alone: they are not judged again.
+            for row in self._store.rows_of(ENTRIES, wanted):
+                if until and int(row[ENTRIES.places["seq"]]) > until:
+                    break
+                extend(found, *entry_of(row), until)
+        except FoldError:
+            return None
+        return found if found.records else None
 
     def family(self, run: Run) -> list[Run]:
         """Return the runs below one, each behind the one that has started it."""
@@ -35,6 +49,15 @@ class ViewedRuns:
             if (child := self.find(name)) is not None:
                 found += [child, *self.family(child)]
         return found
+
+
+def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
+    """Return the record and the entry of a row of `entries`."""
+    of: dict[str, Any] = dict(zip(ENTRIES.names, row, strict=True))
+    entry, name = codec.decode(Entry, of["value"]), EntryId(of["id"])
+    key = log_key(entry.run_id, entry.seq, name)
+    record = Record(RUN_LOG, of["partition"], of["offset"], key, of["value"], list, of["logged_ms"])
+    return JudgedRecord(entry.run_id, name, entry, "", record=record), entry
 
 
 def children_of(run: Run) -> list[RunId]:

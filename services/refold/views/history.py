@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import Hold
 from refold.core.run.fold import apply
@@ -111,15 +112,19 @@ def at_seq(run: Run, seq: int) -> Run:
         )
     found = Run.empty(run.state.run_id)
     for judged in run.records:
-        entry = judged.entry
-        if entry is None or entry.seq > seq:
+        if judged.entry is None or judged.entry.seq > seq:
             break
-        if entry.last_seq > seq:
-            entry = replace(entry, events=entry.events[: seq - entry.seq + 1])
-        apply(found.state, entry, judged.id)
-        found.records.append(replace(judged, entry=entry))
-        found.timeline.feed(entry)
+        extend(found, judged, judged.entry, seq)
     return found
+
+
+def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None:
+    """Adds an entry that counts, next in order, up to the event with the number `until`; 0: all of it."""
+    if until and entry.last_seq > until:
+        entry = replace(entry, events=entry.events[: until - entry.seq + 1])
+    apply(run.state, entry, judged.id)
+    run.records.append(judged if entry is judged.entry else replace(judged, entry=entry))
+    run.timeline.feed(entry)
 
 
 def at_time(run: Run, at_ms: int) -> Run:
