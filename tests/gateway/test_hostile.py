@@ -168,7 +168,7 @@ def requests(draw: st.DrawFn, path: str, operation: dict[str, Any]) -> dict[str,
                 query += [(name, value)] * draw(st.sampled_from([1, 1, 2, 21]))
             else:
                 headers[name] = value.encode().translate(None, bytes(range(32)))[:4_000]
-    found = {"url": path, "params": query, "headers": headers}
+    found: dict[str, Any] = {"url": path, "params": query, "headers": headers}
     if "requestBody" in operation:
         found["content"] = draw(bodies(operation))
         headers["content-type"] = draw(st.sampled_from([b"application/json"] * 6 + [b"text/plain", b""]))

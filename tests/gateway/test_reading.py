@@ -77,11 +77,9 @@ def test_a_cursor_of_another_query_is_refused(site: Bench) -> None:
     cursor = site.get("/api/runs?limit=5")["cursor"]
 
     of, *_ = json.loads(base64.urlsafe_b64decode(cursor))
+    places: list[list[Any]] = [[], [1], [None, "a"], ["1", "a"], [{}, []], [1.5, "a"], [10**30, "a"], [1, "a", 2]]
     forged: list[Any] = [
-        *(
-            [of, *place]
-            for place in ([], [1], [None, "a"], ["1", "a"], [{}, []], [1.5, "a"], [10**30, "a"], [1, "a", 2])
-        ),
+        *([of, *place] for place in places),
         *(5, None, "x", {}, []),
     ]
     sealed = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode() for each in forged]

@@ -13,7 +13,7 @@ from refold.core.events import Entry, RunFailed
 from refold.core.wire import codec
 from refold.gateway import streams
 from refold.gateway.reading import ReadSide
-from refold.gateway.streams import Channel, RunStreams, Sent
+from refold.gateway.streams import Channel, RunStreams, SentEvent
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
@@ -59,7 +59,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(streams, "AGAIN_S", 0.02)
+    monkeypatch.setattr(streams, "AWAY_S", 0.02)
     monkeypatch.setattr(streams, "NEWS_S", 0.005)
     monkeypatch.setattr(streams, "SLOW_S", 1_000.0)
     return Site()
@@ -69,7 +69,7 @@ def halves(run: str) -> tuple[list[Pair], list[Pair], int]:
     """A run up to its failure, the rest of it, and the number of its failure."""
     pairs = list(long(run))
     for number, (_, value) in enumerate(pairs, start=1):
-        entry = codec.decode(Entry, value)
+        entry = codec.decode(Entry, value or b"")
         if isinstance(entry.events[-1], RunFailed):
             return pairs[:number], pairs[number:], entry.last_seq
     raise AssertionError("it fails nowhere")
@@ -166,8 +166,8 @@ async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pyte
     assert place.streams.count == 0
 
 
-def sent(*seqs: int) -> list[Sent]:
-    return [Sent(seq, b"x" * 100, ends=False) for seq in seqs]
+def sent(*seqs: int) -> list[SentEvent]:
+    return [SentEvent(seq, b"x" * 100, ends=False) for seq in seqs]
 
 
 async def test_a_gap_in_what_a_channel_is_given_is_read_from_the_view_and_holds_nobody_up() -> None:

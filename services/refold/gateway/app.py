@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
@@ -38,7 +38,7 @@ from refold.core.messages import RunRequest
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
-from refold.gateway.describing import described, title_of
+from refold.gateway.describing import documented, title_of
 from refold.gateway.guard import SiteGuard
 from refold.gateway.reading import GoneError, ReadSide, RunQuery, after_of, events_after, number_of
 from refold.gateway.streams import RunStreams
@@ -49,7 +49,7 @@ from refold.operations.run import By, Changes
 from refold.ports.tables import MOST_PAGE, ViewDatabase, ViewReader
 from refold.projections.runs import ViewedRuns
 from refold.views.api import (
-    LATEST_MS,
+    LARGEST_NUMBER,
     Alive,
     AnswerCallback,
     CastVote,
@@ -170,7 +170,7 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document. `schemas/openapi.json` is a copy."""
         if self.openapi_schema is None:
-            self.openapi_schema = described(super().openapi())
+            self.openapi_schema = documented(super().openapi())
         return self.openapi_schema
 
 
@@ -204,12 +204,13 @@ def routed(lifespan: Lifespan | None = None) -> Api:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.router.route_class = StrictRoute
     app.add_middleware(SiteGuard)
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, _problem)
+    site = APIRouter(route_class=StrictRoute, redirect_slashes=False)
     for routes in (_reads, _streams, _writes, _people, _health):
-        routes(app)
+        routes(site)
+    app.include_router(site, generate_unique_id_function=lambda route: route.name)
     return app
 
 
@@ -219,21 +220,21 @@ def _gateway(request: Request) -> Gateway:
 
 
 Site = Annotated[Gateway, Depends(_gateway)]
-After = Annotated[
+AfterHeader = Annotated[
     str,
     Header(alias="Refold-After", max_length=8_000, description="places of writes to wait for, as an answer named them"),
 ]
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="the same again is the same input")]
 WaitOption = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the outcome")]
-Seq = Annotated[int, Path(ge=1, le=LATEST_MS, description="number of an event")]
-SeqOption = Annotated[int, Query(ge=0, le=LATEST_MS, description="events behind this one")]
+Seq = Annotated[int, Path(ge=1, le=LARGEST_NUMBER, description="number of an event")]
+SeqOption = Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="events behind this one")]
 
 
-def _reads(app: FastAPI) -> None:
-    get = app.get
+def _reads(site: APIRouter) -> None:
+    get = site.get
 
     @get("/api/runs", summary="List runs")
-    def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: After = "") -> RunPage:
+    def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: AfterHeader = "") -> RunPage:
         """Runs, the newest first."""
         labels = tuple(_pair(each) for each in wanted.label)
         query = RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
@@ -244,9 +245,9 @@ def _reads(app: FastAPI) -> None:
     def show_run(
         shared: Site,
         run: str,
-        at_seq: Annotated[int, Query(ge=0, le=LATEST_MS, description="as it was after this event; 0: now")] = 0,
-        at_ms: Annotated[int, Query(ge=0, le=LATEST_MS, description="as it was at this time; 0: now")] = 0,
-        after: After = "",
+        at_seq: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="as it was after this event; 0: now")] = 0,
+        at_ms: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="as it was at this time; 0: now")] = 0,
+        after: AfterHeader = "",
     ) -> RunInfo:
         """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
         with shared.view(after) as view:
@@ -258,20 +259,20 @@ def _reads(app: FastAPI) -> None:
         return info_of(found)
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
-    def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: After = "") -> RunDiff:
+    def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
         """What differs in a run between two events: status, steps, outcomes, budget, signals."""
         with shared.view(after) as view:
             before, then = (shared.reading.run_at(view, run, seq) for seq in (left, right))
         return run_diff(before, then)
 
     @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
-    def audit_run(shared: Site, run: str, after: After = "") -> list[AuditLine]:
+    def audit_run(shared: Site, run: str, after: AfterHeader = "") -> list[AuditLine]:
         """Who did what, why, and by which input."""
         with shared.view(after) as view:
             return audit_of(shared.reading.run(view, run))
 
     @get("/api/runs/{run}/steps", summary="List the steps of a run")
-    def list_steps(shared: Site, run: str, after: After = "") -> list[RunStep]:
+    def list_steps(shared: Site, run: str, after: AfterHeader = "") -> list[RunStep]:
         """The steps in order of their numbers."""
         with shared.view(after) as view:
             return shared.reading.run(view, run).timeline.steps
@@ -282,7 +283,7 @@ def _reads(app: FastAPI) -> None:
         run: str,
         after_seq: SeqOption = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE, description="entries")] = MOST_PAGE,
-        after: After = "",
+        after: AfterHeader = "",
     ) -> list[RunEvent]:
         """The events behind a number, in order, without gaps: those of at most `limit` entries."""
         with shared.view(after) as view:
@@ -290,25 +291,25 @@ def _reads(app: FastAPI) -> None:
             return events_after(view, run_id(run), after_seq, limit)
 
     @get("/api/runs/{run}/family", summary="List the runs that a run has started")
-    def list_family(shared: Site, run: str, after: After = "") -> list[RunRow]:
+    def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:
         """The runs below a run, each behind the one that has started it."""
         with shared.view(after) as view:
             return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
 
 
-def _streams(app: FastAPI) -> None:
+def _streams(site: APIRouter) -> None:
     stream: dict[int | str, dict[str, Any]] = {
         200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
         204: {"description": "No more"},
     }
 
-    @app.get("/api/runs/{run}/stream", responses=stream, summary="Follow a run", response_class=StreamingResponse)
+    @site.get("/api/runs/{run}/stream", responses=stream, summary="Follow a run", response_class=StreamingResponse)
     async def stream_run(
         shared: Site,
         run: str,
         last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
         after_seq: SeqOption = 0,
-        after: After = "",
+        after: AfterHeader = "",
     ) -> Response:
         """Server-sent events: the events of a run as they come, until it is over. The id of each is its number.
 
@@ -327,8 +328,8 @@ def _streams(app: FastAPI) -> None:
         return StreamingResponse(shared.streams.run(name, seq), media_type="text/event-stream", headers=headers)
 
 
-def _writes(app: FastAPI) -> None:
-    post = partial(app.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
+def _writes(site: APIRouter) -> None:
+    post = partial(site.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
 
     @post("/api/runs", summary="Start a run")
     def start_run(
@@ -404,15 +405,15 @@ def _writes(app: FastAPI) -> None:
         return _said(shared, response, run_id(run), redrive, wait)
 
 
-def _people(app: FastAPI) -> None:
-    @app.get("/api/approvals", summary="List questions to people")
+def _people(site: APIRouter) -> None:
+    @site.get("/api/approvals", summary="List questions to people")
     async def list_approvals(
         shared: Site, state: Annotated[State, Query(description="which of them")] = "open"
     ) -> list[Question]:
         """What people are asked, the oldest first. It is read from Kafka: while that is away, the answer is 503."""
         return await shared.client.approvals(state)
 
-    @app.post("/api/approvals/{approval:path}/votes", summary="Vote")
+    @site.post("/api/approvals/{approval:path}/votes", summary="Vote")
     async def vote(shared: Site, approval: str, body: CastVote) -> Voted:
         """A decision on a question, by its whole id, signed in the actor's name.
 
@@ -429,20 +430,22 @@ def _people(app: FastAPI) -> None:
             timeout=timedelta(seconds=LONGEST_WAIT_S),
         )
 
-    @app.get("/api/approvals/{approval:path}", summary="Show a question")
+    @site.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:
         """A question by its id, or the open one about a call by `RUN/SEQ`. It is read from Kafka."""
         return await shared.client.approval(approval)
 
 
-def _health(app: FastAPI) -> None:
-    @app.get("/healthz", summary="Show if the process lives")
+def _health(site: APIRouter) -> None:
+    @site.get("/healthz", summary="Show if the process lives")
     async def health() -> Alive:
         """True: it answers."""
         return Alive(ok=True)
 
-    @app.get("/readyz", summary="Show if the gateway can answer", responses={503: {"model": Health}})
-    def ready(shared: Site, response: Response) -> Health:
+    @site.get(
+        "/readyz", summary="Show if the gateway can answer", response_model=Health, responses={503: {"model": Health}}
+    )
+    def ready(shared: Site) -> JSONResponse:
         """`ok` if the view can be read and is kept up to date, and if Kafka is heard; else what is wrong."""
         views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
         try:
@@ -451,10 +454,8 @@ def _health(app: FastAPI) -> None:
         except RefoldError as error:
             views = error.message
         found = Health(ready=views == kafka == "ok", views=views, kafka=kafka)
-        response.status_code = 200 if found.ready else 503
-        if not found.ready:
-            response.headers["Retry-After"] = "1"
-        return found
+        headers = {} if found.ready else {"Retry-After": "1"}
+        return JSONResponse(found.model_dump(), 200 if found.ready else 503, headers)
 
 
 def _perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:

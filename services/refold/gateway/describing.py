@@ -39,7 +39,7 @@ def title_of(status: int) -> str:
     return _PROBLEMS[status][0] if status in _PROBLEMS else HTTPStatus(status).phrase
 
 
-def described(document: dict[str, Any]) -> dict[str, Any]:
+def documented(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with every problem that a route answers with, and examples."""
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):

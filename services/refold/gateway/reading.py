@@ -47,7 +47,7 @@ STATES: Mapping[str, Where] = {
 """What a run may be beside its status."""
 STATUSES = get_args(Status)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
-INPUTS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
+INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
 """Topics of what the gateway writes about runs."""
 MOST_AFTER = 100
 """Places in a `Refold-After`."""
@@ -287,7 +287,7 @@ def after_of(header: str) -> After | None:
     for part in parts:
         topic, _, rest = part.partition("/")
         partition, _, offset = (number_of(each) for each in rest.partition("/"))
-        if topic not in (RUN_LOG, *INPUTS) or partition is None or offset is None:
+        if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
             raise MalformedError(f"{part[:80]!r} is no place of a write", hint="pass the header on as it came")
         if topic == RUN_LOG:
             positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)

@@ -37,11 +37,11 @@ HEARTBEAT_S = 15.0
 SLOW_S = 5.0
 """How often all runs that are listened to are looked up: an entry that was linked late is behind the position that is
 watched, and an erased run has no entries."""
-AGAIN_S = 1.0
+AWAY_S = 1.0
 """How long a stream waits while the database is away."""
 KEPT_BYTES = 1 << 20
 """Of a run's latest events, encoded for its listeners."""
-BATCH_BYTES = 64 << 10
+CHUNK_BYTES = 64 << 10
 """Of a chunk: a slow reader holds no more than this, and one page."""
 PAGE_ENTRIES = 20
 """Entries that a listener reads from the view at a time."""
@@ -57,7 +57,7 @@ class TooManyError(TransientError):
     code = "too_many_streams"
 
 
-class Sent(NamedTuple):
+class SentEvent(NamedTuple):
     """An event as it is sent. `ends`: the run is over by it."""
 
     seq: int
@@ -65,12 +65,12 @@ class Sent(NamedTuple):
     ends: bool
 
 
-def encoded(event: RunEvent) -> Sent:
+def encoded(event: RunEvent) -> SentEvent:
     """An event as a message of a stream; its id is the number of the event."""
     data = json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"))
     # The log may contain lone surrogates, which have no form in UTF-8.
     message = f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode("utf-8", "replace")
-    return Sent(event.seq, message, event.type in ENDS)
+    return SentEvent(event.seq, message, event.type in ENDS)
 
 
 class Channel:
@@ -80,7 +80,7 @@ class Channel:
     """
 
     def __init__(self) -> None:
-        self.events: deque[Sent] = deque()
+        self.events: deque[SentEvent] = deque()
         self.more = asyncio.Event()
         self.listeners = self.known = self._bytes = 0
         self.erased = False
@@ -95,7 +95,7 @@ class Channel:
             self.known, self.erased = max(seq, self.known), erased
             self._wake()
 
-    def give(self, events: list[Sent]) -> None:
+    def give(self, events: list[SentEvent]) -> None:
         """Take events in order. Where some before them are missing, the ones that are here are not kept."""
         for event in events:
             if self.events and event.seq <= self.events[-1].seq:
@@ -110,7 +110,7 @@ class Channel:
             self._bytes -= len(self.events.popleft().data)
         self._wake()
 
-    def behind(self, seq: int) -> list[Sent] | None:
+    def behind(self, seq: int) -> list[SentEvent] | None:
         """Return the events behind a number; None if they are not all here."""
         if seq >= self.known:
             return []
@@ -123,10 +123,10 @@ class Channel:
         self.more = asyncio.Event()
 
 
-class News(NamedTuple):
+class StreamNews(NamedTuple):
     """What a look has found: new events by run, and for all runs that are listened to their last event and status."""
 
-    events: dict[str, list[Sent]]
+    events: dict[str, list[SentEvent]]
     heads: dict[str, tuple[int, str]]
 
 
@@ -181,7 +181,7 @@ class RunStreams:
             elif channel.erased:
                 return
             elif found is None or more is channel.more:
-                wait_s = AGAIN_S if found is None else heard + HEARTBEAT_S - time.monotonic()
+                wait_s = AWAY_S if found is None else heard + HEARTBEAT_S - time.monotonic()
                 if not await _woken(more, wait_s) and time.monotonic() - heard >= HEARTBEAT_S:
                     heard = time.monotonic()
                     yield b": still here\n\n"
@@ -189,7 +189,7 @@ class RunStreams:
             if found is None:
                 found = await self._read(run, seq)
 
-    async def _read(self, run: str, seq: int) -> list[Sent] | None:
+    async def _read(self, run: str, seq: int) -> list[SentEvent] | None:
         """Return the next page of a run's events from the view; None while it is away, or was just switched."""
         try:
             return await _in_thread(
@@ -209,7 +209,7 @@ class RunStreams:
                 news = await _in_thread(self._look)
             except RefoldError as error:
                 _log.warning("gateway.view_unread", reason=error.message)
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(AWAY_S)
                 continue
             for run, events in news.events.items():
                 if channel := self._channels.get(run):
@@ -218,12 +218,12 @@ class RunStreams:
                 if channel := self._channels.get(run):
                     channel.note(seq, erased=status == "erased")
 
-    def _look(self) -> News:
+    def _look(self) -> StreamNews:
         """Return what is new since the last look, of runs that somebody listens to. What a failed look had is looked
         for again."""
         store = self._reading.store()
         positions = {place: at for place, at in store.positions().items() if place[0] == RUN_LOG}
-        events: dict[str, list[Sent]] = {}
+        events: dict[str, list[SentEvent]] = {}
         seen = dict(positions)
         for place, at in positions.items():
             if (before := self._seen.get(place, at)) < at:
@@ -238,17 +238,17 @@ class RunStreams:
             heads = dict(_heads(store, list(self._channels)))
             self._slow = time.monotonic()
         self._seen = seen
-        return News(events, heads)
+        return StreamNews(events, heads)
 
 
-def _chunks(events: Iterable[Sent]) -> Iterator[bytes]:
+def _chunks(events: Iterable[SentEvent]) -> Iterator[bytes]:
     """Events in few pieces: a write to a socket costs more than its bytes."""
     held: list[bytes] = []
     size = 0
     for event in events:
         held.append(event.data)
         size += len(event.data)
-        if size >= BATCH_BYTES:
+        if size >= CHUNK_BYTES:
             yield b"".join(held)
             held, size = [], 0
     if held:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from refold.views.model import ReadModel
 
-LATEST_MS = 2**53 - 1
+LARGEST_NUMBER = 2**53 - 1
 """The largest number that JSON has everywhere."""
 
 
@@ -26,8 +26,8 @@ class RunBody(ApiBody):
     id: str = Field("", description="empty: a fresh one", examples=["inc-1"])
     labels: dict[str, str] = Field(default_factory=dict, examples=[{"team": "pay"}])
     sessions: list[str] = Field(default_factory=list)
-    not_before_ms: int = Field(0, ge=0, le=LATEST_MS, description="since 1970 in UTC; 0: at once")
-    deadline_ms: int = Field(0, ge=0, le=LATEST_MS, description="since 1970 in UTC; 0: none")
+    not_before_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC; 0: at once")
+    deadline_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC; 0: none")
 
 
 class RunFilter(ApiBody):
@@ -39,8 +39,8 @@ class RunFilter(ApiBody):
     session: str = Field("", max_length=500, description="runs that belong to this session")
     root: str = Field("", max_length=500, description="runs of the family of this one")
     text: str = Field("", max_length=200, description="in the id or the status line")
-    since_ms: int = Field(0, ge=0, le=LATEST_MS, description="of the column of the order")
-    until_ms: int = Field(0, ge=0, le=LATEST_MS, description="of the same column; this time is not in it")
+    since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the column of the order")
+    until_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the same column; this time is not in it")
     sort: str = Field("-requested_ms", description="requested_ms, at_ms or ended_ms; `-`: the latest first")
     limit: int = Field(100, ge=1, le=500, description="runs of a page")
     cursor: str = Field("", max_length=2_000, description="of the page before, for the same query")

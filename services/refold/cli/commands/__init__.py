@@ -180,7 +180,7 @@ _SCHEMAS = CommandGroup(
     {
         "export": Verb("schemas:append_changes", "Append changed classes as new schema versions."),
         "check": Verb("schemas:compare_schemas", "Compare the classes with the exported schemas."),
-        "openapi": Verb("schemas:print_openapi", "Print the OpenAPI document of the gateway."),
+        "openapi": Verb("openapi:print_openapi", "Print the OpenAPI document of the gateway."),
     },
 )
 

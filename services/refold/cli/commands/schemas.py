@@ -1,9 +1,6 @@
-"""`refold schemas`: the Avro schemas in `schemas/`, exported from the Python classes, and the OpenAPI document."""
+"""`refold schemas`: the Avro schemas in `schemas/`, exported from the Python classes."""
 
 from __future__ import annotations
-
-import json
-import sys
 
 from refold.cli import output
 from refold.cli.platform import Teller
@@ -23,11 +20,3 @@ def compare_schemas(*, teller: Teller) -> None:
     lines = [f"[red]{output.escape(problem)}[/]" for problem in problems]
     words = "\n".join(lines) or "[green]the schemas are what Python says[/]"
     teller.tell({"ok": not problems, "problems": problems}, words, ok=not problems)
-
-
-def print_openapi(*, teller: Teller) -> None:
-    """Print the OpenAPI document of the gateway, as `schemas/openapi.json` has it."""
-    from refold.gateway.app import routed  # the other commands do without the extra `gateway`
-
-    document = routed().openapi()
-    teller.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))
