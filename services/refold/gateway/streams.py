@@ -141,6 +141,11 @@ class RunStreams:
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
 
+    @property
+    def runs(self) -> int:
+        """How many runs are listened to."""
+        return len(self._channels)
+
     def check_room(self) -> None:
         """**Raises** TooManyError if there are as many streams as a process serves."""
         if self.count >= MOST_STREAMS:

@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 from refold.gateway.app import Gateway, build_api
+from refold.gateway.connections import TimedProtocol
 
 _log = structlog.get_logger()
 
@@ -54,6 +55,7 @@ def gateway(
         timeout_graceful_shutdown=STREAMS_END_S,
         server_header=False,
         backlog=2_048,
+        http=TimedProtocol,
     )
     uvicorn.Server(config).run()
     _log.info("service.stopped", service="gateway")
