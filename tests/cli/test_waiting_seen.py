@@ -112,6 +112,14 @@ def test_whoever_tells_a_run_something_hears_who_has_it_now() -> None:
     assert [taken, kept, known] == [("accepted", 1), ("accepted", 0), ("known", 1)]
 
 
+@pytest.mark.parametrize("had", [(CAME,), (WaitStarted(1, "go"), CAME, WaitEnded(1, "s-1"))])
+def test_another_signal_under_the_same_id_is_a_conflict_that_names_the_first(had: tuple[Event, ...]) -> None:
+    other = signal_message("r", "go", 2, signal_id="s-1", actor="ann")
+
+    with pytest.raises(ConflictError, match="signal s-1 of run r is go with 1 already"):
+        tell(had, (), other)
+
+
 def test_who_finds_no_room_hears_it() -> None:
     with pytest.raises(ConflictError, match="has no room for it"):
         tell((), (SignalDropped("s-1", "go", 300, "ann"),), GO)

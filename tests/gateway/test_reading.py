@@ -17,7 +17,7 @@ from refold.client.platform import Platform
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
-from refold.gateway import guard, reading
+from refold.gateway import guard, reading, writing
 from refold.gateway.app import Gateway, build_api
 from refold.projections import service
 from refold.projections.service import KeptProjection
@@ -343,6 +343,22 @@ def test_a_vote_that_is_no_whole_one_is_refused(site: Bench, body: dict[str, Any
     found = site.http.post("/api/approvals/run-1/3/votes", json=body)
 
     assert (found.status_code, found.json()["code"]) == (422, "malformed")
+
+
+def test_nothing_is_written_beside_views_of_another_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listen(refusals: writing.Refusals) -> None:
+        refusals.log = "log-2"
+        refusals.listens.set()
+
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    monkeypatch.setattr(writing.Refusals, "_listen", listen)
+    site = Bench()
+    with site.http:
+        found = site.http.post("/api/runs", json={"agent": "ten"})
+
+        assert (found.status_code, found.json()["detail"][:30]) == (503, "the views are of the log log-1")
+        assert "log-2" in site.get("/readyz", 503)["views"]
+        assert site.get("/api/runs/run-1")["status"] == "completed"
 
 
 def test_questions_are_read_from_kafka_and_503_while_it_is_away(site: Bench) -> None:

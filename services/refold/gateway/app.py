@@ -451,6 +451,7 @@ def _health(site: APIRouter) -> None:
         try:
             if stopped := shared.reading.store().notes().get("stopped"):
                 views = f"they stand still: {stopped.partition(chr(10))[0]}"
+            views = shared.writing.other_log() or views
         except RefoldError as error:
             views = error.message
         found = Health(ready=views == kafka == "ok", views=views, kafka=kafka)

@@ -37,6 +37,8 @@ HEARTBEAT_S = 15.0
 SLOW_S = 5.0
 """How often all runs that are listened to are looked up: an entry that was linked late is behind the position that is
 watched, and an erased run has no entries."""
+SWITCHED_S = 0.5
+"""How often the generation in use is looked up. One that was dropped has no positions, so nothing is new in it."""
 AWAY_S = 1.0
 """How long a stream waits while the database is away."""
 KEPT_BYTES = 1 << 20
@@ -137,7 +139,8 @@ class RunStreams:
         self._reading = reading
         self._channels: dict[str, Channel] = {}
         self._seen: dict[Place, int] = {}
-        self._slow = 0.0
+        self._slow = self._opened = 0.0
+        self._store: ViewReader | None = None
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
 
@@ -213,6 +216,7 @@ class RunStreams:
             try:
                 news = await _in_thread(self._look)
             except RefoldError as error:
+                self._store = None
                 _log.warning("gateway.view_unread", reason=error.message)
                 await asyncio.sleep(AWAY_S)
                 continue
@@ -226,7 +230,9 @@ class RunStreams:
     def _look(self) -> StreamNews:
         """Return what is new since the last look, of runs that somebody listens to. What a failed look had is looked
         for again."""
-        store = self._reading.store()
+        if self._store is None or time.monotonic() - self._opened > SWITCHED_S:
+            self._store, self._opened = self._reading.store(), time.monotonic()
+        store = self._store
         positions = {place: at for place, at in store.positions().items() if place[0] == RUN_LOG}
         events: dict[str, list[SentEvent]] = {}
         seen = dict(positions)
@@ -272,7 +278,8 @@ def _heads(store: ViewReader, runs: list[str]) -> Iterator[tuple[str, tuple[int,
 
 async def _woken(more: asyncio.Event, within_s: float) -> bool:
     try:
-        await asyncio.wait_for(more.wait(), max(0.0, within_s))
+        async with asyncio.timeout(max(0.0, within_s)):  # `wait_for` makes a task of each wait
+            await more.wait()
     except TimeoutError:
         return False
     return True

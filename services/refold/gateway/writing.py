@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 import structlog
 
 from refold.adapters.kafka.news import KafkaNews
+from refold.adapters.kafka.source import KafkaLogSource
 from refold.client.platform import Platform
 from refold.core.errors import RefoldError, UnreachableError
 from refold.core.events import Cause
@@ -30,12 +31,16 @@ _UNSEEN = object()
 
 
 class Refusals:
-    """The planner's dead letters from now on, read by a thread of their own. While Kafka is away it waits."""
+    """The planner's dead letters from now on, read by a thread of their own. While Kafka is away it waits.
+
+    `log` names the log that is there, as views note it; empty until Kafka was heard.
+    """
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._found: OrderedDict[Cause, RefoldError] = OrderedDict()
         self._stop = threading.Event()
+        self.log = ""
         self.listens = threading.Event()
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
@@ -51,6 +56,7 @@ class Refusals:
         while not self._stop.is_set():
             try:
                 settings, partitions = self._platform.settings.kafka, self._platform.runs.partitions
+                self.log = KafkaLogSource(settings).identity()
                 with closing(KafkaNews(settings, (DEAD_LETTER,), partitions)) as news:
                     self.listens.set()
                     while not self._stop.is_set():
@@ -78,6 +84,11 @@ class WriteSide:
         """True while Kafka is heard."""
         return self._refusals.listens.is_set()
 
+    def other_log(self) -> str:
+        """Return why the outcome of a write would never be seen: the view is of another log. Else nothing."""
+        viewed, written = self._reading.store().notes().get("log", ""), self._refusals.log
+        return f"the views are of the log {viewed}, and Kafka has {written}" if written and viewed != written else ""
+
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
         """Publish an input, and wait for its outcome; return where it lies if there is none in time.
 
@@ -85,6 +96,8 @@ class WriteSide:
         """
         if not self._refusals.listens.wait(LISTEN_AGAIN_S):
             raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
+        if reason := self.other_log():
+            raise UnreachableError(reason, hint="set REFOLD_VIEWS__URL to the views of this log, or rebuild them")
         position = publish_input(self._platform.publisher, operation.message)
         deadline = time.monotonic() + wait_s
         seen: object = _UNSEEN
