@@ -235,7 +235,7 @@ class RunStreams:
         store = self._store
         positions = {place: at for place, at in store.positions().items() if place[0] == RUN_LOG}
         events: dict[str, list[SentEvent]] = {}
-        seen = dict(positions)
+        seen = self._seen | positions  # those of a generation that was dropped are missing
         for place, at in positions.items():
             if (before := self._seen.get(place, at)) < at:
                 rows = _between(store, place[1], before, at)
