@@ -32,7 +32,7 @@ from refold.core.run.erased import erased_key
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Record
-from tests.projections.logs import Log
+from tests.projections.viewed import Log
 
 NOW = 1_700_000_000_000
 USAGE = '{"usage":{"model":"acme:small","input_tokens":70,"output_tokens":30}}'

@@ -11,7 +11,7 @@ from refold.projections.shipped import tables
 from refold.views.history import Run
 from refold.views.run import row_of
 from refold.views.steps import RunStep
-from tests.projections.logs import Viewed, folded
+from tests.projections.viewed import Viewed, folded
 
 LIVE = ("pending", "running", "suspended")
 

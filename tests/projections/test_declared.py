@@ -14,7 +14,7 @@ from refold.projections.projector import CALLS, HEADS, ProjectionError
 from refold.sdk import projection as declared
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.histories import begun, call, entries, log_of, long
-from tests.projections.logs import Viewed
+from tests.projections.viewed import Viewed
 
 PAID = table("paid", key(run_id=str, step=int), tool=str, amount=int)
 SEEN = table("seen", key(customer=str), run_id=str)

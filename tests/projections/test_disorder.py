@@ -18,7 +18,7 @@ from refold.projections.projector import HEADS, Projector
 from refold.projections.shipped import tables
 from tests.projections.histories import Pair, begun, call, entries, log_of, long, marker, mixed
 from tests.projections.judges import differences
-from tests.projections.logs import Log, Viewed
+from tests.projections.viewed import Log, Viewed
 
 RUNS = [long(f"r-{number}", 2 + number % 4) for number in range(8)]
 MIXED = mixed(RUNS, 1)

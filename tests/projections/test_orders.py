@@ -9,7 +9,8 @@ import pytest
 from refold.core.run.erased import erased_run
 from refold.core.topics import RUN_LOG
 from refold.projections.shipped import tables
-from tests.projections.logs import Log, Viewed, recorded, recovered, simulated
+from tests.projections.logs import recorded, recovered, simulated
+from tests.projections.viewed import Log, Viewed
 
 SEEDS = [seed for seed in range(20) if all(record.value for record in simulated(seed) if erased_run(record.key))]
 """Worlds without markers that were taken back: their logs are cleaned before that, and these are not."""

@@ -14,7 +14,7 @@ from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
 from tests.docs.blocks import ROOT, blocks
 from tests.projections.histories import begun, call, entries, log_of
-from tests.projections.logs import Viewed
+from tests.projections.viewed import Viewed
 
 PAGE = ROOT / "docs" / "guides" / "views.md"
 

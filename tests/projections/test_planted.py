@@ -12,8 +12,8 @@ from refold.projections.batch import Batch
 from refold.projections.projector import Projector
 from tests.projections.histories import log_of, long, mixed
 from tests.projections.judges import differences
-from tests.projections.logs import Viewed
 from tests.projections.test_disorder import MIXED, again, bury, mark, names, spoilt
+from tests.projections.viewed import Viewed
 
 
 def loser_counts(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns
 from refold.views.history import Run, at_seq
 from refold.views.run import events_of, info_of
-from tests.projections.logs import Viewed, folded, recorded, recovered, simulated
+from tests.projections.logs import recorded, recovered, simulated
+from tests.projections.viewed import Viewed, folded
 
 LOGS = [recorded()["everything"], *recovered("retried").values(), *map(simulated, range(10))]
 

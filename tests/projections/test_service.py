@@ -6,13 +6,14 @@ from typing import ClassVar
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.topics import RUN_LOG
 from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
-from refold.projections.service import KeptProjection, serving, verify
+from refold.projections.following import Follower
+from refold.projections.service import KeptProjection, carried, serving, verify
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.source import ListedLog
 
@@ -213,6 +214,103 @@ def test_a_view_whose_next_records_were_deleted_stands_still(log: ListedLog) -> 
     slot.turn(0.0)
 
     assert "the log has lost its beginning" in slot.stopped
+
+
+def test_a_log_that_was_cut_and_has_grown_again_is_noticed_by_its_last_record(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    for place in [place for place in log.lists if place[0] == RUN_LOG]:
+        log.lists[place], log.ends[place] = log.lists[place][:-3], log.ends[place] - 3
+    log.finish("other", "another", "a-third")
+    before = digests(database, Squares)
+
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+
+    assert "the log has lost its end" in slot.stopped
+    assert digests(database, Squares) == before
+
+
+def test_another_generation_replaces_one_that_stands_still_without_a_restart(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    other = ListedLog(name="log-2")
+    other.finish("x")
+    slot = KeptProjection(Squares(), database, other)
+    settle(slot)
+    assert slot.stopped
+
+    database.create("squares", 2, slot.tables, slot.begun())
+    settle(slot)
+
+    assert not slot.stopped
+    assert database.generations("squares") == {2: "serving"}
+    assert {row[1] for row in rows(database, Squares.answers)} == {"x"}
+
+
+def test_a_generation_that_was_replaced_is_dropped_after_a_crash(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+    database.create("squares", 2, slot.tables, slot.begun())
+    database.switch("squares", 2, Squares.tables)  # and dies before it drops the first
+
+    settle(KeptProjection(Squares(), database, log))
+
+    assert database.generations("squares") == {2: "serving"}
+
+
+def test_what_was_built_of_another_version_is_dropped(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    settle(KeptProjection(Squares(), database, log))
+    later = KeptProjection(SquaresAgain(), database, log)
+    database.create("squares", 2, later.tables, later.begun())  # and the deploy is taken back
+
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+
+    assert database.generations("squares") == {1: "serving"}
+    assert verify(Squares(), database, MemoryViewDatabase(), log).equal
+
+
+def test_what_erased_runs_have_added_is_taken_over_once_by_two_writers(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    for run in RUNS[:3]:
+        log.mark(run)
+    settle(slot)
+    for run in RUNS[:3]:
+        log.bury(run)
+    settle(slot)
+    before = sorted(int(row[2]) for row in rows(database, Squares.by_day))
+    log.clean()
+    one, other = (
+        Follower(Squares(), database.store("squares", 1), log),
+        Follower(Squares(), MemoryViewStore(slot.begun()), log),
+    )
+    other.reach(one.positions)
+    late = carried(Squares(), one, other)
+
+    other.store.commit(carried(Squares(), one, other))
+    other.store.commit(late)
+
+    assert sorted(int(row[2]) for row in other.store.scan(Squares.by_day)) == before == [30, 90]
+    assert set(late.moves) == {place for place, at in one.positions.items() if at}
+
+
+def test_a_run_whose_tombstones_were_cleaned_unread_goes_with_its_marker(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    log.mark("run-3")
+    settle(slot)
+    log.bury("run-3")
+    log.clean()
+    settle(slot)
+    log.mark("run-3", marked=False)
+
+    settle(slot)
+
+    assert {row[1] for row in rows(database, Squares.answers)} == set(RUNS) - {"run-3"}
 
 
 def test_verify_proves_a_view_equal_to_the_log_and_names_rows_that_differ(log: ListedLog) -> None:

@@ -9,7 +9,8 @@ from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
 from tests.projections.histories import USAGE, begun, call, entries, log_of, long
 from tests.projections.judges import differences
-from tests.projections.logs import RECOVERY, Viewed, recorded, recovered, simulated
+from tests.projections.logs import RECOVERY, recorded, recovered, simulated
+from tests.projections.viewed import Viewed
 
 SEEDS = range(60)
 

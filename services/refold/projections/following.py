@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 
 from refold.core.errors import ConflictError, UsageError
-from refold.core.topics import RUN_SNAPSHOT
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogFeed, LogSource, Place, Record
 from refold.ports.tables import ViewStore
 from refold.projections.projector import Projector
@@ -15,66 +16,84 @@ from refold.sdk.projection import Projection
 
 MOST_RECORDS = 5_000
 MOST_BYTES = 64 << 20
-PACE_S = 0.1
-"""How far commits are apart at least: a transaction costs as much as a hundred records. What comes alone is not held
-up; in a steady stream readers see it so much later."""
 OLDEST_S = 0.2
-"""How long a batch waits for more records at most."""
+"""How long a batch waits for more records at most: what readers see is that much older."""
+_LAST = "last "
+"""Begins the name of the note that has the last record read of a partition of the run log."""
 
 
 class Follower:
     """See the module. `store` is that of the generation. Used by one thread. **Raises** as its log and its store."""
 
-    def __init__(self, projection: Projection, store: ViewStore, source: LogSource) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        store: ViewStore,
+        source: LogSource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.projection, self.store = projection, store
         self.projector = Projector(projection, store, LoggedRuns(source.reader))
-        bounds = source.bounds()
+        bounds, notes = source.bounds(), store.notes()
         self.positions = dict.fromkeys(bounds, 0) | store.positions()
-        self._source = source
+        self._last = _last_records(notes)
+        self._source, self._clock = source, clock
         self._feed: LogFeed | None = None
-        self._committed = 0.0
-        if reason := misplaced(store.notes(), self.positions, source.identity(), bounds):
-            ways_out = (
-                f"`refold projection rebuild {projection.name}` reads this log from its start; or name another database"
-            )
-            raise UsageError(f"the views of {projection.name} stand still: {reason}", hint=ways_out)
+        if reason := misplaced(notes, self.positions, source.identity(), bounds):
+            raise self._lost(reason)
+
+    def _lost(self, reason: str) -> UsageError:
+        name = self.projection.name
+        ways_out = f"`refold projection rebuild {name}` reads this log from its start; or name another database"
+        return UsageError(f"the views of {name} stand still: {reason}", hint=ways_out)
 
     def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
         """Apply the next batch and return how many records it had. Records at `until` or behind stay unread."""
         feed = self._feed = self._feed or self._source.feed(self._wanted())
-        records = self._take(feed, timeout_s)
+        positions = self.positions
+        records = [
+            record
+            for record in self._take(feed, timeout_s)
+            if record.offset >= positions[record.topic, record.partition] or self._check_last(record)
+        ]
         taken = [
             record
             for record in records
             if until is None or record.offset < until.get((record.topic, record.partition), 0)
         ]
-        moves: dict[Place, tuple[int, int]] = {}
-        reached = {
-            place: end if until is None else min(end, until.get(place, 0)) for place, end in feed.reached.items()
-        }
-        reached |= {(record.topic, record.partition): record.offset + 1 for record in taken}
-        for place, after in reached.items():
-            if after > self.positions[place]:
-                moves[place] = self.positions[place], after
+        moves = self._moves(feed, taken, until)
         if len(taken) < len(records):
             self.close()  # another feed begins at the positions
         if moves:
+            last = _last_of(taken)
             # A marker is written before the tombstones that follow it, so markers of a batch come first.
             taken.sort(key=_markers_first)
-            self.projector.apply(taken, moves)
+            self.projector.apply(taken, moves, {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()})
+            self._last |= last
             self.positions.update({place: after for place, (_, after) in moves.items()})
-            self._committed = time.monotonic()
         if self._marking and not self._behind_in(RUN_SNAPSHOT):
             self.close()
         return len(taken)
 
+    def _moves(
+        self, feed: LogFeed, taken: Iterable[Record], until: Mapping[Place, int] | None
+    ) -> dict[Place, tuple[int, int]]:
+        """The positions before and after a batch."""
+        reached = {
+            place: end if until is None else min(end, until.get(place, 0)) for place, end in feed.reached.items()
+        }
+        reached |= {(record.topic, record.partition): record.offset + 1 for record in taken}
+        there = self.positions
+        return {place: (there[place], after) for place, after in reached.items() if after > there[place]}
+
     def reach(self, until: Mapping[Place, int], timeout_s: float = 60.0) -> None:
         """Go on to these positions, and no further. **Raises** ConflictError where records of them do not come."""
-        heard = time.monotonic()
+        heard = self._clock()
         while any(self.positions[place] < end for place, end in until.items()):
             if self.advance(0.1, until):
-                heard = time.monotonic()
-            elif time.monotonic() - heard > timeout_s:
+                heard = self._clock()
+            elif self._clock() - heard > timeout_s:
                 raise ConflictError(f"the log is at {self.positions}, and does not come to {dict(until)}")
 
     def close(self) -> None:
@@ -84,23 +103,39 @@ class Follower:
             feed.close()
 
     def _wanted(self) -> dict[Place, int]:
-        """Where to read. Markers are read to their end first: a tombstone without a marker costs a look at its run."""
+        """Where to read. Markers are read to their end first: a tombstone without a marker costs a look at its run.
+
+        Of the run log the last record is read once more, to see that it is the same.
+        """
         bounds = self._source.bounds()
         self._ends = {place: end for place, (_, end) in bounds.items()}
         self._marking = self._behind_in(RUN_SNAPSHOT)
-        return {place: at for place, at in self.positions.items() if not self._marking or place[0] == RUN_SNAPSHOT}
+        wanted = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
+        return {place: max(self._again(place), bounds[place][0]) for place in wanted}
+
+    def _again(self, place: Place) -> int:
+        return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
+
+    def _check_last(self, record: Record) -> bool:
+        """Return False for the last record, read once more. **Raises** UsageError for any other in its place.
+
+        A log that was cut while nobody read it may have grown beyond the position since: offsets alone do not show it.
+        """
+        place = record.topic, record.partition
+        if place[0] == RUN_LOG and self._last.get(place) != _named(record):
+            raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
+        return False
 
     def _behind_in(self, topic: str) -> bool:
         return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
 
     def _take(self, feed: LogFeed, timeout_s: float) -> list[Record]:
-        """A batch: what has come, for as long as there is more of it, or the last commit was just now."""
+        """A batch: what has come, for as long as there is more of it."""
         records = feed.take(timeout_s)
-        begun, size = time.monotonic(), sum(len(record.value or b"") for record in records)
-        if records and (left := self._committed + PACE_S - begun) > 0 and len(records) < MOST_RECORDS:
-            time.sleep(left)
-        while records and len(records) < MOST_RECORDS and size < MOST_BYTES and time.monotonic() - begun < OLDEST_S:
-            if not (more := feed.take(0)):
+        begun, size = self._clock(), sum(len(record.value or b"") for record in records)
+        while records and len(records) < MOST_RECORDS and size < MOST_BYTES and self._clock() - begun < OLDEST_S:
+            more = feed.take(0)
+            if not more:
                 break
             size += sum(len(record.value or b"") for record in more)
             records += more
@@ -109,6 +144,20 @@ class Follower:
 
 def _markers_first(record: Record) -> bool:
     return record.topic != RUN_SNAPSHOT
+
+
+def _named(record: Record) -> str:
+    """The offset of a record and a digest of its key, which no other entry and no tombstone of another has."""
+    return f"{record.offset} {blake2b(record.key or b'', digest_size=8).hexdigest()}"
+
+
+def _last_of(records: Iterable[Record]) -> dict[Place, str]:
+    last = {(record.topic, record.partition): record for record in records if record.topic == RUN_LOG}
+    return {place: _named(record) for place, record in last.items()}
+
+
+def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:
+    return {(RUN_LOG, int(name.rpartition("/")[2])): record for name, record in notes.items() if name.startswith(_LAST)}
 
 
 def misplaced(

@@ -138,16 +138,22 @@ class Projector:
         """Return all tables of a generation: those of the projection, and what it needs to go on."""
         return (HEADS, CALLS, *projection.tables, *(shares_of(table) for table in projection.tables if table.sums))
 
-    def apply(self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]]) -> ViewChanges:
-        """Apply records of `run-log` and `run-snapshot` in order, and commit them with the positions in `moves`.
+    def apply(
+        self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]], notes: Mapping[str, str] | None = None
+    ) -> ViewChanges:
+        """Apply records of `run-log` and `run-snapshot` in order, and commit them with `moves` and `notes`.
 
         **Raises** ProjectionError, with nothing committed, when the projection's own code raises; ConflictError when
         another process has moved the position.
         """
         with _uncollected():
-            return self._applied(records, moves)
+            changes = self._changes(records, moves)
+            changes.moves.update(moves)
+            changes.notes.update(notes or {})
+            self.store.commit(changes)
+            return changes
 
-    def _applied(self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]]) -> ViewChanges:
+    def _changes(self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]]) -> ViewChanges:
         read = [(record, _read(record)) for record in records]
         batch = self._begin(read)
         aside: dict[RunId, None] = {}
@@ -163,10 +169,7 @@ class Projector:
                 self._judge(batch, record, found, aside)
         if aside:
             self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
-        changes = batch.changed()
-        changes.moves.update(moves)
-        self.store.commit(changes)
-        return changes
+        return batch.changed()
 
     def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Found]]]) -> Batch:
         """A batch with the rows that its records ask for."""
@@ -267,9 +270,9 @@ class Projector:
         elif head.status == "erased" or head._replace(marked=False) == _NEW:
             batch.write(HEADS, (batch.run,), None)
         else:
+            # It was taken back, or nothing of the run is left: its tombstones may be cleaned before they are read.
             self._stand(batch, head._replace(marked=False))
-            if head.reason:  # of a run without a head no tombstone is that of its head
-                aside[batch.run] = None
+            aside[batch.run] = None
 
     def _read_whole(self, batch: Batch, runs: Collection[RunId], ends: Mapping[int, int]) -> None:
         histories = self.histories.read(runs, ends)

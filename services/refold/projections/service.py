@@ -42,14 +42,21 @@ class BuildProgress(NamedTuple):
 
 
 class KeptProjection:
-    """A projection in its database. `stopped` is why it stands still."""
+    """A projection in its database. `stopped` is why it stands still, until somebody makes another generation."""
 
-    def __init__(self, projection: Projection, database: ViewDatabase, source: LogSource) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        database: ViewDatabase,
+        source: LogSource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.projection, self.stopped = projection, ""
-        self._database, self._source = database, source
+        self._database, self._source, self._clock = database, source, clock
         self._serving: Follower | None = None
         self._building: Follower | None = None
-        self._number = self._next = 0
+        self._number = self._next = self._newest = 0
         self._looked = -REFRESH_S
         self._wait_s = self._until = 0.0
 
@@ -60,16 +67,19 @@ class KeptProjection:
 
     def turn(self, timeout_s: float) -> int:
         """Apply what has come; return how many records. Errors of Kafka and the database are waited out."""
-        if self.stopped or time.monotonic() < self._until:
+        if self._clock() < self._until:
             time.sleep(timeout_s)
             return 0
         try:
+            if self.stopped and not self._begins_anew():
+                time.sleep(timeout_s)
+                return 0
             count = self._turn(timeout_s)
             self._wait_s = 0.0
             return count
         except (UnreachableError, ConflictError) as error:  # away, or another process has gone on from here
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
-            self._until = time.monotonic() + self._wait_s
+            self._until = self._clock() + self._wait_s
             _log.warning("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
         except (UsageError, ProjectionError) as error:
             self._stop(error)
@@ -85,7 +95,7 @@ class KeptProjection:
         self._looked = -REFRESH_S
 
     def _stop(self, error: RefoldError) -> None:
-        self.stopped = error.message
+        self.stopped, self._looked = error.message, self._clock()
         _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
         if isinstance(error, ProjectionError):  # where the log is another one nothing is written
             for follower in (self._serving, self._building):
@@ -93,32 +103,80 @@ class KeptProjection:
                     reason = f"{error.message}\n{error.fields['traceback']}"
                     follower.store.commit(ViewChanges((), notes={"stopped": reason}))
 
+    def _begins_anew(self) -> bool:
+        """True once there is a generation that was made after this one stopped: `refold projection rebuild` does."""
+        if self._clock() - self._looked < REFRESH_S:
+            return False
+        self._looked = self._clock()
+        if max(self._database.generations(self.name), default=0) <= self._newest:
+            return False
+        self.stopped, self._looked = "", -REFRESH_S
+        return True
+
     def _turn(self, timeout_s: float) -> int:
-        if time.monotonic() - self._looked >= REFRESH_S:
+        if self._clock() - self._looked >= REFRESH_S:
             self._look()
-        count = self._serving.advance(timeout_s) if self._serving else 0
+        count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
             count += self._building.advance(0 if count else timeout_s)
             if not count and not any(lags(self._building.positions, self._source.bounds()).values()):
                 self._switch(self._building)
         return count
 
+    def _serve(self, work: Callable[[Follower], int | None]) -> int | None:
+        """Have the generation in use go on. If it cannot in this log, it stands still while another is being built."""
+        if self._serving is None:
+            return None
+        try:
+            return work(self._serving)
+        except UsageError as error:
+            if self._building is None:
+                raise
+            self._leave(error)
+            return None
+
+    def _leave(self, error: UsageError) -> None:
+        _log.warning("projection.left", projection=self.name, generation=self._number, reason=error.message)
+        if self._serving is not None:
+            self._serving.close()
+        self._serving = None
+
     def _look(self) -> None:
         """Open the generations that there are, and make one if there is none of this version."""
         if not self._database.lock(self.name):
             raise UnreachableError(f"another process keeps the views of {self.name} up to date")
-        there = self._database.generations(self.name)
-        serving = next((number for number, state in there.items() if state == "serving"), 0)
-        building = max((number for number, state in there.items() if state == "building"), default=0)
-        if not self._is_current(serving) and not self._is_current(building):
-            building = max(there, default=0) + 1
+        serving, building = self._tidied()
+        if not self._is_current(serving) and not building:
+            building = max(serving, self._newest) + 1
             self._database.create(self.name, building, self.tables, self.begun())
-        if self._serving is None or self._number != serving:
-            self._serving = self._open(serving) if self._is_current(serving) else None
-            self._number = serving
+            self._newest = building
         if self._building is None or self._next != building:
             self._building, self._next = self._open(building) if building else None, building
-        self._looked = time.monotonic()
+        if self._serving is None or self._number != serving:
+            self._number = serving
+            self._serving = None
+            if self._is_current(serving):
+                try:
+                    self._serving = self._open(serving)
+                except UsageError as error:
+                    if not building:
+                        raise
+                    self._leave(error)
+        self._looked = self._clock()
+
+    def _tidied(self) -> tuple[int, int]:
+        """The generations in use and being built; 0: none. Drops others.
+
+        One that was replaced is left where the process died before it was dropped. What was built of another version
+        cannot go on: its tables are others.
+        """
+        there = self._database.generations(self.name)
+        self._newest = max(there, default=0)
+        serving = next((number for number, state in there.items() if state == "serving"), 0)
+        building = self._newest if self._newest != serving and self._is_current(self._newest) else 0
+        for number in there.keys() - {serving, building}:
+            self._database.drop(self.name, number)
+        return serving, building
 
     @property
     def tables(self) -> tuple[ViewTable, ...]:
@@ -138,15 +196,16 @@ class KeptProjection:
         store = self._database.store(self.name, number)
         if store.notes().get("stopped"):  # its code may be another by now
             store.commit(ViewChanges((), notes={"stopped": ""}))
-        return Follower(self.projection, store, self._source)
+        return Follower(self.projection, store, self._source, clock=self._clock)
 
     def _switch(self, building: Follower) -> None:
         """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""
         if (serving := self._serving) is not None:
             there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
-            serving.reach(there)
+            self._serve(lambda each: each.reach(there))
             building.reach(there)
-            building.store.commit(ViewChanges(self.projection.tables, sums=_erased(self.projection, serving, building)))
+        if (serving := self._serving) is not None:
+            building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next
         self._database.switch(self.name, number, self.projection.tables)
         _log.info(
@@ -157,21 +216,21 @@ class KeptProjection:
             self._database.drop(self.name, old)
 
 
-def _erased(
-    projection: Projection, serving: Follower, building: Follower
-) -> dict[ViewTable, dict[tuple[Scalar, ...], list[int]]]:
-    """What is missing in the new generation of what erased runs have added. Both are at the same position."""
-    found: dict[ViewTable, dict[tuple[Scalar, ...], list[int]]] = {}
+def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
+    """What erased runs have added, taken over from the generation in use. Both are at the same position.
+
+    Applied twice it leads to the same sums, and at any other position to none: another process may have gone on.
+    """
+    changes = ViewChanges(projection.tables, moves={place: (at, at) for place, at in building.positions.items() if at})
     for table in projection.tables:
         if table.sums:
-            sums = found.setdefault(table, {})
-            for follower, sign in ((serving, 1), (building, -1)):
-                for row in follower.store.scan(table):
-                    if row[table.keys - 1]:
-                        known = sums.setdefault(row[: table.keys], [0] * (len(row) - table.keys))
-                        for number, amount in enumerate(row[table.keys :]):
-                            known[number] += sign * int(amount)
-    return found
+            own, kept = (
+                {row[: table.keys]: row for row in follower.store.scan(table) if row[table.keys - 1]}
+                for follower in (building, serving)
+            )
+            changes.rows[table] = dict.fromkeys((*own, *kept))
+            changes.sums[table] = {key: [int(amount) for amount in row[table.keys :]] for key, row in kept.items()}
+    return changes
 
 
 class Difference(NamedTuple):

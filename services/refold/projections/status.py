@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.core.redaction import public_url
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewDatabase, ViewRow, ViewTable
+from refold.ports.tables import Scalar, ViewDatabase, ViewReader, ViewRow, ViewTable
 from refold.projections.following import lags, misplaced
 from refold.projections.service import Comparison
 from refold.views.projection import (
@@ -60,6 +60,12 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
             )
         )
     return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
+
+
+def stands_still(store: ViewReader, source: LogSource) -> str:
+    """Return why a generation reads no further, or nothing."""
+    notes = store.notes()
+    return notes.get("stopped", "") or misplaced(notes, store.positions(), source.identity(), source.bounds())
 
 
 def _state(state: str) -> ProjectionState:

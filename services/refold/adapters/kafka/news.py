@@ -8,7 +8,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.errors import is_final, translate
+from refold.adapters.kafka.intake import OUT_OF_RANGE
 from refold.adapters.kafka.reader import BATCH
+from refold.core.errors import UnreachableError
 from refold.ports.log import Place, Record
 from refold.runtime.settings import KafkaSettings
 
@@ -17,6 +19,8 @@ _AHEAD = {
     # When brokers answer: an answer for each record would cost them more than the record did.
     "fetch.min.bytes": 65_536,
     "fetch.wait.max.ms": 50,
+    # Never a silent reset: whoever has a position has to see that it is not there any more.
+    "auto.offset.reset": "error",
 }
 """For whoever reads all there is, and may read it a moment later."""
 
@@ -38,8 +42,7 @@ class KafkaNews:
     ) -> None:
         self._names = clients.Names(settings.prefix)
         self.reached: dict[Place, int] = {}
-        ahead = _AHEAD if starts is not None else {}
-        self._consumer: Consumer = clients.consumer(settings, "reader", **ahead)
+        self._consumer: Consumer = clients.consumer(settings, "reader", **(_AHEAD if starts is not None else {}))
         places = [TopicPartition(self._names[topic], number) for topic in topics for number in range(partitions)]
         try:
             if starts is None:
@@ -65,6 +68,8 @@ class KafkaNews:
                 records.append(clients.record(topic, message))
             elif fault.code() == KafkaError._PARTITION_EOF:
                 self.reached[topic, message.partition() or 0] = message.offset() or 0
+            elif fault.code() in OUT_OF_RANGE:
+                raise UnreachableError(f"{message.topic()} does not contain the position any more: {fault.str()}")
             elif is_final(fault):
                 raise translate(fault, f"read {message.topic()}")
         return records

@@ -17,7 +17,7 @@ from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.ports.tables import ViewDatabase
 from refold.projections.following import lags
 from refold.projections.service import BuildProgress, KeptProjection, shipped, verify
-from refold.projections.status import as_verified, status_of
+from refold.projections.status import as_verified, stands_still, status_of
 from refold.sdk.projection import Projection
 from refold.views.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
 
@@ -72,7 +72,10 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
     database, source, _ = _views(shell)
     kept = KeptProjection(_code(projection, app), database, source)
     there = database.generations(projection)
-    if any(state == "building" for state in there.values()):
+    if any(
+        state == "building" and not stands_still(database.store(projection, each), source)
+        for each, state in there.items()
+    ):
         raise ConflictError(
             f"projection {projection} is being built already", hint="`refold projection status` shows it"
         )
