@@ -24,6 +24,7 @@ from tests.simulator.workload.inputs import Scenario, backlog
 from tests.simulator.workload.pauses import PAUSES
 from tests.simulator.workload.questions import QUESTIONS
 from tests.simulator.workload.versions import VERSIONS
+from tests.simulator.workload.views import VIEWED
 from tests.simulator.workload.waits import WAITS
 from tests.simulator.world.faults import SMALL, TRUNCATES, Fault, modes_at
 
@@ -49,6 +50,11 @@ NEEDED: Mapping[str, int] = {
         ("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk", "migrations_refused"), _SELDOM
     ),
     **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten"), _SELDOM),
+    **dict.fromkeys(
+        (f"views.{each}" for each in ("killed", "refused", "cut", "switched", "rebuilt", "read whole", "erased")),
+        _SELDOM,
+    ),
+    "views.stood still": _SELDOM,
     **dict.fromkeys(
         (
             *(f"truncated: {topic}" for topic in TRUNCATES.values() if topic != BUDGET_SPENT),
@@ -116,6 +122,7 @@ SCENARIOS: dict[str, Scenario] = {
     **BUDGETS,
     **ERASURES,
     **VERSIONS,
+    **VIEWED,
 }
 """What is asked of the platform, without and with people, by name."""
 

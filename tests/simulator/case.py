@@ -16,6 +16,7 @@ from refold.core.topics import CATALOG, DEAD_LETTERS
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.relay.service import Relay
+from tests.simulator import views
 from tests.simulator.checker import objections
 from tests.simulator.programs.grammar import words
 from tests.simulator.programs.verdict import verdict
@@ -34,6 +35,7 @@ from tests.simulator.world.outside import Outside
 from tests.simulator.world.people import People, Say
 from tests.simulator.world.tools import Workshop
 from tests.simulator.world.upgrades import Upgrades
+from tests.simulator.world.views import Views, silent
 from tests.simulator.world.world import World
 
 HEAL_MS = 60_000
@@ -66,6 +68,8 @@ class Case:
         self.scenario = scenario
         self.world = World(Workshop(scenario.scripts), chance, dict(faults), settings=settings)
         self.world.witness.on_entry = self._look_after
+        struck = " ".join(map(str, sorted(self.world.faults.items())))
+        self.views = Views(self.world, f"{scenario.name} {struck}") if settings.projectors else None
         self._signals = 0
         later = partial(self.world.at, waits=False)
         self._outside = Outside(scenario.replies, settings.partitions, at=later, write=self.world.broker.write)
@@ -87,7 +91,7 @@ class Case:
             world.at(self.scenario.rollout_ms, lambda: OPERATIONS["deploy-rolling"](world))
         for given in self.scenario.inputs:
             world.at(given.at_ms, partial(self._publish, given))
-        wrong = self._survive()
+        wrong = self._viewed() if self.views else self._survive()
         for process in world.groups.processes:
             world.groups.collect(process)
         self._count()
@@ -125,11 +129,22 @@ class Case:
             place = traceback.extract_tb(error.__traceback__)[-1]
             return (f"crash: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})",)
 
+    def _viewed(self) -> tuple[str, ...]:
+        assert self.views is not None, "somebody keeps views"
+        try:
+            with silent():
+                return self._survive()
+        finally:
+            self.views.close()
+
     def _judge(self) -> tuple[str, ...]:
         rested = self._drive()
         if self.world.settings.archivists:
+            if self.views:
+                self.views.settle()  # tombstones are kept for longer than projectors are away
             rested = rested and self._clean() and self._repeat()
         found = [*objections(self.world, self.scenario, at_rest=rested), *(() if rested else self._stuck())]
+        found += views.objections(self.views) if self.views else ()
         return (*found, *verdict(self.world)) if self.scenario.programs else tuple(found)
 
     def _clean(self) -> bool:
@@ -175,7 +190,10 @@ class Case:
         world = self.world
         deadline = world.now_ms + world.chance.until_ms + HEAL_MS
         while world.now_ms < deadline + world.lost_ms:
-            if world.round():
+            moved = world.round()
+            if self.views:
+                self.views.step()
+            if moved:
                 continue
             if self._rests():
                 return True

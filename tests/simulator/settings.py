@@ -48,6 +48,7 @@ class SimSettings:
     An archivist makes a pass every `pass_ms` and keeps runs for `keep_ms` after their end, by the clock of the broker
     of `run-snapshot` (0: for ever, it erases on demand alone); erased ones stay known for
     `horizon_ms` after it. `rots`: when it dies in a pass, files of runs that are not marked yet are damaged.
+    `projectors`: views are kept beside it all, by one process at a time.
     """
 
     partitions: int = PARTITIONS
@@ -56,6 +57,7 @@ class SimSettings:
     approvals: int = 0
     others: int = 0
     archivists: int = 0
+    projectors: int = 0
     sharing: bool = False
     epoch_ms: int = 1_700_000_000_000
     idle_ms: int = 500

@@ -49,6 +49,7 @@ from tests.sim.bugs.prodigal import PRODIGAL
 from tests.sim.bugs.redone import REDONE
 from tests.sim.bugs.restless import RESTLESS
 from tests.sim.bugs.ruthless import RUTHLESS
+from tests.sim.bugs.shortsighted import SHORTSIGHTED
 from tests.sim.bugs.spendthrift import SPENDTHRIFT
 from tests.sim.bugs.trusting import TRUSTING
 from tests.sim.bugs.untidy import UNTIDY
@@ -304,6 +305,7 @@ BUGS: dict[str, Bug] = {
     **TRUSTING,
     **PRODIGAL,
     **RUTHLESS,
+    **SHORTSIGHTED,
 }
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 

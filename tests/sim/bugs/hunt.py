@@ -14,8 +14,9 @@ from random import Random
 from tests.sim.bugs.bugs import BUGS, planted
 from tests.sim.bugs.planting import Bug
 from tests.sim.cases import parse, written
-from tests.simulator.campaign import SCENARIOS, Named, minds, programs, sieges, singles
+from tests.simulator.campaign import SCENARIOS, Named, minds, programs, schedules, sieges, singles
 from tests.simulator.case import CaseOutcome, run_case
+from tests.simulator.workload.schedules import is_viewed
 from tests.simulator.world.faults import Fault, modes_at
 
 KEPT = Path(__file__).with_name("kept.txt")
@@ -91,9 +92,15 @@ def _order(name: str) -> list[Named]:
         *sieges(bug.seeds, seed=bug.start),
         *programs(bug.programs, seed=bug.start),
         *minds(bug.minds, seed=bug.start),
+        *viewed(bug.schedules),
         *map(Named, bug.where),
         *strikes,
     ][:MOST]
+
+
+def viewed(count: int) -> list[Named]:
+    """The first random schedules beside which views are kept."""
+    return [case for case in schedules(MOST * 10) if is_viewed(case.seed)][:count] if count else []
 
 
 def _strikes(bug: Bug) -> Iterator[Named]:

@@ -231,6 +231,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "By its row an erased run is known until the horizon: the same request starts nothing.": ("row-erased-too",),
     "No row goes of a run of which anything lies in the log.": ("horizon-over-what-lies",),
     "Whose claims were erased may have acted: its calls are probed, or in doubt.": ("claims-erased-too",),
+    # Views
+    "Rows and the position of the log are written in one transaction.": ("position-apart", "batch-sent-again"),
+    "An entry is in a view if and only if it extends the head of its run.": ("loser-in-a-view",),
+    "What fits in neither way has its run read whole.": ("jump-passed-over",),
+    "A view knows an erased run by its head for as long as the marker stands.": ("erased-comes-back",),
+    "A generation is in use once it has caught up with the one before.": ("switched-too-early",),
+    "What erased runs have added to sums goes over to the next generation.": ("erased-sums-lost",),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
     "One run has no more steps and bytes than it may have.": ("limits-unread",),

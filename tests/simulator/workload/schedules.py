@@ -35,6 +35,9 @@ UNSAFE_MS = 6_000
 REVISING = 0.08
 """The share of schedules in which an agent has versions."""
 
+VIEWED = 0.2
+"""The share of schedules beside which projectors keep views."""
+
 UNEVEN = 0.05
 """The share of those whose members are set up differently."""
 
@@ -83,7 +86,15 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     if Random(f"{seed}/uneven").random() < UNEVEN:
         scenario = replace(scenario, changes={**scenario.changes, "planners": 2, "executors": 2, "uneven": True})
     erasing = _erasing(Random(f"{seed}/erasure"), scenario)
-    return _revised(Random(f"{seed}/newer"), erasing), chance
+    revised = _revised(Random(f"{seed}/newer"), erasing)
+    if is_viewed(seed):
+        revised = replace(revised, changes={**revised.changes, "projectors": 1})
+    return revised, chance
+
+
+def is_viewed(seed: int) -> bool:
+    """True if projectors keep views beside the schedule of a seed."""
+    return Random(f"{seed}/views").random() < VIEWED
 
 
 def _erasing(rng: Random, plain: Scenario) -> Scenario:
@@ -119,11 +130,12 @@ def _revised(rng: Random, plain: Scenario) -> Scenario:
 
 def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[Scenario, Chance]:
     """The same without some parts: `input-N` and `decree-N` (counted from 1) do not come, `fault-N` is not had, and of
-    `planners`, `executors` or `approvals` there is one, and no `archivist`."""
+    `planners`, `executors` or `approvals` there is one, and no `archivist` or `projector`."""
     parts = set(less)
     inputs = tuple(each for number, each in enumerate(scenario.inputs, 1) if f"input-{number}" not in parts)
     decrees = tuple(each for number, each in enumerate(scenario.decrees, 1) if f"decree-{number}" not in parts)
-    fewer = {"archivist": {"archivists": 0}} | {name: {name: 1} for name in scenario.changes}
+    none = {role: {f"{role}s": 0} for role in ("archivist", "projector")}
+    fewer = none | {name: {name: 1} for name in scenario.changes}
     changes = dict(scenario.changes)
     for part in parts & fewer.keys():
         changes |= fewer[part]
@@ -134,7 +146,7 @@ def spare(scenario: Scenario, chance: Chance, *, less: Iterable[str]) -> tuple[S
 def parts_of(scenario: Scenario, faults: int) -> list[str]:
     """What a schedule in which so many faults struck may be spared, what is largest first."""
     sizes = [name for name in ("planners", "executors", "approvals") if scenario.changes.get(name, 1) > 1]
-    sizes += ["archivist"] * bool(scenario.changes.get("archivists"))
+    sizes += [role for role in ("archivist", "projector") if scenario.changes.get(f"{role}s")]
     counted = (("input", len(scenario.inputs)), ("decree", len(scenario.decrees)), ("fault", faults))
     return [f"{what}-{number}" for what, count in counted for number in range(1, count + 1)] + sizes
 

@@ -26,7 +26,8 @@ class Broker(MemoryBroker):
     """`written` is told of every record, so that a checker sees what compaction later removes.
 
     `committed` has positions by group, `repeated` the values of records that were there once more. The memory broker's
-    own groups are not used: they keep zombies out better than the promise may rely on.
+    own groups are not used: they keep zombies out better than the promise may rely on. `renumbered` is how often
+    everything was copied to another log.
     """
 
     def __init__(self, partitions: int, written: Callable[[Record], None], clock_ms: Callable[[], int]) -> None:
@@ -34,6 +35,7 @@ class Broker(MemoryBroker):
         self._written = written
         self.committed: dict[str, dict[Place, int]] = {}
         self.repeated: set[bytes] = set()
+        self.renumbered = 0
 
     def clock_ms(self, topic: str) -> int:
         """Each broker has a clock of its own: what leads the snapshots is ahead of what leads everything else."""
@@ -46,6 +48,7 @@ class Broker(MemoryBroker):
 
     def renumber(self) -> Iterator[Record]:
         """What is left lies densely, as in a log that was written anew, and the run log has its own time of it."""
+        self.renumbered += 1
         for topic in SIM_TOPICS:
             for partition in range(self.partitions):
                 log = self.log(topic, partition)

@@ -1,0 +1,101 @@
+"""What views have to contain when a case is over and they have caught up: what the log contains, and no erased run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
+from refold.ports.tables import ViewTable, rows_digest
+from refold.projections.projector import HEADS, Projector
+from refold.projections.service import KeptProjection, serving, verify
+from refold.projections.shipped.projection import Shipped
+from refold.sdk.projection import Projection
+from tests.projections.judges import differences
+from tests.projections.viewed import Viewed, folded, of_broker
+from tests.simulator.world.views import Outcomes, Views
+
+SHOWN = 3
+
+
+def objections(views: Views) -> Iterator[str]:
+    """Compare the views with the log, with a second account of their sums, and with views that are built anew."""
+    views.settle()
+    yield from views.wrong
+    if views.wrong:
+        return
+    for projection in (Shipped(), views.outcomes()):
+        yield from _unequal(views, projection)
+    store = _store(views, Shipped.name)
+    found = differences(Viewed(of_broker(views.world.broker), store=store))
+    yield from (f"view: {each}" for each in found[:SHOWN])
+    yield from _sums(views)
+    yield from _named(views)
+    yield from _rebuilt(views)
+
+
+def _store(views: Views, name: str) -> MemoryViewStore:
+    return views.database.store(name, serving(views.database, name))
+
+
+def _unequal(views: Views, projection: Projection) -> Iterator[str]:
+    compared = verify(projection, views.database, MemoryViewDatabase(), views.source())
+    for each in compared.differences[:SHOWN]:
+        yield f"view: {each.table} {each.key} is {each.view}, and by the log {each.log}"
+
+
+def _sums(views: Views) -> Iterator[str]:
+    """Sums of live runs are those of their rows, and with those of erased runs what all have added that were seen."""
+    store, number = _store(views, Outcomes.name), serving(views.database, Outcomes.name)
+    live, whole = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for tool, erased, n, total in store.scan(Outcomes.by_tool):
+        amounts = Counter({(str(tool), "n"): int(n), (str(tool), "total"): int(total)})
+        whole.update(amounts)
+        if not erased:
+            live.update(amounts)
+    rows = Counter[tuple[str, str]]()
+    for _, seq, tool in store.scan(Outcomes.rows):
+        rows.update({(str(tool), "n"): 1, (str(tool), "total"): int(seq)})
+    if +live != rows:
+        yield f"sums: of live runs they are {+live}, and by their rows {rows}"
+    known = views.sums[number]
+    views.counts["views.erased"] += bool(known.erased)
+    if +whole != +known.whole:
+        yield f"sums: with erased runs they are {+whole}, and {+known.whole} was added"
+
+
+def _named(views: Views) -> Iterator[str]:
+    """Rows that name an erased run. Its head stays as long as its marker does."""
+    world = views.world
+    alive = folded(of_broker(world.broker))
+    for run in sorted(world.erasures.ever - alive.keys()):
+        named = re.compile(rf"(?<![\w.\-]){re.escape(run)}(?![\w.\-])")
+        for projection in (Shipped, Outcomes):
+            store = _store(views, projection.name)
+            for of in Projector.tables_of(projection()):
+                if of == HEADS and run in world.erasures.marked:
+                    continue
+                for row in store.scan(of):
+                    texts = [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in row]
+                    if any(named.search(text) for text in texts):
+                        yield f"view: run {run} is erased, and a row of {of.name} names it: {row[: of.keys]}"
+
+
+def _rebuilt(views: Views) -> Iterator[str]:
+    """A view that is built anew has equal rows, and what erased runs have added."""
+    before = {slot.name: _digests(views, slot) for slot in views.slots}
+    for slot in views.slots:
+        views.rebuild(slot)
+    views.settle()
+    yield from views.wrong
+    for slot in views.slots:
+        for name, digest in _digests(views, slot).items():
+            if digest != before[slot.name][name]:
+                yield f"view: {name} is another after a rebuild"
+
+
+def _digests(views: Views, slot: KeptProjection) -> dict[str, int]:
+    store = _store(views, slot.name)
+    tables: list[ViewTable] = list(slot.projection.tables)
+    return {table.name: rows_digest(table, store.scan(table)) for table in tables}
