@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from refold.core import events
 from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
-from tests.projections.histories import USAGE, begun, call, entries, log_of, long
+from tests.projections.histories import USAGE, asked, begun, call, entries, log_of, long
 from tests.projections.judges import differences
 from tests.projections.logs import RECOVERY, recorded, recovered, simulated
 from tests.projections.viewed import Viewed
@@ -104,6 +106,22 @@ def test_what_operators_do_is_a_row_with_their_name() -> None:
         ("dan", "cancelled", ""),
     ]
     assert {len(row["reason"]) for row in rows} == {0, 5, tables.TEXT_CHARS}
+
+
+def test_a_question_about_a_call_that_is_asked_for_anew_is_not_open() -> None:
+    doubted: list[events.Event] = [events.CallDoubted(1, 1, events.Failure("lost", "?"))]
+    first, second = (replace(asked(1), about=events.DOUBT, question=f"{number:032x}") for number in (1, 2))
+    again: list[events.Event] = [events.RunRetried("op"), events.CallRenewed(1), events.CallDispatched(1, 1, 0)]
+    failed = events.RunFailed(events.Failure("limit", "too long"))
+    log = log_of(entries("r-1", [*begun(), *call(1)], [*doubted, first], [failed], again, [*doubted, second]))
+
+    viewed = Viewed.of(log)
+
+    assert differences(viewed) == []
+    assert sorted((row["approval_id"][-1], row["open"]) for row in viewed.rows(tables.APPROVALS)) == [
+        ("1", 0),
+        ("2", 1),
+    ]
 
 
 def test_a_question_that_is_decided_is_not_open() -> None:

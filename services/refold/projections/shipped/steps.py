@@ -146,6 +146,7 @@ def _renewed(turn: Turn, event: events.CallRenewed, seq: int) -> None:
     """A call is asked for anew, under another id."""
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "proposed", "proposed")
+        row[StepAt.approval_id] = ""  # the question was about the call before
         row[StepAt.call_id], row[StepAt.attempt], row[StepAt.ended_ms] = call_id(turn.entry.run_id, seq), 0, 0
         failed(row, None)
 
