@@ -156,7 +156,14 @@ _BENCHES = count()
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
-    """Run a Postgres that listens on a socket in its folder. It ends with the block.
+    """Run a Postgres that listens on a socket in its folder. It ends with the block."""
+    with postgres_server() as server:
+        yield server.get_uri()
+
+
+@contextmanager
+def postgres_server() -> Iterator[Any]:
+    """The same as a server that can be killed and started again.
 
     Its folder is none of pytest's: as root the server runs as another user, for whom these are closed.
     """
@@ -167,6 +174,6 @@ def running_postgres() -> Iterator[str]:
     folder.chmod(0o755)
     try:
         with get_server(folder / "data") as server:
-            yield server.get_uri()
+            yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,13 +9,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.errors import is_final, translate
 from refold.adapters.kafka.intake import OUT_OF_RANGE
-from refold.adapters.kafka.reader import BATCH
 from refold.core.errors import UnreachableError
 from refold.ports.log import Place, Record
 from refold.runtime.settings import KafkaSettings
 
 _AHEAD = {
-    "queued.max.messages.kbytes": 32_768,
+    "queued.max.messages.kbytes": 8_192,
     # When brokers answer: an answer for each record would cost them more than the record did.
     "fetch.min.bytes": 65_536,
     "fetch.wait.max.ms": 50,
@@ -58,7 +57,7 @@ class KafkaNews:
         """What has come, in order per partition; waits for the first. **Raises** what waiting cannot help against."""
         try:
             first = self._consumer.poll(timeout_s)
-            messages = [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
+            messages = [] if first is None else [first, *self._consumer.consume(SOME, 0)]
         except KafkaException as error:
             raise translate(error, "read the news") from None
         records = []

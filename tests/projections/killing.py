@@ -1,0 +1,185 @@
+"""`refold serve projections` as a process that is killed, and a log that grows meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import psutil  # type: ignore[import-untyped]
+from benchmarks.prefill import finished
+from confluent_kafka import Producer
+
+from refold.adapters.kafka.source import KafkaLogSource
+from refold.adapters.kafka.topics import Topics
+from refold.adapters.sql.opening import open_views
+from refold.core.ids import RunId, home
+from refold.core.topics import RUN_LOG
+from refold.ports.tables import ViewReader
+from refold.projections.following import lags
+from refold.projections.service import serving, verify
+from refold.projections.shipped import tables
+from refold.projections.shipped.projection import Shipped
+from refold.runtime.settings import KafkaSettings
+from tests.contract.table_benches import Bench
+from tests.waiting import eventually
+
+SLOTS, RATE = 12, 80
+"""Runs that are under way at a time, and records a second."""
+CALLS, ENTRIES, EVENTS = 10, 11, 33
+"""Of a finished run."""
+
+
+@dataclass
+class Load:
+    """Writes histories of finished runs to a run log, some at a time, until told to stop. `runs` are complete then."""
+
+    settings: KafkaSettings
+    runs: list[RunId] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5})
+        topic, rng = self.settings.prefix + RUN_LOG, Random(1)
+        open_: list[tuple[RunId, Iterator[tuple[bytes, bytes]]]] = []
+        while open_ or not self._stop.is_set():
+            while len(open_) < SLOTS and not self._stop.is_set():
+                run = RunId(f"load-{len(self.runs):06}")
+                self.runs.append(run)
+                open_.append((run, finished(run, time.time_ns() // 1_000_000)))
+            at = rng.choice(open_)
+            if (pair := next(at[1], None)) is None:
+                open_.remove(at)
+                continue
+            producer.produce(topic, pair[1], pair[0], home(at[0], self.settings.partitions))
+            producer.poll(0)
+            if not self._stop.is_set():
+                self._stop.wait(1 / RATE)
+        producer.flush()
+
+
+class Projecting:
+    """`refold serve projections` in a process of its own."""
+
+    def __init__(self, settings: KafkaSettings, url: str, folder: Path) -> None:
+        self._log = folder / "projections.log"
+        self._begun = self._log.stat().st_size if self._log.exists() else 0
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+            "REFOLD_KAFKA__BOOTSTRAP": settings.bootstrap,
+            "REFOLD_KAFKA__PREFIX": settings.prefix,
+            "REFOLD_KAFKA__PARTITIONS": str(settings.partitions),
+            "REFOLD_VIEWS__URL": url,
+        }
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "refold", "serve", "projections"]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
+
+    @property
+    def began(self) -> bool:
+        """True once it has begun to read."""
+        with self._log.open("rb") as log:
+            log.seek(self._begun)
+            return b"service.started" in log.read()
+
+    @property
+    def rss_mib(self) -> float:
+        """Its memory."""
+        return float(psutil.Process(self.process.pid).memory_info().rss / (1 << 20))
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        """Tell it to end; returns its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextmanager
+def projecting(settings: KafkaSettings, url: str, folder: Path) -> Iterator[Projecting]:
+    """The same until the block ends."""
+    running = Projecting(settings, url, folder)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def platform(bootstrap: str, name: str) -> KafkaSettings:
+    """Topics of a test."""
+    settings = KafkaSettings(bootstrap=bootstrap, prefix=f"{name}.", partitions=4)
+    Topics(settings).apply()
+    return settings
+
+
+def strike(settings: KafkaSettings, bench: Bench, folder: Path, kills: int, rng: Random) -> None:
+    """Kill the projector at random moments, mostly while it works."""
+    for _ in range(kills):
+        running = Projecting(settings, bench.url, folder)
+        eventually(lambda: running.began or running.process.poll() is not None, every=0.1)  # noqa: B023
+        assert running.process.poll() is None, (folder / "projections.log").read_text()
+        time.sleep(rng.random() * 0.5)
+        running.kill()
+
+
+def caught_up(settings: KafkaSettings, bench: Bench) -> bool:
+    """True if the view in use has all that the log has."""
+    there = bench.views.generations(Shipped.name)
+    if list(there.values()) != ["serving"]:
+        return False
+    positions = bench.views.store(Shipped.name, max(there)).positions()
+    return not any(lags(positions, KafkaLogSource(settings).bounds()).values())
+
+
+def differs(settings: KafkaSettings, bench: Bench, folder: Path) -> list[object]:
+    """What `refold projection verify` finds."""
+    scratch = open_views(f"sqlite:///{folder / 'scratch.db'}")
+    try:
+        return list(verify(Shipped(), bench.views, scratch, KafkaLogSource(settings)).differences)
+    finally:
+        scratch.close()
+
+
+def miscounted(store: ViewReader, runs: list[RunId]) -> list[str]:
+    """What is there twice or not at all, counted without the product."""
+    found, entries = [], dict[object, list[tuple[int, int]]]()
+    for row in store.scan(tables.ENTRIES):
+        entries.setdefault(row[0], []).append((int(row[1]), int(row[2])))
+    if entries.keys() != set(runs):
+        found.append(f"{len(entries)} runs, not {len(runs)}")
+    for run, spans in entries.items():
+        ends = [0, *(last for _, last in spans)]
+        if [first for first, _ in spans] != [end + 1 for end in ends[:-1]] or ends[-1] != EVENTS:
+            found.append(f"{run} has the entries {spans}")
+    for name, each in (("calls", CALLS), ("completed", CALLS), ("runs_requested", 1), ("runs_completed", 1)):
+        days = sum(int(row[tables.DAILY.places[name]]) for row in store.scan(tables.DAILY))
+        if days != each * len(runs):
+            found.append(f"{name} of all days: {days}, not {each * len(runs)}")
+    return found
+
+
+def store_of(bench: Bench) -> ViewReader:
+    """The view in use."""
+    return bench.views.store(Shipped.name, serving(bench.views, Shipped.name))

@@ -1,0 +1,101 @@
+"""The real projector is killed while a real log grows, and so is its Postgres: each view is equal to its log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from refold.embedded.kafka import EmbeddedKafka
+from tests.contract.table_benches import Bench, PostgresBench, SqliteBench, postgres_server
+from tests.projections.killing import (
+    Load,
+    caught_up,
+    differs,
+    miscounted,
+    platform,
+    projecting,
+    store_of,
+    strike,
+)
+from tests.waiting import eventually
+
+MOST_RSS_MIB = 120
+"""Memory of a projector at rest."""
+
+
+def check(bootstrap: str, bench: Bench, folder: Path, trouble: Callable[[Any], None]) -> None:
+    """Lets trouble come while a log grows, and compares the view with it when all of it is read."""
+    settings = platform(bootstrap, f"killed-{os.urandom(3).hex()}")
+    with Load(settings) as load:
+        trouble(settings)
+    with projecting(settings, bench.url, folder) as running:
+        eventually(lambda: caught_up(settings, bench), every=0.5)
+        rss_mib = running.rss_mib
+        assert running.end() == 0
+
+    assert differs(settings, bench, folder) == []
+    assert miscounted(store_of(bench), load.runs) == []
+    assert rss_mib < MOST_RSS_MIB
+    bench.views.close()
+
+
+def on_sqlite(kafka: EmbeddedKafka, folder: Path, kills: int) -> None:
+    bench = SqliteBench(folder)
+    rng = Random(kills)
+    check(kafka.bootstrap, bench, folder, lambda settings: strike(settings, bench, folder, kills, rng))
+
+
+def on_postgres(kafka: EmbeddedKafka, folder: Path, kills: int, outages: int) -> None:
+    rng = Random(kills)
+    with postgres_server() as server:
+        bench = PostgresBench(server.get_uri())
+
+        def trouble(settings: Any) -> None:
+            strike(settings, bench, folder, kills, rng)
+            with projecting(settings, bench.url, folder) as running:
+                eventually(lambda: running.began, every=0.1)
+                for _ in range(outages):
+                    time.sleep(rng.random())
+                    fell(server)
+                    assert running.process.poll() is None, "it waits for its database"
+
+        check(kafka.bootstrap, bench, folder, trouble)
+
+
+def fell(server: Any) -> None:
+    """Kills all processes of a Postgres, and starts it again."""
+    postmaster = psutil.Process(server.get_pid())
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=10)
+    server.ensure_postgres_running()
+
+
+def test_a_projector_that_is_killed_again_and_again_leaves_a_view_in_sqlite_equal_to_the_log(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    on_sqlite(kafka, tmp_path, 8)
+
+
+def test_a_projector_and_its_postgres_that_are_killed_leave_a_view_equal_to_the_log(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    on_postgres(kafka, tmp_path, 7, 3)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1_200)
+def test_a_campaign_of_kills_leaves_every_view_equal_to_its_log(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    for name in ("sqlite", "postgres"):
+        (tmp_path / name).mkdir()
+
+    on_sqlite(kafka, tmp_path / "sqlite", 30)
+    on_postgres(kafka, tmp_path / "postgres", 30, 15)
