@@ -15,7 +15,7 @@ import structlog
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
-from refold.projections.following import Follower, lags
+from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.memory import give_back
@@ -25,6 +25,9 @@ _log = structlog.get_logger()
 
 REFRESH_S = 1.0
 """How often a projection looks for a generation that somebody else has made, and for the end of the log."""
+PACE_S = 0.1
+"""How far commits are apart at least once a projection has caught up: a transaction costs as much as a hundred records.
+What comes alone is not held up; in a steady stream readers see it so much later."""
 BACKOFF_S = (0.5, 10.0)
 """After an error of Kafka or the database: the first wait and the longest."""
 
@@ -329,12 +332,13 @@ def keep_all(slots: Collection[KeptProjection], stop: Callable[[], bool]) -> Non
     read = MANY_RECORDS
     while not stop():
         busy = sum(slot.turn(0.0) for slot in slots)
-        read += busy
         if not busy:
             if read >= MANY_RECORDS:
                 read = 0
                 give_back()
-            for slot in slots:
-                read += slot.turn(0.1 / len(slots))
+            busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
+        read += busy
+        if 0 < busy < MOST_RECORDS:
+            time.sleep(PACE_S)
     for slot in slots:
         slot.close()

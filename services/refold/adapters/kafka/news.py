@@ -13,6 +13,9 @@ from refold.core.errors import UnreachableError
 from refold.ports.log import Place, Record
 from refold.runtime.settings import KafkaSettings
 
+SOME = 1_000
+"""Messages that are taken at once at most: each costs a kilobyte of Python besides its bytes."""
+
 _AHEAD = {
     "queued.max.messages.kbytes": 8_192,
     # When brokers answer: an answer for each record would cost them more than the record did.
