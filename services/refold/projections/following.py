@@ -16,7 +16,7 @@ from refold.sdk.projection import Projection
 
 MOST_RECORDS = 2_000
 """Records of a batch at most: with 5,000 a rebuild took as long, and 25 MiB more."""
-BATCH_BYTES = 16 << 20
+FED_BYTES = 16 << 20
 OLDEST_S = 0.2
 """How long a batch waits for more records at most: what readers see is that much older."""
 _LAST = "last "
@@ -134,7 +134,7 @@ class Follower:
         """A batch: what has come, for as long as there is more of it."""
         records = feed.take(timeout_s)
         begun, size = self._clock(), sum(len(record.value or b"") for record in records)
-        while records and len(records) < MOST_RECORDS and size < BATCH_BYTES and self._clock() - begun < OLDEST_S:
+        while records and len(records) < MOST_RECORDS and size < FED_BYTES and self._clock() - begun < OLDEST_S:
             more = feed.take(0)
             if not more:
                 break

@@ -23,7 +23,7 @@ from refold.runtime.lanes import INPUT_OVERHEAD
 from tests.simulator.app import FACTS, simulated
 from tests.simulator.settings import OTHER, POOL, Role, SimSettings
 from tests.simulator.world.law import TRUST
-from tests.simulator.world.store import BATCH_BYTES
+from tests.simulator.world.store import FED_BYTES
 from tests.simulator.world.surroundings import Surroundings
 
 ENVIRONMENT = "sim"
@@ -55,7 +55,7 @@ def _planner(world: Surroundings, member: str) -> tuple[list[Service], Membershi
             chosen.payload_bytes,
             active=chosen.active,
             topic_bytes=chosen.backlog * INPUT_OVERHEAD,
-            blob_bytes=BATCH_BYTES,
+            blob_bytes=FED_BYTES,
         ),
         budget=Bounds(
             steps=chosen.run_steps,

@@ -12,7 +12,7 @@ from refold.core.wire import blobs
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
 from refold.ports.log import Record
 
-BATCH_BYTES = 1 << 20
+FED_BYTES = 1 << 20
 ANSWERS_MS, AWAY_MS = 7, 400
 """How long an answer takes, and how long it may take in a wild world."""
 
