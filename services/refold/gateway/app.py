@@ -12,13 +12,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any
 
-from anyio.to_thread import current_default_thread_limiter
-from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
+from refold.core.errors import not_installed
+
+try:
+    from anyio.to_thread import current_default_thread_limiter
+    from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse, StreamingResponse
+    from fastapi.routing import APIRoute
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
 
 from refold.client.awaiting import AsyncClient, State
 from refold.client.platform import Platform

@@ -309,7 +309,7 @@ def signal(state: RunState, said: RunSignal) -> OperationRow:
         _refuse_the_end(state)
 
     if not _was_told(said, state):
-        refuse(state)
+        _refuse_the_end(state)
     once = _once(said, partial(_was_told, said), refuse)
 
     def judge(look: Followed) -> str | None:

@@ -14,7 +14,7 @@ from refold.core.errors import MalformedError
 from refold.core.ids import RunId, call_id, home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.run.chain import Head
-from refold.core.topics import APPROVAL_REQUESTED
+from refold.core.topics import APPROVAL_REQUESTED, MEMBER
 from refold.core.wire.canonical import idempotency_key
 from refold.core.wire.resources import resource
 from refold.ports.log import Outgoing, Record
@@ -32,7 +32,8 @@ SPECIAL = '{"effect":-7}'
 def rights(principal: str = "planner", pools: tuple[str, ...] = (POOL, OTHER)) -> frozenset[str]:
     """The topics that a principal may write, as the broker's rules have it; an executor is one of a single pool."""
     topics = yaml.safe_load(resource("infra", "topics.yaml").read_text())["topics"]
-    mine = [name for name, topic in topics.items() if principal in topic["writers"]]
+    # Nobody reads `member`, and there is none in this world.
+    mine = [name for name, topic in topics.items() if principal in topic["writers"] and name != MEMBER]
     return frozenset(name.replace("*", pool) for name in mine for pool in pools)
 
 
