@@ -118,6 +118,21 @@ def test_a_run_is_shown_as_it_is_and_as_it_was(site: Bench) -> None:
     assert len(site.get("/api/runs/run-3/audit")) == 33
 
 
+def test_sums_by_day_contain_what_erased_runs_have_added(site: Bench) -> None:
+    before = site.get("/api/daily?agent=ten&tool=nothing")
+    site.log.mark("run-5")
+    site.log.bury("run-5")
+    site.catch_up()
+
+    assert [(row["day"], row["calls"], row["completed"]) for row in before] == [("2026-09-21", 120, 120)]
+    assert before[0]["p95_ms"] > 0
+    assert site.get("/api/daily?agent=ten&tool=nothing") == before
+    assert sum(row["runs_completed"] for row in site.get("/api/daily?tool=")) == len(RUNS)
+    assert site.get("/api/daily?since=2026-09-22") == []
+    assert site.get("/api/daily?since=yesterday", 422)["code"] == "malformed"
+    assert site.get("/api/operator-actions?actor=ada") == []
+
+
 def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
     site.log.mark("run-5")
     site.log.bury("run-5")

@@ -55,12 +55,16 @@ from refold.ports.tables import MOST_PAGE, ViewDatabase, ViewReader
 from refold.projections.runs import ViewedRuns
 from refold.views.api import (
     LARGEST_NUMBER,
+    ActionFilter,
     Alive,
     AnswerCallback,
     CastVote,
+    DailyFilter,
+    DailyRow,
     Health,
     HttpProblem,
     InputSent,
+    OperatorAction,
     RunBody,
     RunFilter,
     RunPage,
@@ -294,6 +298,20 @@ def _reads(site: APIRouter) -> None:
         with shared.view(after) as view:
             shared.reading.check(view, run)
             return events_after(view, run_id(run), after_seq, limit)
+
+    @get("/api/daily", summary="List sums by day")
+    def list_daily(shared: Site, wanted: Annotated[DailyFilter, Query()], after: AfterHeader = "") -> list[DailyRow]:
+        """Calls, failures, effects avoided, tokens and cost by day, agent, tool and model, the latest first."""
+        with shared.view(after) as view:
+            return shared.reading.daily(view, wanted)
+
+    @get("/api/operator-actions", summary="List what operators did")
+    def list_operator_actions(
+        shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
+    ) -> list[OperatorAction]:
+        """Who cancelled, paused, resumed, retried, resolved or migrated which run, and why; the latest first."""
+        with shared.view(after) as view:
+            return shared.reading.actions(view, wanted)
 
     @get("/api/runs/{run}/family", summary="List the runs that a run has started")
     def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:

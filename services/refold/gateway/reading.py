@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,8 +30,8 @@ from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns, entry_of
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS, RUNS
-from refold.views.api import RunPage, RunSummary
+from refold.projections.shipped.tables import BUCKETS, DAILY, ENTRIES, OPERATOR_ACTIONS, RUN_LABELS, RUN_SESSIONS, RUNS
+from refold.views.api import ActionFilter, DailyFilter, DailyRow, OperatorAction, RunPage, RunSummary
 from refold.views.history import Run
 from refold.views.run import RunEvent, entry_events
 
@@ -207,6 +207,23 @@ class ReadSide:
         rows = view.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
         return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
 
+    def daily(self, view: ViewReader, wanted: DailyFilter) -> list[DailyRow]:
+        """Return sums by day, the latest first."""
+        where = [Where("day", ">=", wanted.since)] if wanted.since else []
+        where += [Where("day", "<=", wanted.until)] if wanted.until else []
+        where += [Where("agent", "=", wanted.agent)] if wanted.agent else []
+        where += [Where("tool", "=", wanted.tool)] if wanted.tool is not None else []
+        rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * wanted.limit))
+        return list(_sums(rows))[: wanted.limit]
+
+    def actions(self, view: ViewReader, wanted: ActionFilter) -> list[OperatorAction]:
+        """Return what operators did, the latest first."""
+        where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("actor", wanted.actor)) if value]
+        where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
+        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit))
+        named: Iterator[dict[str, Any]] = (dict(zip(OPERATOR_ACTIONS.names, row, strict=True)) for row in rows)
+        return [OperatorAction(**row) for row in named]
+
     def check(self, view: ViewReader, run: str) -> ViewRow:
         """Return the row of `heads` of a run that has events. **Raises** as `run`."""
         name = run_id(run)
@@ -240,6 +257,30 @@ class ReadSide:
         page = rows[: listing.limit]
         more = _sealed(query.place(page[-1]), listing) if len(rows) > listing.limit else ""
         return RunPage(runs=[_summary(row) for row in page], cursor=more)
+
+
+def _sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
+    """Rows of `daily`, those of erased runs added to the others."""
+    found: dict[ViewRow, list[int]] = {}
+    for row in rows:
+        known = found.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
+        for place, amount in enumerate(row[DAILY.keys :]):
+            known[place] += int(amount)
+    names = (*DAILY.names[: DAILY.keys - 1], *DAILY.names[DAILY.keys :])
+    for key, sums in found.items():
+        of: dict[str, Any] = dict(zip(names, (*key, *sums), strict=True))
+        buckets = [of.pop(f"b{number}") for number in range(BUCKETS)]
+        yield DailyRow(**of, p50_ms=_below(buckets, 0.5), p95_ms=_below(buckets, 0.95))
+
+
+def _below(buckets: Sequence[int], share: float) -> int:
+    """The bound below which this share of the durations is, in milliseconds."""
+    wanted, total = share * sum(buckets), 0
+    for number, amount in enumerate(buckets):
+        total += amount
+        if amount and total >= wanted:
+            return 1 << number
+    return 0
 
 
 class GoneError(NotFoundError):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from refold.views.model import ReadModel
 
+DAY_PATTERN = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
 LARGEST_NUMBER = 2**53 - 1
 """The largest number that JSON has everywhere."""
 
@@ -30,7 +31,13 @@ class RunBody(ApiBody):
     deadline_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC; 0: none")
 
 
-class RunFilter(ApiBody):
+class ListFilter(ApiBody):
+    """How much of a list is returned."""
+
+    limit: int = Field(100, ge=1, le=500, description="rows at most")
+
+
+class RunFilter(ListFilter):
     """Which runs are listed, and in which order. What is left out means any."""
 
     agent: str = Field("", max_length=500, description="the name of the agent")
@@ -42,7 +49,6 @@ class RunFilter(ApiBody):
     since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the column of the order")
     until_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the same column; this time is not in it")
     sort: str = Field("-requested_ms", description="requested_ms, at_ms or ended_ms; `-`: the latest first")
-    limit: int = Field(100, ge=1, le=500, description="runs of a page")
     cursor: str = Field("", max_length=2_000, description="of the page before, for the same query")
 
 
@@ -124,6 +130,65 @@ class RunPage(ReadModel):
 
     runs: list[RunSummary]
     cursor: str
+
+
+class DailyFilter(ListFilter):
+    """Which sums are listed. What is left out means any."""
+
+    since: str = Field("", pattern=DAY_PATTERN, description="first day, `2026-11-23`")
+    until: str = Field("", pattern=DAY_PATTERN, description="last day")
+    agent: str = Field("", max_length=200, description="of this agent")
+    tool: str | None = Field(None, max_length=200, description="of this tool; empty: sums of runs")
+
+
+class DailyRow(ReadModel):
+    """Sums of a day in UTC, of one agent, tool and model. Rows without a tool are of runs.
+
+    `p50_ms` and `p95_ms` are bounds of the time from a call's last order to its outcome: half of them, and 95 in a
+    hundred, took less. 0: there was none. What runs have added that were erased since is part of all sums.
+    """
+
+    day: str
+    agent: str
+    tool: str
+    model: str
+    calls: int
+    completed: int
+    failed: int
+    attempts: int
+    retries: int
+    doubts: int
+    rejections: int
+    effects_avoided: int
+    tokens: int
+    nano_usd: int
+    runs_requested: int
+    runs_completed: int
+    runs_failed: int
+    runs_cancelled: int
+    p50_ms: int
+    p95_ms: int
+
+
+class ActionFilter(ListFilter):
+    """Which actions are listed. What is left out means any."""
+
+    run: str = Field("", max_length=300, description="on this run")
+    actor: str = Field("", max_length=200, description="of this person")
+    since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC")
+
+
+class OperatorAction(ReadModel):
+    """What somebody did to a run. `step` is 0 where it is of none."""
+
+    run_id: str
+    seq: int
+    at_ms: int
+    actor: str
+    action: str
+    detail: str
+    step: int
+    reason: str
 
 
 class InputSent(ReadModel):
