@@ -17,12 +17,12 @@ from refold.core.ids import RunId, home, run_id
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
 from refold.operations.runs import Runs, Selector
-from refold.ports.tables import Query, RunsWith, ViewDatabase, ViewReader, ViewStore, Where
+from refold.ports.tables import Query, ViewDatabase, ViewReader, ViewStore, Where
 from refold.projections.projector import HEADS
-from refold.projections.runs import ViewedRuns
+from refold.projections.runs import ViewedRuns, runs_with
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import RUN_LABELS, RUN_SESSIONS, RUNS
+from refold.projections.shipped.tables import RUNS
 from refold.runtime.settings import Settings
 from refold.views.history import Run
 
@@ -99,12 +99,8 @@ def _listing(which: Selector, status: str, limit: int) -> Query:
     where = [Where("agent", "=", which.agent)] if which.agent else []
     if status:
         where.append(Where(_ALSO[status], ">", 0) if status in _ALSO else Where("status", "=", status))
-    within = [
-        RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in which.labels
-    ]
-    if which.session:
-        within.append(RunsWith(RUN_SESSIONS, (Where("session", "=", which.session),)))
-    return Query(RUNS, tuple(where), tuple(within), "requested_ms", descending=True, limit=limit)
+    within = runs_with(which.labels, which.session)
+    return Query(RUNS, tuple(where), within, "requested_ms", descending=True, limit=limit)
 
 
 def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:

@@ -25,12 +25,12 @@ from refold.core.ids import RunId, run_id
 from refold.core.run.state import Status
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.ports.log import Place
-from refold.ports.tables import MOST_PAGE, Query, RunsWith, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
+from refold.ports.tables import MOST_PAGE, Query, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
 from refold.projections.projector import HEADS
-from refold.projections.runs import ViewedRuns, entry_of
+from refold.projections.runs import ViewedRuns, entry_of, runs_with
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import BUCKETS, DAILY, ENTRIES, OPERATOR_ACTIONS, RUN_LABELS, RUN_SESSIONS, RUNS
+from refold.projections.shipped.tables import BUCKETS, DAILY, ENTRIES, OPERATOR_ACTIONS, RUNS
 from refold.views.api import ActionFilter, DailyFilter, DailyRow, OperatorAction, RunPage, RunSummary
 from refold.views.history import Run
 from refold.views.run import RunEvent, entry_events
@@ -92,14 +92,10 @@ class RunQuery:
         where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
         where += [Where(by, "<", self.until_ms)] if self.until_ms else []
         where += [Where("run_id says", "contains", self.text)] if self.text else []
-        within = [
-            RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in self.labels
-        ]
-        within += [RunsWith(RUN_SESSIONS, (Where("session", "=", self.session),))] if self.session else []
         return Query(
             RUNS,
             tuple(where),
-            tuple(within),
+            runs_with(self.labels, self.session),
             by,
             descending=self.sort.startswith("-"),
             after=after,

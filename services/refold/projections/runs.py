@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from refold.core.errors import FoldError
@@ -10,9 +11,9 @@ from refold.core.ids import EntryId, RunId, log_key, run_id
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import ViewReader, ViewRow
+from refold.ports.tables import RunsWith, ViewReader, ViewRow, Where
 from refold.projections.projector import HEADS
-from refold.projections.shipped.tables import ENTRIES
+from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
 from refold.views.history import JudgedRecord, Run, extend
 
 
@@ -49,6 +50,12 @@ class ViewedRuns:
             if (child := self.find(name)) is not None:
                 found += [child, *self.family(child)]
         return found
+
+
+def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith, ...]:
+    """Return the conditions on runs that have all of these labels, and are part of a session, if one is named."""
+    found = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in labels]
+    return (*found, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
 
 
 def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.core.redaction import public_url
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewDatabase, ViewReader, ViewRow, ViewTable
+from refold.ports.tables import Scalar, ViewDatabase, ViewRow, ViewTable
 from refold.projections.following import lags, misplaced
 from refold.projections.service import Comparison
 from refold.views.projection import (
@@ -44,7 +44,7 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
             notes, positions = store.notes(), store.positions()
         except UnreachableError:  # a rebuild has just replaced it
             continue
-        reason = notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
+        reason = stands_still(notes, positions, log, bounds)
         lag = sum(lags(positions, bounds).values())
         rate = (sum(positions.values()) - sum(before[number].values())) / max(0.001, time.monotonic() - begun)
         generations.append(
@@ -62,10 +62,11 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
     return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
 
 
-def stands_still(store: ViewReader, source: LogSource) -> str:
-    """Return why a generation reads no further, or nothing."""
-    notes = store.notes()
-    return notes.get("stopped", "") or misplaced(notes, store.positions(), source.identity(), source.bounds())
+def stands_still(
+    notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
+) -> str:
+    """Return why a generation with these notes and positions reads no further, or nothing."""
+    return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
 
 
 def _state(state: str) -> ProjectionState:

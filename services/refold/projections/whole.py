@@ -10,6 +10,7 @@ from refold.core.ids import RunId, home, root_of
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.operations.runs import run_named
 from refold.ports.log import LogReader, Record
 from refold.projections.projector import Accepted, WholeRun
 from refold.views.history import Run, feed
@@ -44,7 +45,7 @@ class LoggedRuns:
         for record in self._reader.scan(RUN_LOG, partition):
             if end is not None and record.offset >= end:
                 break
-            if run := names.get((record.key or b"").partition(b"/")[0]):
+            if run := names.get(run_named(record)):
                 read[run].take(feed(fold, record), fold)
         fold.settle()
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))

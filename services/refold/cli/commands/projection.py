@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -14,6 +15,7 @@ from refold.cli.apps import load_app
 from refold.cli.platform import Shell, agree
 from refold.client.views import views
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
+from refold.ports.log import Place
 from refold.ports.tables import ViewDatabase
 from refold.projections.following import lags
 from refold.projections.service import BuildProgress, KeptProjection, shipped, verify
@@ -72,10 +74,9 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
     database, source, _ = _views(shell)
     kept = KeptProjection(_code(projection, app), database, source)
     there = database.generations(projection)
-    if any(
-        state == "building" and not stands_still(database.store(projection, each), source)
-        for each, state in there.items()
-    ):
+    building = [database.store(projection, each) for each, state in there.items() if state == "building"]
+    bounds, log = source.bounds(), source.identity()
+    if not all(stands_still(store.notes(), store.positions(), log, bounds) for store in building):
         raise ConflictError(
             f"projection {projection} is being built already", hint="`refold projection status` shows it"
         )
@@ -93,7 +94,7 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
             time.sleep(POLL_S)
         bounds = source.bounds()
         records = sum(end for _, end in bounds.values())
-        told(f"build {projection}, generation {number}", records - _lag(database, projection, number, source), records)
+        told(f"build {projection}, generation {number}", records - _lag(database, projection, number, bounds), records)
     kept.close()
     built = ProjectionBuilt(
         projection=projection, generation=number, records=records, seconds=round(time.monotonic() - begun, 1)
@@ -122,7 +123,7 @@ def drop_projection(
 
 def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
     settings = shell.platform.settings
-    database = views(shell.platform.settings)
+    database = views(settings)
     shell.platform.knock()
     return database, KafkaLogSource(settings.kafka), settings.views.url
 
@@ -138,9 +139,9 @@ def _code(projection: str, app: str) -> Projection:
     return known[projection]
 
 
-def _lag(database: ViewDatabase, projection: str, number: int, source: KafkaLogSource) -> int:
+def _lag(database: ViewDatabase, projection: str, number: int, bounds: Mapping[Place, tuple[int, int]]) -> int:
     try:
-        return sum(lags(database.store(projection, number).positions(), source.bounds()).values())
+        return sum(lags(database.store(projection, number).positions(), bounds).values())
     except UnreachableError:
         return 0
 
