@@ -14,6 +14,7 @@ from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
 from refold.projections.following import Follower
 from refold.projections.service import KeptProjection, carried, serving, verify
+from refold.projections.status import status_of
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.source import ListedLog
 
@@ -361,3 +362,33 @@ def test_tables_that_could_not_be_rebuilt_equal_are_refused() -> None:
         sums("spend", key(day=str), last=str)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="run_id"):
         sums("spend", key(run_id=str), n=int)
+
+
+class Replacing(MemoryViewDatabase):
+    """Loses a generation, as by a switch, once it was asked for so often."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def store(self, projection: str, generation: int) -> MemoryViewStore:
+        if generation == 1 and self.generations(projection).get(2):
+            self.after -= 1
+            if self.after == 0:
+                self.switch(projection, 2, Squares.tables)
+                self.drop(projection, 1)
+        return super().store(projection, generation)
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_the_status_of_a_projection_that_is_switched_just_then_is_that_of_the_new_one(
+    log: ListedLog, after: int
+) -> None:
+    database = Replacing(after)
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+    database.create("squares", 2, slot.tables, slot.begun())
+
+    info = status_of("squares", database, "sqlite:///views.db", log)
+
+    assert [each.generation for each in info.generations] == [2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from refold.adapters.kafka.source import KafkaLogSource
@@ -17,7 +17,7 @@ from refold.core.ids import RunId, home, run_id
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
 from refold.operations.runs import Runs, Selector
-from refold.ports.tables import Query, ViewDatabase, ViewReader, ViewStore, Where
+from refold.ports.tables import Query, ViewDatabase, ViewReader, Where
 from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns, runs_with
 from refold.projections.service import serving
@@ -114,9 +114,10 @@ def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> N
 @contextmanager
 def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
     """The view once it is where these partitions of the log end now; None if there is none, or it is not in time."""
-    database = views(settings)
+    database, store = views(settings), None
     try:
-        store = _serving(database)
+        with suppress(NotFoundError):
+            store = database.store(Shipped.name, serving(database, Shipped.name))
         if store is None or store.notes().get("log") != source.identity():
             yield None
             return
@@ -131,10 +132,3 @@ def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[in
             yield view
     finally:
         database.close()
-
-
-def _serving(database: ViewDatabase) -> ViewStore | None:
-    try:
-        return database.store(Shipped.name, serving(database, Shipped.name))
-    except NotFoundError:
-        return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from refold.core.errors import NotFoundError, UnreachableError
+from refold.core.errors import ConflictError, NotFoundError
 from refold.core.redaction import public_url
 from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewDatabase, ViewRow, ViewTable
@@ -15,7 +16,6 @@ from refold.views.projection import (
     ProjectionGeneration,
     ProjectionInfo,
     ProjectionPosition,
-    ProjectionState,
     ProjectionVerified,
     RowDifference,
     TableDigest,
@@ -33,24 +33,28 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
             f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {there}"
         )
     bounds, log = source.bounds(), source.identity()
-    before = {number: database.store(name, number).positions() for number in found}
-    begun = time.monotonic()
+    begun, before = time.monotonic(), dict[int, Mapping[Place, int]]()
+    for number in found:
+        with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
+            before[number] = database.store(name, number).positions()
     if any(sum(lags(positions, bounds).values()) for positions in before.values()):
         time.sleep(SAMPLE_S)
     generations = []
-    for number, state in found.items():
+    for number, state in database.generations(name).items():
         try:
             store = database.store(name, number)
             notes, positions = store.notes(), store.positions()
-        except UnreachableError:  # a rebuild has just replaced it
+        except (ConflictError, NotFoundError):
             continue
         reason = stands_still(notes, positions, log, bounds)
         lag = sum(lags(positions, bounds).values())
-        rate = (sum(positions.values()) - sum(before[number].values())) / max(0.001, time.monotonic() - begun)
+        rate = (sum(positions.values()) - sum(before.get(number, positions).values())) / max(
+            0.001, time.monotonic() - begun
+        )
         generations.append(
             ProjectionGeneration(
                 generation=number,
-                state="stopped" if reason else _state(state),
+                state="stopped" if reason else "serving" if state == "serving" else "building",
                 version=int(notes.get("version", "0")),
                 lag=lag,
                 rate=round(rate, 1),
@@ -67,10 +71,6 @@ def stands_still(
 ) -> str:
     """Return why a generation with these notes and positions reads no further, or nothing."""
     return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
-
-
-def _state(state: str) -> ProjectionState:
-    return "serving" if state == "serving" else "building"
 
 
 def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[ProjectionPosition]:

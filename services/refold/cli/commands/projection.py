@@ -14,7 +14,7 @@ from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.platform import Shell, agree
 from refold.client.views import views
-from refold.core.errors import ConflictError, NotFoundError, UnreachableError
+from refold.core.errors import ConflictError, NotFoundError
 from refold.ports.log import Place
 from refold.ports.tables import ViewDatabase
 from refold.projections.following import lags
@@ -140,10 +140,15 @@ def _code(projection: str, app: str) -> Projection:
 
 
 def _lag(database: ViewDatabase, projection: str, number: int, bounds: Mapping[Place, tuple[int, int]]) -> int:
+    """**Raises** ConflictError where a generation that another process builds will never be in use."""
     try:
-        return sum(lags(database.store(projection, number).positions(), bounds).values())
-    except UnreachableError:
-        return 0
+        store = database.store(projection, number)
+        notes, positions = store.notes(), store.positions()
+    except (ConflictError, NotFoundError):  # it was dropped
+        notes, positions = {"stopped": "it was dropped"}, {}
+    if reason := notes.get("stopped", ""):
+        raise ConflictError(f"generation {number} is not built: {reason}", hint="mend the code and rebuild again")
+    return sum(lags(positions, bounds).values())
 
 
 def _print_status(info: ProjectionInfo) -> None:
