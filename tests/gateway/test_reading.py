@@ -18,7 +18,8 @@ from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
 from refold.gateway import guard, reading, writing
-from refold.gateway.app import Gateway, build_api
+from refold.gateway.app import build_api
+from refold.gateway.site import Gateway
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -139,7 +140,7 @@ class RunStreams:
         self._reading = reading
         self._channels: dict[str, Channel] = {}
         self._seen: dict[Place, int] = {}
-        self._slow = self._opened = 0.0
+        self._slow, self._opened = -math.inf, 0.0  # the clock may have begun just now
         self._store: ViewReader | None = None
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
@@ -211,7 +212,7 @@ class RunStreams:
         while True:
             await asyncio.sleep(NEWS_S)
             if not self._channels:
-                self._seen, self._slow = {}, 0.0
+                self._seen, self._slow = {}, -math.inf
                 continue
             try:
                 news = await _in_thread(self._look)

@@ -18,8 +18,9 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-from refold.gateway.app import Gateway, build_api
+from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
+from refold.gateway.site import Gateway
 
 _log = structlog.get_logger()
 

@@ -1,0 +1,1 @@
+"""The routes, each module those of a subject."""

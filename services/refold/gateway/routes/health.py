@@ -1,0 +1,35 @@
+"""Whether the process lives, and whether it can answer."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from refold.core.errors import RefoldError
+from refold.gateway.site import Site
+from refold.views.api import Alive, Health
+
+
+def add(site: APIRouter) -> None:
+    """Add the routes."""
+
+    @site.get("/healthz", summary="Show if the process lives")
+    async def health() -> Alive:
+        """True: it answers."""
+        return Alive(ok=True)
+
+    @site.get(
+        "/readyz", summary="Show if the gateway can answer", response_model=Health, responses={503: {"model": Health}}
+    )
+    def ready(shared: Site) -> JSONResponse:
+        """`ok` if the view can be read and is kept up to date, and if Kafka is heard; else what is wrong."""
+        views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
+        try:
+            if stopped := shared.reading.store().notes().get("stopped"):
+                views = f"they stand still: {stopped.partition(chr(10))[0]}"
+            views = shared.writing.other_log() or views
+        except RefoldError as error:
+            views = error.message
+        found = Health(ready=views == kafka == "ok", views=views, kafka=kafka)
+        headers = {} if found.ready else {"Retry-After": "1"}
+        return JSONResponse(found.model_dump(), 200 if found.ready else 503, headers)

@@ -1,0 +1,94 @@
+"""What runs there are, and how each one is, was, and became so."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from refold.core.errors import MalformedError
+from refold.core.ids import run_id
+from refold.gateway.reading import RunQuery, events_after
+from refold.gateway.site import AfterHeader, Seq, SeqOption, Site
+from refold.ports.tables import MOST_PAGE
+from refold.projections.runs import ViewedRuns
+from refold.views.api import LARGEST_NUMBER, RunFilter, RunPage
+from refold.views.audit import AuditLine, audit_of
+from refold.views.diff import RunDiff, run_diff
+from refold.views.run import RunEvent, RunInfo, RunRow, info_of, row_of
+from refold.views.steps import RunStep
+
+
+def add(site: APIRouter) -> None:
+    """Add the routes."""
+    get = site.get
+
+    @get("/api/runs", summary="List runs")
+    def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: AfterHeader = "") -> RunPage:
+        """Runs, the newest first."""
+        labels = tuple(_pair(each) for each in wanted.label)
+        query = RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
+        with shared.view(after) as view:
+            return shared.reading.runs(view, query, wanted.cursor)
+
+    @get("/api/runs/{run}", summary="Show a run")
+    def show_run(
+        shared: Site,
+        run: str,
+        at_seq: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="as it was after this event; 0: now")] = 0,
+        at_ms: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="as it was at this time; 0: now")] = 0,
+        after: AfterHeader = "",
+    ) -> RunInfo:
+        """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
+        with shared.view(after) as view:
+            seqs = [at_seq] if at_seq else []
+            if at_ms and not (seq := shared.reading.seq_at(view, run, at_ms)):
+                raise MalformedError(f"run {run} was not there at {at_ms}", hint="its first event has its time")
+            seqs += [seq] if at_ms else []
+            found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
+        return info_of(found)
+
+    @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
+    def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
+        """What differs in a run between two events: status, steps, outcomes, budget, signals."""
+        with shared.view(after) as view:
+            before, then = (shared.reading.run_at(view, run, seq) for seq in (left, right))
+        return run_diff(before, then)
+
+    @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
+    def audit_run(shared: Site, run: str, after: AfterHeader = "") -> list[AuditLine]:
+        """Who did what, why, and by which input."""
+        with shared.view(after) as view:
+            return audit_of(shared.reading.run(view, run))
+
+    @get("/api/runs/{run}/steps", summary="List the steps of a run")
+    def list_steps(shared: Site, run: str, after: AfterHeader = "") -> list[RunStep]:
+        """The steps in order of their numbers."""
+        with shared.view(after) as view:
+            return shared.reading.run(view, run).timeline.steps
+
+    @get("/api/runs/{run}/events", summary="List the events of a run")
+    def list_events(
+        shared: Site,
+        run: str,
+        after_seq: SeqOption = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_PAGE, description="entries")] = MOST_PAGE,
+        after: AfterHeader = "",
+    ) -> list[RunEvent]:
+        """The events behind a number, in order, without gaps: those of at most `limit` entries."""
+        with shared.view(after) as view:
+            shared.reading.check(view, run)
+            return events_after(view, run_id(run), after_seq, limit)
+
+    @get("/api/runs/{run}/family", summary="List the runs that a run has started")
+    def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:
+        """The runs below a run, each behind the one that has started it."""
+        with shared.view(after) as view:
+            return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise MalformedError(f"label={text[:80]!r} is no label", hint="write label=team=pay")
+    return name, value
