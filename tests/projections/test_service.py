@@ -130,6 +130,22 @@ def test_a_rebuilt_generation_replaces_the_one_in_use_when_it_has_caught_up(log:
     assert digests(database, Squares) == before
 
 
+def test_a_rebuild_comes_to_its_end_while_the_log_goes_on_growing(log: ListedLog) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+    database.create("squares", 2, slot.tables, slot.begun())
+
+    for number in range(10):
+        log.finish(f"later-{number}")
+        slot.turn(0.0)
+        if database.generations("squares") == {2: "serving"}:
+            break
+
+    assert database.generations("squares") == {2: "serving"}
+    assert len(rows(database, Squares.answers)) == 10 * (len(RUNS) + number + 1)
+
+
 def test_another_version_is_built_beside_the_one_in_use(log: ListedLog) -> None:
     database = MemoryViewDatabase()
     settle(KeptProjection(Squares(), database, log))

@@ -123,8 +123,8 @@ class KeptProjection:
         count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
             count += self._building.advance(0 if count else timeout_s)
-            if not count and not any(lags(self._building.positions, self._source.bounds()).values()):
-                self._switch(self._building)
+            if not count:
+                self._switch_within(self._building, 0)
         return count
 
     def _serve(self, work: Callable[[Follower], int | None]) -> int | None:
@@ -147,6 +147,7 @@ class KeptProjection:
 
     def _look(self) -> None:
         """Open the generations that there are, and make one if there is none of this version."""
+        before = self._building
         if not self._database.lock(self.name):
             raise UnreachableError(f"another process keeps the views of {self.name} up to date")
         serving, building = self._tidied()
@@ -167,6 +168,9 @@ class KeptProjection:
                         raise
                     self._leave(error)
         self._looked = self._clock()
+        if before is not None and before is self._building:
+            # In a log that grows all the time there is no turn in which nothing comes.
+            self._switch_within(before, MOST_RECORDS)
 
     def _tidied(self) -> tuple[int, int]:
         """The generations in use and being built; 0: none. Drops others.
@@ -202,12 +206,19 @@ class KeptProjection:
             store.commit(ViewChanges((), notes={"stopped": ""}))
         return Follower(self.projection, store, self._source, clock=self._clock)
 
-    def _switch(self, building: Follower) -> None:
-        """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""
+    def _switch_within(self, building: Follower, lag: int) -> None:
+        """Put a generation in use that is no further than that behind the log. It reads the rest first."""
+        bounds = self._source.bounds()
+        if sum(lags(building.positions, bounds).values()) <= lag:
+            self._switch(building, {place: end for place, (_, end) in bounds.items()})
+
+    def _switch(self, building: Follower, ends: Mapping[Place, int]) -> None:
+        """Put a generation in use once it is there. What erased runs have added to sums goes with it."""
+        there = {place: max(at, ends.get(place, 0)) for place, at in building.positions.items()}
         if (serving := self._serving) is not None:
-            there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
+            there = {place: max(at, serving.positions.get(place, 0)) for place, at in there.items()}
             self._serve(lambda each: each.reach(there))
-            building.reach(there)
+        building.reach(there)
         if (serving := self._serving) is not None:
             building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next
