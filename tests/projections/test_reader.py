@@ -54,5 +54,22 @@ def test_a_run_at_any_event_is_the_run_cut_off_there(number: int) -> None:
             assert shown(read) == shown(at_seq(run, min(seq, run.state.head.seq)))
 
 
+@pytest.mark.parametrize("number", range(0, len(LOGS), 4))
+def test_points_that_are_folded_at_once_are_those_that_are_folded_alone(number: int) -> None:
+    viewed = Viewed.of(LOGS[number])
+
+    for name, run in folded(viewed.log).items():
+        last = run.state.head.seq
+        seqs = [last, 1, last // 2 or 1, last // 2 or 1, last - 1 or 1]
+        points = ViewedRuns(viewed.store).points(name, seqs)
+        if not points:
+            assert cannot_be_told(viewed, name)
+            continue
+        alone = [at_seq(run, seq) for seq in seqs]
+        assert [shown(point) for point in points] == [shown(each) for each in alone]
+        assert [point.state for point in points] == [each.state for each in alone]
+        assert [point.timeline.__dict__ for point in points] == [each.timeline.__dict__ for each in alone]
+
+
 def test_a_run_that_has_no_rows_is_none() -> None:
     assert ViewedRuns(Viewed.of(simulated(1)).store).find("nobody") is None

@@ -188,11 +188,14 @@ class ReadSide:
 
     def run_at(self, view: ViewReader, run: str, seq: int) -> Run:
         """Return a run as it was after an event. **Raises** as `run`; MalformedError for a number that it has not."""
+        return self.runs_at(view, run, [seq])[0]
+
+    def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
+        """Return a run as it was after each of these events. **Raises** as `run_at`."""
         last = int(self.check(view, run)[HEADS.places["seq"]])
-        if not 1 <= seq <= last:
-            raise MalformedError(f"run {run} has no event {seq}", hint=f"its events are 1 to {last}")
-        found = ViewedRuns(view).find(run, seq)
-        if found is None:
+        if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
+            raise MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
+        if not (found := ViewedRuns(view).points(run, seqs)):
             raise _missing(view, run_id(run))
         return found
 

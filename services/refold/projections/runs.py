@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from refold.core.errors import FoldError
@@ -14,7 +15,7 @@ from refold.ports.log import Record
 from refold.ports.tables import RunsWith, ViewReader, ViewRow, Where
 from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
-from refold.views.history import JudgedRecord, Run, extend
+from refold.views.history import JudgedRecord, Run, fold_to
 
 
 class ViewedRuns:
@@ -28,20 +29,21 @@ class ViewedRuns:
 
         Records that do not count are in the log alone, and so is why the code of a run is not run.
         """
+        points = self.points(run, [until or sys.maxsize])
+        return points[0] if points else None
+
+    def points(self, run: str, seqs: Collection[int]) -> list[Run]:
+        """Return a run up to each of these events, folded once; none where `find` returns none."""
         wanted = run_id(run)
         head = self._store.rows(HEADS, [(wanted,)]).get((wanted,))
         if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
-            return None
-        found = Run.empty(wanted)
+            return []
         try:
             # The projector has judged the entries, and rows contain those that count alone: they are not judged again.
-            for row in self._store.rows_of(ENTRIES, wanted):
-                if until and int(row[ENTRIES.places["seq"]]) > until:
-                    break
-                extend(found, *entry_of(row), until)
+            found = fold_to(wanted, map(entry_of, self._store.rows_of(ENTRIES, wanted)), seqs)
         except FoldError:
-            return None
-        return found if found.records else None
+            return []
+        return found if found[-1].records else []
 
     def family(self, run: Run) -> list[Run]:
         """Return the runs below one, each behind the one that has started it."""

@@ -108,6 +108,8 @@ def _asks(step: RunStep) -> tuple[str, str, str]:
 
 
 def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | None:
+    if left is right:  # two points of a fold share the steps that nothing has changed in between
+        return None
     some = right or left
     assert some is not None, "one side has it"
     about = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, TypeVar
 
@@ -68,6 +69,11 @@ class Run:
         """The status of the run; `stalled` while its code is not run."""
         return "stalled" if self.hold and not self.state.over else self.state.status
 
+    def copy(self) -> Run:
+        """A run that stays as it is now, while this one goes on."""
+        timeline, records = self.timeline.copy(), self.records.copy()
+        return replace(self, state=self.state.copy(), timeline=timeline, records=records, void=self.void.copy())
+
     def stall(self, hold: Hold | None) -> None:
         """Takes note of why the code of the run is not run, or that it is again."""
         self.hold = hold
@@ -110,12 +116,22 @@ def at_seq(run: Run, seq: int) -> Run:
         raise MalformedError(
             f"run {run.state.run_id} has no event {seq}", hint=f"its events are 1 to {run.state.head.seq}"
         )
-    found = Run.empty(run.state.run_id)
-    for judged in run.records:
-        if judged.entry is None or judged.entry.seq > seq:
+    entries = ((judged, judged.entry) for judged in run.records if judged.entry is not None)
+    return fold_to(run.state.run_id, entries, [seq])[0]
+
+
+def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Collection[int]) -> list[Run]:
+    """Fold the entries of a run once and return the run as it was after each of these events, its end at most."""
+    found, so_far = dict[int, Run](), Run.empty(run)
+    wanted = sorted(set(seqs), reverse=True)
+    for judged, entry in entries:
+        while wanted and entry.last_seq >= wanted[-1]:
+            found[wanted[-1]] = point = so_far.copy() if len(wanted) > 1 else so_far
+            extend(point, judged, entry, wanted.pop())
+        if not wanted:
             break
-        extend(found, judged, judged.entry, seq)
-    return found
+        extend(so_far, judged, entry)
+    return [found.get(seq, so_far) for seq in seqs]
 
 
 def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Literal
 
 from pydantic import Field, FieldSerializationInfo, field_serializer
@@ -160,6 +161,12 @@ class Timeline:
         self._taken: dict[int, events.SignalReceived] = {}
         self._known = 0
         self._actor = ""
+
+    def copy(self) -> Timeline:
+        """A timeline that stays as it is now, while this one goes on: steps are replaced, never changed."""
+        found = copy(self)
+        vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
+        return found
 
     def feed(self, entry: events.Entry) -> None:
         """Takes an accepted entry."""

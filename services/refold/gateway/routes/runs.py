@@ -52,7 +52,7 @@ def add(site: APIRouter) -> None:
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
         """What differs in a run between two events: status, steps, outcomes, budget, signals."""
         with shared.view(after) as view:
-            before, then = (shared.reading.run_at(view, run, seq) for seq in (left, right))
+            before, then = shared.reading.runs_at(view, run, (left, right))
         return run_diff(before, then)
 
     @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
