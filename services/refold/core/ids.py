@@ -128,11 +128,13 @@ def hold_key(run: RunId) -> bytes:
 def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
     """The parts of a run-log key, or None when it is not one."""
     match = _LOG_KEY.match(key or b"")
-    if not match or not int(match[2]):  # entries are numbered from 1
+    if not match:
         return None
-    run, seq, entry = match.groups()
+    run, digits, entry = match.groups()
+    if not (seq := int(digits)):  # entries are numbered from 1
+        return None
     try:
-        return RunId(run.decode()), int(seq), EntryId(unhexlify(entry))
+        return RunId(run.decode()), seq, EntryId(unhexlify(entry))
     except UnicodeDecodeError:
         return None
 

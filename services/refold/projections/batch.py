@@ -42,10 +42,10 @@ class Batch:
         self.run = RunId("")
         # By the names of tables: their own hash is a function in Python, and every row asks for it.
         self._rows: dict[str, dict[ViewKey, list[Scalar] | None]] = {table.name: {} for table in self.tables}
-        self._dirty: dict[str, set[ViewKey]] = {table.name: set() for table in self.tables}
+        self._dirty: dict[str, dict[ViewKey, list[Scalar] | None]] = {table.name: {} for table in self.tables}
         self._added: dict[RunId, dict[str, dict[ViewKey, list[int]]]] = {}
         self._totals: dict[ViewTable, dict[ViewKey, list[int]]] = {table: {} for table in self._shares}
-        self._new: Collection[RunId] = ()
+        self.new: Collection[RunId] = ()
         self._likely: dict[tuple[str, ...], Collection[ViewKey]] = {}
         self._foreseen: set[str] = set()
         self.changes = ViewChanges(self.tables)
@@ -57,9 +57,8 @@ class Batch:
     def changed(self) -> ViewChanges:
         """Return all that the batch has changed. Nothing is written afterwards."""
         for table in self.tables:
-            if keys := self._dirty[table.name]:
-                known = self._rows[table.name]
-                self.changes.rows[table] = {key: _tuple(known[key]) for key in keys}
+            if dirty := self._dirty[table.name]:
+                self.changes.rows[table] = {key: None if row is None else tuple(row) for key, row in dirty.items()}
         for table, share in self._shares.items():
             totals, shares = self._totals[table], {}
             for run, added in self._added.items():
@@ -224,7 +223,7 @@ class Batch:
 
         What is found by a run, or by a run and a step, is then read for all of them when one of them is asked for.
         """
-        self._new = new
+        self.new = new
         self._likely = {
             ("run_id",): [(run,) for run in runs if run not in new],
             ("run_id", "step"): [key for key in steps if key[0] not in new],
@@ -234,7 +233,7 @@ class Batch:
         """Return a row, which the caller may not change. **Raises** UsageError if it is another run's."""
         known = self._rows[table.name]
         if key not in known:
-            if table.keyed_by_run and key[table.run_place] in self._new:
+            if table.keyed_by_run and key[table.run_place] in self.new:
                 return known.setdefault(key, None)
             likely = () if table.name in self._foreseen else self._likely.get(table.key_names, ())
             self._foreseen.add(table.name)
@@ -246,15 +245,16 @@ class Batch:
 
     def edit(self, table: ViewTable, key: ViewKey) -> list[Any] | None:
         """Return a row to be changed in place, but for its key."""
-        row = self.row(table, key)
+        row = self._rows[table.name].get(key)
+        if row is None or row[table.run_place] != self.run:
+            row = self.row(table, key)
         if row is not None:
-            self._dirty[table.name].add(key)
+            self._dirty[table.name][key] = row
         return row
 
     def write(self, table: ViewTable, key: ViewKey, row: list[Scalar] | None) -> None:
         """Write a row, or remove it."""
-        self._rows[table.name][key] = row
-        self._dirty[table.name].add(key)
+        self._rows[table.name][key] = self._dirty[table.name][key] = row
 
     def rows_of(self, table: ViewTable) -> list[list[Scalar]]:
         """Return all rows of the run in order of their keys. Costs a look at all rows of the table in the batch."""
@@ -291,6 +291,7 @@ class Batch:
                 for key, known in self._rows[table.name].items():
                     if known is not None and known[table.run_place] == run:
                         self._rows[table.name][key] = None
+                        self._dirty[table.name].pop(key, None)
         self.changes.runs.add(run)
 
 
@@ -301,7 +302,3 @@ def _sum(one: Sequence[Any], other: Sequence[int]) -> list[int]:
 def _grow(sums: dict[ViewKey, list[int]], key: ViewKey, amounts: Sequence[int]) -> None:
     known = sums.get(key)
     sums[key] = list(amounts) if known is None else _sum(known, amounts)
-
-
-def _tuple(row: list[Scalar] | None) -> ViewRow | None:
-    return None if row is None else tuple(row)

@@ -169,22 +169,26 @@ class Projector:
                 self._judge(batch, record, found, aside)
         if aside:
             self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
+        for run, ((entry, seq), status, marked, reason, orphans) in self._heads.items():
+            batch.write(HEADS, (run,), [run, bytes(entry), seq, status, int(marked), reason, int(orphans)])
         return batch.changed()
 
     def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Found]]]) -> Batch:
         """A batch with the rows that its records ask for."""
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
+        self._heads: dict[RunId, RunHead] = {}  # that the batch has changed, written when it ends
         runs = dict.fromkeys(run for _, (run, _) in read if run)
         batch.fetch(HEADS, ((run,) for run in runs))
         new = {run for run in runs if not batch.has(HEADS, (run,))}
-        batch.foresee(runs, new, list(_asked_for(found for _, (_, found) in read)))
+        entries = [found.entry for _, (_, found) in read if isinstance(found, LogRecord)]
+        batch.foresee(runs, new, [] if self._expect else list(_asked_for(entries)))
         if self._expect is not None:
-            self._expect(batch, [found.entry for _, (_, found) in read if isinstance(found, LogRecord)])
+            self._expect(batch, entries)
         return batch
 
     def _judge(self, batch: Batch, record: Record, found: _Found, aside: dict[RunId, None]) -> None:
         run = batch.run
-        head = _head(batch, run)
+        head = self._head(batch)
         if head.status == "erased":
             self.counts["void"] += 1
         elif isinstance(found, LogRecord) and not head.reason and not head.orphans and _counts(head, found.entry):
@@ -264,11 +268,11 @@ class Projector:
 
     def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
         """A marker comes before the first tombstone of a run, and stays until nothing of it lies in any topic."""
-        head = _head(batch, batch.run)
+        head = self._head(batch)
         if record.value is not None:
             self._stand(batch, head._replace(marked=True))
         elif head.status == "erased" or head._replace(marked=False) == _NEW:
-            batch.write(HEADS, (batch.run,), None)
+            self._unknow(batch)
         else:
             # It was taken back, or nothing of the run is left: its tombstones may be cleaned before they are read.
             self._stand(batch, head._replace(marked=False))
@@ -278,24 +282,35 @@ class Projector:
         histories = self.histories.read(runs, ends)
         for run in runs:
             batch.enter(run)
-            marked = _head(batch, run).marked
+            marked = self._head(batch).marked
             history = histories.get(run, WholeRun())
             self.counts["repaired"] += 1
             if not history.entries and not history.reason:
                 self._erase(batch)
                 if not marked and not history.marked:
-                    batch.write(HEADS, (run,), None)
+                    self._unknow(batch)
                 continue
             batch.forget(run, erased=False)
             self._stand(batch, _NEW._replace(marked=marked))
             for accepted in history.entries:
-                self._accept(batch, accepted, _head(batch, run))
-            self._stand(batch, _head(batch, run)._replace(reason=history.reason, orphans=history.orphans))
+                self._accept(batch, accepted, self._head(batch))
+            self._stand(batch, self._head(batch)._replace(reason=history.reason, orphans=history.orphans))
 
     def _stand(self, batch: Batch, head: RunHead) -> None:
-        last, status, marked, reason, orphans = head
-        row: list[Scalar] = [batch.run, bytes(last.id), last.seq, status, int(marked), reason, int(orphans)]
-        batch.write(HEADS, (batch.run,), row)
+        self._heads[batch.run] = head
+
+    def _unknow(self, batch: Batch) -> None:
+        self._heads.pop(batch.run, None)
+        batch.write(HEADS, (batch.run,), None)
+
+    def _head(self, batch: Batch) -> RunHead:
+        if (known := self._heads.get(batch.run)) is not None:
+            return known
+        row = batch.row(HEADS, (batch.run,))
+        if row is None:
+            return _NEW
+        _, entry, seq, status, marked, reason, orphans = row
+        return RunHead(Head(EntryId(entry), seq), status, bool(marked), reason, bool(orphans))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -329,14 +344,6 @@ def _read(record: Record) -> tuple[RunId, _Found]:
     return (parts[0] if parts else RunId("")), found
 
 
-def _head(batch: Batch, run: RunId) -> RunHead:
-    row = batch.row(HEADS, (run,))
-    if row is None:
-        return _NEW
-    _, entry, seq, status, marked, reason, orphans = row
-    return RunHead(Head(EntryId(entry), seq), status, bool(marked), reason, bool(orphans))  # type: ignore[arg-type]
-
-
 def _counts(head: RunHead, entry: Entry) -> bool:
     """True if an entry extends a run, which a failed one does by a retry alone."""
     if head.status in _ENDS.values():
@@ -344,10 +351,9 @@ def _counts(head: RunHead, entry: Entry) -> bool:
     return chain.extends(head.last, entry)
 
 
-def _asked_for(found: Iterator[_Found]) -> Iterator[tuple[RunId, int]]:
+def _asked_for(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
     """The calls that the events of a batch are of."""
-    for each in found:
-        if isinstance(each, LogRecord):
-            for event in each.entry.events:
-                if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):
-                    yield each.entry.run_id, step
+    for entry in entries:
+        for event in entry.events:
+            if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):
+                yield entry.run_id, step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -66,25 +66,28 @@ class MemoryViewStore:
                 for key in self._by_run.get(table, {}).pop(run, ()):
                     del self._rows[table][key]
         for table, rows in changes.rows.items():
-            for key, row in rows.items():
-                self._put(table, key, row)
+            self._put(table, rows)
         for table, sums in changes.sums.items():
-            known = self._rows.setdefault(table, {})
-            for key, amounts in sums.items():
-                old = known.get(key, (*key, *(0 for _ in amounts)))[table.keys :]
-                self._put(table, key, (*key, *(a + b for a, b in zip(old, amounts, strict=True))))  # type: ignore[operator]
+            known = self._rows.get(table, {})
+            kept = {key: known[key][table.keys :] for key in sums if key in known}
+            self._put(table, {key: (*key, *_sum(amounts, kept.get(key))) for key, amounts in sums.items()})
         for place, (_, after) in changes.moves.items():
             self._positions[place] = after
         self._notes |= changes.notes
 
-    def _put(self, table: ViewTable, key: ViewKey, row: ViewRow | None) -> None:
-        known = self._rows.setdefault(table, {})
-        if (old := known.pop(key, None)) is not None and "run_id" in table.places:
-            self._by_run[table][old[table.run_place]].discard(key)  # type: ignore[index]
-        if row is not None:
-            known[key] = row
-            if "run_id" in table.places:
-                self._by_run.setdefault(table, {}).setdefault(row[table.run_place], set()).add(key)  # type: ignore[arg-type]
+    def _put(self, table: ViewTable, rows: Mapping[ViewKey, ViewRow | None]) -> None:
+        known, by_run = self._rows.setdefault(table, {}), self._by_run.setdefault(table, {})
+        run: Any = table.places.get("run_id")
+        for key, row in rows.items():
+            old = known.pop(key, None)
+            if row is not None:
+                known[key] = row
+            if run is None:
+                continue
+            if old is not None and (row is None or row[run] != old[run]):
+                by_run[old[run]].discard(key)
+            if row is not None and (old is None or row[run] != old[run]):
+                by_run.setdefault(row[run], set()).add(key)
 
     def positions(self) -> dict[Place, int]:
         return dict(self._positions)
@@ -95,6 +98,10 @@ class MemoryViewStore:
     @contextmanager
     def snapshot(self) -> Iterator[ViewReader]:
         yield deepcopy(self)
+
+
+def _sum(amounts: Sequence[int], known: ViewRow | None) -> Sequence[Any]:
+    return [a + b for a, b in zip(amounts, known, strict=True)] if known else amounts  # type: ignore[operator]
 
 
 def meets(table: ViewTable, row: ViewRow, where: Where) -> bool:

@@ -92,7 +92,13 @@ class _Reading:
                 null = 2 * field["type"].index("null")
                 lines += ["n = b[i]; i += 1", f"if n == {null}: {target} = None"]
                 lines += [f"elif n != {2 - null}: branch()", "else:"]
-            lines.append(f"{'    ' * optional}{target}, i = read_{field['name']}(b, i)")
+            read_it = f"{target}, i = read_{field['name']}(b, i)"
+            if (
+                not optional and isinstance(inner, dict) and inner["type"] in _EMPTY
+            ):  # most lists of most records are empty
+                lines += [f"if b[i]: {read_it}", f"else: {target} = {_EMPTY[inner['type']]}; i += 1"]
+                continue
+            lines.append(f"{'    ' * optional}{read_it}")
         for field_name, spec in known.items():
             names[f"new_{field_name}"] = _default(spec)
             lines.append(f"o.{field_name} = new_{field_name}()")
@@ -115,6 +121,7 @@ _PRIMITIVES = {
     "bytes": "j = i + (n >> 1); {target} = b[i:j] if not n & 1 else negative(); i = j",
     "boolean": "{target} = n == 1 if n < 2 else flag()",
 }
+_EMPTY = {"array": "[]", "map": "{}"}
 _TYPES = {"long": int, "string": str, "bytes": bytes, "boolean": bool}
 _NUMBER = """\
 if n > 127:
@@ -143,6 +150,9 @@ def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callab
 def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
     """A number of which the first two bytes are known and more follow, still in zigzag form."""
     n += (m << 7) - 128 - (128 << 7)
+    m = b[i]
+    if m < 128:
+        return n + (m << 14), i + 1
     if len(b) >= i + 4:
         m, o, p, q = b[i : i + 4]
         if m & o & p & ~q & 128:  # six bytes: a time, as most numbers of this size are
@@ -218,6 +228,8 @@ def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
                     _branch()
                 value, i = branches[n >> 1](b, i + 1)
                 found.append(value)
+            if not b[i]:
+                return found, i + 1
             left, i = _count(b, i)
         return found, i
 

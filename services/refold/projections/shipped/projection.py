@@ -47,9 +47,10 @@ class Shipped(Projection):
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
         """Read what entries will change, a query for each table."""
-        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in entries if entry.seq > 1))
-        batch.fetch(tables.STEPS, _changed_steps(entries))
-        batch.fetch(tables.REPEATED_CALLS, _calls(entries))
+        known = [entry for entry in entries if entry.run_id not in batch.new]
+        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in known if entry.seq > 1))
+        batch.fetch(tables.STEPS, _changed_steps(known))
+        batch.fetch(tables.REPEATED_CALLS, _calls(known))
 
     def take(self, batch: Batch, accepted: Accepted) -> None:
         """Apply an entry."""
@@ -94,10 +95,10 @@ def _keep(batch: Batch, accepted: Accepted) -> None:
         tables.ENTRIES,
         (entry.run_id, entry.seq),
         [
-            *(entry.run_id, entry.seq, entry.last_seq, entry.at_ms, record.at_ms, record.partition, record.offset),
-            *(entry.actor, topic, partition, offset, bytes(name), record.value or b""),
+            entry.run_id, entry.seq, entry.last_seq, entry.at_ms, record.at_ms, record.partition, record.offset,
+            entry.actor, topic, partition, offset, bytes(name), record.value or b"",
         ],
-    )
+    )  # fmt: skip
 
 
 def _new(batch: Batch, accepted: Accepted) -> list[Any]:

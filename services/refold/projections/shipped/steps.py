@@ -34,9 +34,9 @@ def _begin(turn: Turn, step: int, seq: int, kind: str, name: str, *, noted: bool
     at_ms = turn.entry.at_ms
     ended_ms = at_ms if noted else 0
     row: list[Any] = [
-        *(turn.entry.run_id, step, kind, name, "", "", "", "", "", "", seq, at_ms, 0, ended_ms),
-        *(0, 0, 0, 0, "", "", "", 0, 0, 0, 0, ""),
-    ]
+        turn.entry.run_id, step, kind, name, "", "", "", "", "", "", seq, at_ms, 0, ended_ms,
+        0, 0, 0, 0, "", "", "", 0, 0, 0, 0, "",
+    ]  # fmt: skip
     turn.batch.write(STEPS, (turn.entry.run_id, step), row)
     turn.run[RunAt.steps] += 1
     return row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from refold.core.events import Entry, Failure
@@ -29,6 +29,8 @@ class Turn:
     run: list[Any]
     price: PriceOf | None
     price_table: str
+    _of: tuple[str, ...] = ()
+    _sums: list[int] = field(default_factory=list)
 
     def step(self, number: int) -> list[Any] | None:
         """The row of a step, to be changed in place; None if the history contradicts itself."""
@@ -36,7 +38,10 @@ class Turn:
 
     def sums(self, tool: str = "", model: str = "") -> list[int]:
         """The sums of the day of the entry, to be changed in place."""
-        return self.batch.tally(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], tool, model))
+        if self._of != (of := (tool, model)):
+            self._of = of
+            self._sums = self.batch.tally(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
+        return self._sums
 
     def move(self, row: list[Any], status: str, phase: str) -> None:
         """Give a step another status, and the phase in which it is open ("" where it is not)."""
