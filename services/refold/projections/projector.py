@@ -26,7 +26,7 @@ from refold.core.run.redrive import reopens
 from refold.core.run.state import Status
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
-from refold.ports.tables import Scalar, ViewChanges, ViewStore, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore, ViewTable
 from refold.projections.batch import Batch, shares_of
 from refold.sdk.projection import Called, Projection, Recorded
 
