@@ -63,6 +63,7 @@ class KeptProjection:
         self._number = self._next = self._newest = 0
         self._looked = -REFRESH_S
         self._wait_s = self._until = 0.0
+        self._near = False
 
     @property
     def name(self) -> str:
@@ -122,9 +123,13 @@ class KeptProjection:
             self._look()
         count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
-            count += self._building.advance(0 if count else timeout_s)
-            if not count:
-                self._switch_within(self._building, 0)
+            # A log that grows all the time is never read to its end: where it ended before this turn will do.
+            bounds = self._source.bounds() if self._near else None
+            built = self._building.advance(0 if count else timeout_s)
+            self._near = built < MOST_RECORDS
+            if bounds is not None and not any(lags(self._building.positions, bounds).values()):
+                self._switch(self._building)
+            count += built
         return count
 
     def _serve(self, work: Callable[[Follower], int | None]) -> int | None:
@@ -147,7 +152,6 @@ class KeptProjection:
 
     def _look(self) -> None:
         """Open the generations that there are, and make one if there is none of this version."""
-        before = self._building
         if not self._database.lock(self.name):
             raise UnreachableError(f"another process keeps the views of {self.name} up to date")
         serving, building = self._tidied()
@@ -157,6 +161,7 @@ class KeptProjection:
             self._newest = building
         if self._building is None or self._next != building:
             self._building, self._next = self._open(building) if building else None, building
+            self._near = False
         if self._serving is None or self._number != serving:
             self._number = serving
             self._serving = None
@@ -168,9 +173,6 @@ class KeptProjection:
                         raise
                     self._leave(error)
         self._looked = self._clock()
-        if before is not None and before is self._building:
-            # In a log that grows all the time there is no turn in which nothing comes.
-            self._switch_within(before, MOST_RECORDS)
 
     def _tidied(self) -> tuple[int, int]:
         """The generations in use and being built; 0: none. Drops others.
@@ -206,19 +208,12 @@ class KeptProjection:
             store.commit(ViewChanges((), notes={"stopped": ""}))
         return Follower(self.projection, store, self._source, clock=self._clock)
 
-    def _switch_within(self, building: Follower, lag: int) -> None:
-        """Put a generation in use that is no further than that behind the log. It reads the rest first."""
-        bounds = self._source.bounds()
-        if sum(lags(building.positions, bounds).values()) <= lag:
-            self._switch(building, {place: end for place, (_, end) in bounds.items()})
-
-    def _switch(self, building: Follower, ends: Mapping[Place, int]) -> None:
-        """Put a generation in use once it is there. What erased runs have added to sums goes with it."""
-        there = {place: max(at, ends.get(place, 0)) for place, at in building.positions.items()}
+    def _switch(self, building: Follower) -> None:
+        """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""
         if (serving := self._serving) is not None:
-            there = {place: max(at, serving.positions.get(place, 0)) for place, at in there.items()}
+            there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
             self._serve(lambda each: each.reach(there))
-        building.reach(there)
+            building.reach(there)
         if (serving := self._serving) is not None:
             building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next

@@ -241,7 +241,7 @@ class SimDatabase:
 class SimProjector:
     """A process that keeps the views up to date, in a thread. `until_ms` is when one goes on that stands still.
 
-    `ends` is where the logs ended when it has read last.
+    `ends` is where the logs ended when a projection of it had its last turn.
     """
 
     def __init__(self, views: Views, outcomes: type[Outcomes]) -> None:
@@ -268,7 +268,6 @@ class SimProjector:
         """Comes to an effect, and stands there, or goes on."""
         if kind == "take":
             self._applied = {}
-            self.ends = self.views.ends()
         if kind == "turn" or (not self.views.calm and self.views.rng.random() >= GOES_ON):
             self._pass.act(Act(kind, None, None))
 
@@ -282,9 +281,13 @@ class SimProjector:
             self._applied[run] = {}
         self._applied.setdefault(run, {})[seq] = tool
 
+    def _turn(self, slot: KeptProjection) -> int:
+        self.ends = self.views.ends()
+        return slot.turn(0.0)
+
     def _work(self) -> None:
         while True:
-            count = sum(slot.turn(0.0) for slot in self.slots)
+            count = sum(self._turn(slot) for slot in self.slots)
             self.idle_ms = 0 if count else self.views.now_ms + IDLE_MS
             self.idle_ends = self.views.ends()
             self.pause("turn")
@@ -435,8 +438,18 @@ class Views:
             wanted = self.database.store(projection, before).positions()
             if projection == Outcomes.name:
                 self.sums[number].erased = Counter(self.sums[before].erased)
+        elif before and projection == Outcomes.name and self._erased(number) == self.sums[before].erased:
+            # It was lost and has not noticed: a cut is written over before anybody reads there.
+            self.sums[number].erased = Counter(self.sums[before].erased)
         if any(at.get(place, 0) < end for place, end in wanted.items()) and not self._is_lost(projection, number):
             self.wrong.append(f"switch: generation {number} of {projection} is at {at}, and not at {wanted}")
+
+    def _erased(self, number: int) -> Share:
+        """What a generation has of erased runs."""
+        found: Share = Counter()
+        for tool, erased, n, total in self.database.store(Outcomes.name, number).scan(Outcomes.by_tool):
+            found += Counter({(str(tool), "n"): int(n), (str(tool), "total"): int(total)} if erased else {})
+        return found
 
     def _goes_on(self, projection: str, before: int, number: int) -> bool:
         """True if one generation can take over what another has."""
