@@ -12,9 +12,11 @@ from refold.core.events import (
     RunFailed,
     SleepStarted,
 )
+from refold.core.ids import attempt_trace, trace_id
 from refold.core.messages import EarlierCall, RunOutcome, RunRequest, ToolRequest
 from refold.core.planning.commands import Command, commands, request
 from refold.core.planning.verdict import Start
+from refold.core.run.fold import fold
 from refold.core.run.state import RunState
 from tests.core.histories import NOW, RUN, Log, calling, doubting, signal, started
 
@@ -50,6 +52,7 @@ def test_a_dispatch_orders_an_attempt_and_names_the_record_that_issued_it() -> N
             at_ms=NOW,
             agent="deploy",
             requester="ann",
+            traceparent=attempt_trace(RUN, 3, f"{RUN}/3", 1),
         ),
     )
 
@@ -72,15 +75,44 @@ def test_a_second_dispatch_keeps_the_key_and_its_window() -> None:
     assert second.message.issued == 71
 
 
-def test_the_trace_of_the_request_goes_on() -> None:
+def trace(order: Command) -> list[str]:
+    assert isinstance(order.message, ToolRequest)
+    return order.message.traceparent.split("-")
+
+
+def test_each_attempt_has_a_span_of_its_own_in_the_trace_of_its_activation() -> None:
     log = Log()
     log.feed(Start(RunRequest(RUN, "a"), "d", "s", traceparent="00-trace"))
     log.propose()
+    (first,) = ordered(log)
+    (again,) = ordered(log)
+    log.feed(log.result(status="failed"))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+    (second,) = ordered(log)
 
-    (order,) = ordered(log)
+    assert trace(first) == ["00", trace_id(RUN, 3), trace(first)[2], "01"]
+    assert trace(again) == trace(first)
+    assert trace(second)[1] != trace(first)[1], "it waited for the second attempt"
+    assert trace(second)[2] != trace(first)[2]
 
-    assert isinstance(order.message, ToolRequest)
-    assert order.message.traceparent == "00-trace"
+
+def test_calls_of_one_stretch_of_work_have_one_trace_and_a_take_over_derives_the_same() -> None:
+    log = calling()
+    (first,) = ordered(log)
+    log.propose()
+    (beside,) = ordered(log)
+    log.feed(log.result())
+    at = log.live.activation
+    log.feed(log.result(2))
+    log.propose()
+    (later,) = ordered(log)
+
+    assert at == 3, "another call is under way"
+    assert trace(beside)[1] == trace(first)[1] == trace_id(RUN, 3)
+    assert trace(later)[1] == trace_id(RUN, log.live.activation) != trace(first)[1], "all were settled"
+    assert trace(beside)[2] != trace(first)[2]
+    assert fold(log.entries, RUN).activation == log.live.activation
 
 
 def test_a_settled_call_is_closed() -> None:

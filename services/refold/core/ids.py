@@ -144,6 +144,17 @@ def call_id(run: RunId, seq: int) -> CallId:
     return CallId(f"{run}/{seq}")
 
 
+def trace_id(run: RunId, activation: int) -> str:
+    """The trace of a stretch of a run's work that begins with event `activation`, in hex."""
+    return blake2b(b"%s/%d" % (run.encode(), activation), digest_size=16).hexdigest()
+
+
+def attempt_trace(run: RunId, activation: int, call: CallId, attempt: int) -> str:
+    """The W3C trace context of an attempt of a call: what its tool emits hangs below the attempt's own span."""
+    span = blake2b(b"%s/%d" % (call.encode(), attempt), digest_size=8).hexdigest()
+    return f"00-{trace_id(run, activation)}-{span}-01"
+
+
 @lru_cache(1_024)  # of one call it is asked several times in a row, by each who has to do with it
 def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""

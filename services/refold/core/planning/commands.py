@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from refold.core import events
-from refold.core.ids import RunId, approval_id, signal_id
+from refold.core.ids import RunId, approval_id, attempt_trace, signal_id
 from refold.core.messages import ApprovalRequest, RunOutcome, RunSignal, ToolRequest
 from refold.core.planning import asking
 from refold.core.run.building import earlier
@@ -135,7 +135,7 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         effect=call.effect,
         timeout_ms=call.timeout_ms,
         key_expires_ms=first_ms + call.key_window_ms if call.key_window_ms else 0,
-        traceparent=state.request.traceparent if state.request else "",
+        traceparent=attempt_trace(state.run_id, state.activation, name, attempt),
         policy=opened.policy if opened else "",
         decision=opened.decision.token if opened and opened.decision else "",
         at_ms=at_ms,

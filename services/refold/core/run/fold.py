@@ -53,6 +53,8 @@ def link(state: RunState, head: Head) -> None:
     """Names the entry whose events were applied last, in place."""
     state.head = head
     state.heads = state.heads.append(head)
+    if not state.busy or state.end is not None:
+        state.activation = head.seq + 1
 
 
 def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: int) -> None:

@@ -148,6 +148,7 @@ class RunState:
     has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
     `callbacks` are the steps of all callbacks that ever were, by the digests of their tokens.
     `says` is what the agent has said last that it does.
+    `activation` is the event since which it has always worked on something.
     `children` is how many runs it has started.
     `patches` are the changes in its agent's code at which it took the new way, with the seq. `retried` is what retries
     have made of it.
@@ -191,6 +192,7 @@ class RunState:
     paused: tuple[events.RunPaused, ...] = ()
     pause_said: Map[str, LastSaid] = _NOTHING
     purse: Purse | None = None
+    activation: int = 1
 
     def runs_by(self, version: str, *, seq: int) -> None:
         """Its code is of this version, from this event on."""
@@ -284,12 +286,14 @@ class RunState:
 
     def digest(self) -> str:
         """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
-        values = [sorted(v.items()) if isinstance(v, Map) else v for v in _fields(self)]
+        values = [sorted(v.items()) if isinstance(v, Map) else v for v in _content(self)]
         return blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
 
 _fields = attrgetter(*(spec.name for spec in dataclasses.fields(RunState)))
 """All fields of a state, in order: what a copy is made of."""
+_content = attrgetter(*(spec.name for spec in dataclasses.fields(RunState) if spec.name != "activation"))
+"""The same but for `activation`, which follows from how the events lie in entries."""
 
 
 @cache
