@@ -53,7 +53,7 @@ def test_usage_has_a_cost_where_prices_are_given_and_no_bill_says_it() -> None:
     log = log_of(entries("r-1", [*begun(), *call(1)], [events.CallCompleted(1, 1, USAGE), *billed], paid))
 
     plain = Viewed.of(log).row(tables.RUNS, "r-1")
-    priced = Viewed.of(log, projection=Shipped(lambda usage: usage["input_tokens"], "prices-3"))
+    priced = Viewed.of(log, projection=Shipped(lambda usage, at_ms: usage["input_tokens"], "prices-3"))
 
     assert (plain["tokens"], plain["nano_usd"], plain["price_table"]) == (200, 7, "")
     run = priced.row(tables.RUNS, "r-1")

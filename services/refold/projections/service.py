@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -19,6 +19,7 @@ from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.memory import give_back
+from refold.sdk.prices import Price, Prices
 from refold.sdk.projection import Projection
 
 _log = structlog.get_logger()
@@ -32,9 +33,15 @@ BACKOFF_S = (0.5, 10.0)
 """After an error of Kafka or the database: the first wait and the longest."""
 
 
-def shipped() -> tuple[Projection, ...]:
-    """Return the projections that Refold brings along."""
-    return (Shipped(),)
+def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
+    """Return the projections that Refold brings along. `own` are prices of an app, which go before `genai-prices`."""
+    prices = Prices(own or {})
+
+    def price(usage: Mapping[str, Any], at_ms: int) -> int:
+        prices.load()  # it takes a second and much memory, so not before there is something to price
+        return prices.of(usage, at_ms) or 0
+
+    return (Shipped(price, prices.table),)
 
 
 class BuildProgress(NamedTuple):
@@ -195,12 +202,12 @@ class KeptProjection:
 
     def begun(self) -> dict[str, str]:
         """The notes of a generation that begins now."""
-        return {"log": self._source.identity(), "version": str(self.projection.version)}
+        return {"log": self._source.identity(), **made_by(self.projection)}
 
     def _is_current(self, number: int) -> bool:
         if not number:
             return False
-        return self._database.store(self.name, number).notes().get("version") == str(self.projection.version)
+        return self._database.store(self.name, number).notes().items() >= made_by(self.projection).items()
 
     def _open(self, number: int) -> Follower:
         store = self._database.store(self.name, number)
@@ -224,6 +231,11 @@ class KeptProjection:
         self.close()
         if old:
             self._database.drop(self.name, old)
+
+
+def made_by(projection: Projection) -> dict[str, str]:
+    """Return the notes of a generation that name what its rows were made by."""
+    return {"version": str(projection.version), "inputs": projection.inputs}
 
 
 def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
@@ -276,11 +288,18 @@ def verify(
 ) -> Comparison:
     """Fold the log again beside a view that goes on, up to where it was, and compare all rows.
 
-    What erased runs have added to sums is in no log any more, and is not compared. **Raises** NotFoundError.
+    What erased runs have added to sums is in no log any more, and is not compared. **Raises** NotFoundError;
+    ConflictError where the rows were made by another version, or with other prices.
     """
     number = serving(database, projection.name)
     with database.store(projection.name, number).snapshot() as view:
-        until = view.positions()
+        until, notes = view.positions(), view.notes()
+        for name, own in made_by(projection).items():
+            if own != (kept := notes.get(name, "")):
+                raise ConflictError(
+                    f"the view of {projection.name} was made by {name} {kept or 'none'}, and here is {own or 'none'}",
+                    hint="verify with the same --app and packages, or build it anew: `refold projection rebuild`",
+                )
         tables = {table: rows_digest(table, _comparable(table, view)) for table in projection.tables}
         slot = KeptProjection(projection, scratch, source)
         scratch.create(projection.name, 1, slot.tables, slot.begun())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -59,10 +61,11 @@ class Prices:
             return
 
         @lru_cache(maxsize=4_096)
-        def price(model: str, provider: str | None, counts: tuple[int, ...]) -> Decimal | None:
+        def price(model: str, provider: str | None, counts: tuple[int, ...], hour: int = 0) -> Decimal | None:
             usage = Usage(**dict(zip(_KINDS, counts, strict=True)))
+            at = datetime.fromtimestamp(hour * 3_600, UTC) if hour else None
             try:
-                return calc_price(usage, model, provider_id=provider).total_price
+                return calc_price(usage, model, provider_id=provider, genai_request_timestamp=at).total_price
             except (LookupError, ValueError):
                 return None
 
@@ -72,14 +75,27 @@ class Prices:
     @property
     def version(self) -> str:
         """What the prices are, for the manifest of a run."""
+        return self._named(loaded=self._known is not None)
+
+    @property
+    def table(self) -> str:
+        """What the prices are once they are loaded."""
+        with suppress(metadata.PackageNotFoundError):
+            return self._named(loaded=bool(metadata.version("genai-prices")))
+        return self._named(loaded=False)
+
+    def _named(self, *, loaded: bool) -> str:
         own = blake2b(repr(sorted(self.own.items())).encode(), digest_size=4).hexdigest() if self.own else ""
         found = [f"own-{own}"] if own else []
-        if self._known is not None:
+        if loaded:
             found.append(f"genai-prices-{metadata.version('genai-prices')}")
         return "+".join(found) or "none"
 
-    def of(self, usage: Mapping[str, Any]) -> int | None:
-        """What a usage costs, in billionths of a dollar, rounded up; None where nobody knows."""
+    def of(self, usage: Mapping[str, Any], at_ms: int = 0) -> int | None:
+        """What a usage costs, in billionths of a dollar, rounded up; None where nobody knows.
+
+        `at_ms` is when it was used, to the hour: some prices change with the time. 0: now.
+        """
         counts = tuple(usage.get(name, 0) for name in _KINDS)
         model = usage.get("model")
         if not isinstance(model, str) or tokens_of(usage) is None or not all(type(n) is int and n >= 0 for n in counts):
@@ -89,5 +105,5 @@ class Prices:
         if self._known is None or not model:
             return None
         provider, _, name = model.rpartition(":")
-        price = self._known(name, provider or None, counts)
+        price = self._known(name, provider or None, counts, at_ms // 3_600_000)
         return None if price is None else nano_usd(price)

@@ -209,10 +209,11 @@ class Projection:
     """Base class of projections. `events` are the types that `apply` is called with, none for all.
 
     A class that changes what its rows contain gets a higher `version`: it is built beside the one in use, and replaces
-    it when it has caught up.
+    it when it has caught up. So does one with other `inputs`: a name for what rows depend on beside log and code.
     """
 
     version: ClassVar[int] = 1
+    inputs: str = ""
     events: ClassVar[tuple[type, ...]] = ()
     name: ClassVar[str] = ""
     tables: ClassVar[tuple[ViewTable, ...]] = ()

@@ -130,9 +130,10 @@ def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
 
 def _code(projection: str, app: str) -> Projection:
     """The projection of this name. **Raises** NotFoundError."""
-    known = {each.name: each for each in shipped()}
-    if app:
-        known |= {name: found() for name, found in load_app(app).projections.items()}
+    loaded = load_app(app) if app else None
+    known = {each.name: each for each in shipped(loaded.prices.own if loaded else None)}
+    if loaded:
+        known |= {name: found() for name, found in loaded.projections.items()}
     if projection not in known:
         hint = "name its app: --app path/file.py" if not app else f"there is {', '.join(sorted(known))}"
         raise NotFoundError(f"there is no code of projection {projection}", hint=hint)

@@ -25,8 +25,8 @@ from refold.views.steps import Timeline
 class Shipped(Projection):
     """Runs, their steps, what people are asked, and sums by family and by day.
 
-    `prices` is what usage costs that no budget bills; `price_table` names the version of it in `runs`. With other
-    prices the rows are others: build the view anew.
+    `prices` is what usage costs that no budget bills; `price_table` names the version of it in `runs`. A view of other
+    prices is built anew.
     """
 
     name = "refold"
@@ -44,6 +44,7 @@ class Shipped(Projection):
 
     def __init__(self, prices: PriceOf | None = None, price_table: str = "") -> None:
         self._prices, self._price_table = prices, price_table if prices else ""
+        self.inputs = self._price_table
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
         """Read what entries will change, a query for each table."""

@@ -98,7 +98,7 @@ def call_completed(turn: Turn, event: events.CallCompleted, seq: int) -> None:
     _over(turn, row, event, "completed", sums)
     row[StepAt.failure_code] = row[StepAt.failure_message] = ""
     if usage is not None and not row[StepAt.metered]:
-        nano_usd = turn.price(usage) if turn.price else 0
+        nano_usd = turn.price(usage, turn.entry.at_ms) if turn.price else 0
         _spend(turn, row, model, tokens_of(usage) or 0, nano_usd)
         turn.run[RunAt.price_table] = turn.price_table
 

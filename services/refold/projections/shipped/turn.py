@@ -16,8 +16,8 @@ _ASKS = frozenset({"approval", "doubt"})
 _BUSY = frozenset({"proposed", "dispatched"})
 
 
-PriceOf = Callable[[Mapping[str, Any]], int]
-"""Returns the cost of a usage in billionths of a dollar."""
+PriceOf = Callable[[Mapping[str, Any], int], int]
+"""Returns the cost of a usage at a time (ms) in billionths of a dollar."""
 
 
 @dataclass(slots=True)

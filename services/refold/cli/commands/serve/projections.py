@@ -26,8 +26,10 @@ def projections(
     process = served("projections", member, data)
     database = views(process.where.settings)
     source = KafkaLogSource(process.where.settings.kafka)
-    own = [found() for found in load_app(app).projections.values()] if app else []
-    kept = [KeptProjection(each, database, source) for each in (*shipped(), *own)]
+    loaded = load_app(app) if app else None
+    own = [found() for found in loaded.projections.values()] if loaded else []
+    ours = shipped(loaded.prices.own if loaded else None)
+    kept = [KeptProjection(each, database, source) for each in (*ours, *own)]
     with ends_within(CLOSE_S) as asked:
         _log.info("service.started", service="projections", projections=[each.name for each in kept])
         keep_all(kept, asked.is_set)
