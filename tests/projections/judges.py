@@ -26,6 +26,8 @@ def differences(viewed: Viewed) -> list[str]:
     sessions: dict[str, list[tuple[int, str]]] = {}
     for row in viewed.rows(tables.RUN_SESSIONS):
         sessions.setdefault(row["run_id"], []).append((row["number"], row["session"]))
+        if row["requested_ms"] != runs[row["run_id"]].state.requested_ms:
+            found.append(f"{row['run_id']}: its session has another time")
     steps: dict[str, list[dict[str, Any]]] = {}
     for row in viewed.rows(tables.STEPS):
         steps.setdefault(row["run_id"], []).append(row)

@@ -11,7 +11,6 @@ from refold.cli.platform import Shell
 from refold.client import catalog
 from refold.client.addresses import ROOT_KEY, data_dir
 from refold.client.catalog import Shelves
-from refold.core.approval.catalog import Halts
 from refold.core.approval.signature import ROOT, SigningKey, Trust
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
@@ -57,11 +56,3 @@ def warn_of_void(there: Shelves) -> None:
     if there.behind:
         names = ", ".join(map(str, there.behind))
         output.warn(f"partitions {names} of the catalog have something else: publish again, it mends them")
-
-
-def halt_rows(halts: Halts) -> list[output.Data]:
-    """What is halted, for people and programs."""
-    return [
-        {"what": f"{scope} {name}".rstrip(), "scope": scope, "name": name, "reason": reason}
-        for (scope, name), reason in sorted(halts.by_name.items())
-    ]

@@ -24,6 +24,8 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
 }
 _EXAMPLES = {
     "run": "inc-1",
+    "session": "shop-7",
+    "call": "inc-1/3",
     "token": "cb_inc-1_Zm9yIGFuIGV4YW1wbGU",
     "approval": "inc-1/3~1:5f2b0c9d8e7a6f41",
     "left": 1,

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, get_args
 
@@ -83,8 +83,8 @@ class RunQuery:
                 f"sort={self.sort[:40]!r} is no order of runs", hint=f"use one of {', '.join(SORTS)}, or -one"
             )
 
-    def query(self, after: ViewRow) -> Query:
-        """The query for the page behind a row."""
+    def query(self) -> Query:
+        """The query for the first page."""
         by = self.sort.lstrip("-")
         where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
         if self.state:
@@ -98,7 +98,6 @@ class RunQuery:
             runs_with(self.labels, self.session),
             by,
             descending=self.sort.startswith("-"),
-            after=after,
             limit=self.limit + 1,
         )
 
@@ -251,10 +250,10 @@ class ReadSide:
 
     def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
-        query = listing.query(_opened(cursor, listing))
+        query = behind_cursor(cursor, listing, listing.query())
         rows = view.query(query)
         page = rows[: listing.limit]
-        more = _sealed(query.place(page[-1]), listing) if len(rows) > listing.limit else ""
+        more = cursor_behind(query.place(page[-1]), listing) if len(rows) > listing.limit else ""
         return RunPage(runs=[_summary(row) for row in page], cursor=more)
 
 
@@ -358,29 +357,31 @@ def _in_use() -> Iterator[None]:
         raise UnreachableError(error.message, hint="the views were switched: ask again") from None
 
 
-def _sealed(place: ViewRow, listing: RunQuery) -> str:
+def cursor_behind(place: ViewRow, listing: object) -> str:
+    """Return the cursor of the page behind a row of a list."""
     return base64.urlsafe_b64encode(json.dumps([hash_of(listing), *place]).encode()).decode()
 
 
-def _opened(cursor: str, listing: RunQuery) -> ViewRow:
+def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
+    """Return a query for the page that a cursor is of. **Raises** MalformedError for one of another query."""
     if not cursor:
-        return ()
+        return query
     try:
         of, *place = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
     except (ValueError, TypeError, RecursionError, binascii.Error):
         of, place = None, []
-    kinds = [RUNS.columns[name] for name in listing.query(()).sorting]
+    kinds = [query.table.columns[name] for name in query.sorting]
     if of != hash_of(listing) or [type(each) for each in place] != kinds or not all(map(_fits, place)):
         raise MalformedError(
             "the cursor is of another query, or none", hint="leave it out to begin with the first page"
         )
-    return tuple(place)
+    return replace(query, after=tuple(place))
 
 
 def _fits(value: Scalar) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
-def hash_of(listing: RunQuery) -> str:
+def hash_of(listing: object) -> str:
     """Return what tells one query from another."""
     return blake2b(repr(listing).encode(), digest_size=8).hexdigest()

@@ -26,6 +26,7 @@ from refold.core.wire import canonical
 from refold.gateway.reading import ReadSide, after_of
 from refold.gateway.streams import RunStreams
 from refold.gateway.writing import Refusals, WriteSide
+from refold.operations.runs import Runs
 from refold.ports.tables import ViewDatabase, ViewReader
 from refold.views.api import LARGEST_NUMBER
 
@@ -62,11 +63,22 @@ class Gateway:
     @contextmanager
     def view(self, after: str) -> Iterator[ViewReader]:
         """The view as of one moment. **Raises** BusyError."""
+        with self._read(), self.reading.still(after_of(after)) as view:
+            yield view
+
+    @contextmanager
+    def log(self) -> Iterator[Runs]:
+        """What is read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
+        with self._read():
+            self.platform.knock()
+            yield self.platform.runs
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
         if not self._reads.acquire(blocking=False):
             raise BusyError(f"{MOST_READS} reads are under way", retry_after=1.0)
         try:
-            with self.reading.still(after_of(after)) as view:
-                yield view
+            yield
         finally:
             self._reads.release()
 

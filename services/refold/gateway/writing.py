@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import closing, suppress
 
 import structlog
@@ -116,11 +115,10 @@ class WriteSide:
                 return position
             time.sleep(POLL_S)
 
-    def build(self, run: str, build: Callable[[Run], OperationRow]) -> OperationRow:
-        """Build an operation on a run as the view has it. **Raises** NotFoundError, ConflictError."""
+    def get(self, run: str) -> Run:
+        """Return a run as the view has it. **Raises** NotFoundError."""
         with self._reading.still() as view:
-            found = self._reading.run(view, RunId(run))
-        return build(found)
+            return self._reading.run(view, RunId(run))
 
     def close(self) -> None:
         """Send nothing any more."""

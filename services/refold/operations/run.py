@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
@@ -46,7 +46,6 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large
 from refold.core.wire.sizes import check_size
 from refold.operations.operation import Followed, OperationRow
-from refold.operations.runs import Runs
 from refold.ports.blobs import Blobs
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import Settings
@@ -376,6 +375,14 @@ def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
 # Calls in doubt
 
 
+class KnownRuns(Protocol):
+    """Runs, out of the log or a view."""
+
+    def get(self, run: str) -> Run:
+        """Return a run with its history. **Raises** NotFoundError."""
+        ...
+
+
 class Doubted(NamedTuple):
     """A call, and the open question about its outcome: empty where there is none."""
 
@@ -383,7 +390,7 @@ class Doubted(NamedTuple):
     approval: str
 
 
-def doubted(runs: Runs, call: str) -> Doubted:
+def doubted(runs: KnownRuns, call: str) -> Doubted:
     """The open question about a call in doubt, by the id of the call or of a question about it.
 
     **Raises** MalformedError for what is no call id, NotFoundError.
@@ -412,7 +419,9 @@ class Settlement(NamedTuple):
     comment: str = ""
 
 
-def settle_call(runs: Runs, call: str, found: Settlement, actor: str, *, though_asked: bool = False) -> OperationRow:
+def settle_call(
+    runs: KnownRuns, call: str, found: Settlement, actor: str, *, though_asked: bool = False
+) -> OperationRow:
     """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now.
 
     Refused: somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError.

@@ -160,6 +160,10 @@ class ViewReader(Protocol):
         """Return how many rows meet the conditions of a query, on whichever page."""
         ...
 
+    def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
+        """Return how many rows meet the conditions of a query, by what they have in these columns."""
+        ...
+
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         """Iterate over all rows in order of their keys, as of one moment."""
         ...

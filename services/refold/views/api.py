@@ -92,6 +92,21 @@ class CastVote(ApiBody):
         return self
 
 
+class ResolveDoubt(ApiBody):
+    """The outcome of a call in doubt, as somebody has found it."""
+
+    verdict: Literal["happened", "did_not_happen", "give_up"]
+    result: Any = Field(None, description="of `happened`: what the tool would have returned")
+    message: str = Field("", description="how you know")
+
+    @model_validator(mode="after")
+    def _check_verdict(self) -> ResolveDoubt:
+        """A result is that of a call that was made."""
+        if self.result is not None and self.verdict != "happened":
+            raise ValueError("`result` is for the verdict `happened`")
+        return self
+
+
 class RunSummary(ReadModel):
     """A run in a list. `doubt`, `on_hold` and `waiting` count its calls and waits, `waiting_for_people` its questions.
 
@@ -130,6 +145,77 @@ class RunPage(ReadModel):
 
     runs: list[RunSummary]
     cursor: str
+
+
+class CursorFilter(ListFilter):
+    """How much of a list is returned, and behind which page."""
+
+    cursor: str = Field("", max_length=2_000, description="of the page before")
+
+
+class SessionRow(ReadModel):
+    """A session. `runs` counts the runs that are part of it; all else is of the one that was asked for last.
+
+    **Units**: milliseconds since 1970 in UTC; `at_ms` is when that run's last entry was made.
+    """
+
+    session: str
+    runs: int
+    run_id: str
+    agent: str
+    status: str
+    says: str
+    requested_ms: int
+    at_ms: int
+
+
+class SessionPage(ReadModel):
+    """A page of sessions. It may be short: `cursor` asks for the next one, and is empty behind the last."""
+
+    sessions: list[SessionRow]
+    cursor: str
+
+
+class DoubtRow(ReadModel):
+    """A call whose outcome nobody knows: it was made, or not. `sent_ms` is when attempt `attempt` went out.
+
+    `approval` is the question about it, empty where an operator decides. `ways` are the verdicts that there are.
+    """
+
+    call_id: str
+    run_id: str
+    agent: str
+    step: int
+    tool: str
+    effect: str
+    attempt: int
+    sent_ms: int
+    approval: str
+    approvers: str
+    quorum: int
+    expires_ms: int
+    ways: list[str]
+
+
+class DoubtPage(ReadModel):
+    """A page of calls in doubt. `cursor` asks for the next one; it is empty behind the last."""
+
+    doubts: list[DoubtRow]
+    cursor: str
+
+
+class VersionRow(ReadModel):
+    """A version of an agent that runs need: `live` of them, of which `runs` are the first by id.
+
+    `members` are the planners that report to have it. Without one, these runs go on with the newest version where that
+    agrees with their histories, and else stall.
+    """
+
+    agent: str
+    version: str
+    live: int
+    runs: list[str]
+    members: list[str]
 
 
 class DailyFilter(ListFilter):

@@ -45,6 +45,12 @@ def test_conditions_hold_together(store: ViewReader) -> None:
     assert ids(store, Query(RUNS, (Where("agent", "=", "Desk"),), (teams,))) == ["r-03", "r-09", "r-15"]
     assert store.count(Query(RUNS, (Where("agent", "=", "Desk"),), (teams,), after=("r-04",), limit=1)) == 3
     assert store.count(Query(RUNS)) == 20
+    assert store.counts(Query(RUNS), ("agent",)) == {("Desk",): 7, ("shop",): 13}
+    assert store.counts(Query(RUNS, (Where("at_ms", "<", 1_002),), (teams,)), ("agent", "at_ms")) == {
+        ("shop", 1_000): 1,
+        ("Desk", 1_001): 1,
+    }
+    assert store.counts(Query(RUNS, (Where("agent", "=", "none"),)), ("agent",)) == {}
     assert ids(store, Query(RUNS, (Where("at_ms", ">=", 1_008), Where("at_ms", "<", 1_009)))) == ["r-16", "r-17"]
 
 

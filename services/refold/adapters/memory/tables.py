@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -41,6 +42,10 @@ class MemoryViewStore:
 
     def count(self, query: Query) -> int:
         return len(self._found(query))
+
+    def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
+        places = [query.table.places[name] for name in by]
+        return dict(Counter(tuple(row[place] for place in places) for row in self._found(query)))
 
     def _found(self, query: Query) -> list[ViewRow]:
         found = self._meeting(query.table, query.where)

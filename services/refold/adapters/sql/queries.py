@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from refold.adapters.sql.statements import Statements, escaped
 from refold.ports.tables import Query, Scalar, ViewTable, Where
@@ -26,10 +26,13 @@ def page(query: Query, statements: Callable[[ViewTable], Statements]) -> Stateme
     return f"{of.select}{_all(conditions)} order by {order} limit {query.limit:d}", _named(given)
 
 
-def count_of(query: Query, statements: Callable[[ViewTable], Statements]) -> Statement:
-    """Return the statement that counts the rows of a query, and its parameters."""
+def counts_of(query: Query, by: Iterable[str], statements: Callable[[ViewTable], Statements]) -> Statement:
+    """Return the statement that counts the rows of a query by the values of columns, and its parameters."""
     conditions, given = _where(query, statements)
-    return f'select count(*) from "{statements(query.table).name}"{_all(conditions)}', _named(given)
+    columns = ", ".join(f'"{name}"' for name in by)
+    chosen, grouped = (f"{columns}, ", f" group by {columns}") if columns else ("", "")
+    counted = f'select {chosen}count(*) from "{statements(query.table).name}"{_all(conditions)}{grouped}'
+    return counted, _named(given)
 
 
 def _where(query: Query, statements: Callable[[ViewTable], Statements]) -> tuple[list[str], list[Scalar]]:

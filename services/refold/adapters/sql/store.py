@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from refold.adapters.sql.queries import count_of, page
+from refold.adapters.sql.queries import counts_of, page
 from refold.adapters.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
@@ -108,11 +108,15 @@ class SqlViewReader:
             return unescaped(cursor.fetchall(), self._for(query.table).texts)
 
     def count(self, query: Query) -> int:
-        statement, given = count_of(query, self._for)
+        return sum(self.counts(query, ()).values())
+
+    def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
+        statement, given = counts_of(query, by, self._for)
+        texts = [place for place, name in enumerate(by) if query.table.columns[name] is str]
         with self._lend() as connection:
             cursor = self._driver.cursor(connection)
             cursor.execute(statement, given)
-            return int(cursor.fetchone()[0])
+            return {row[:-1]: int(row[-1]) for row in unescaped(cursor.fetchall(), texts)}
 
     def scan(self, table: ViewTable) -> Iterator[ViewRow]:
         of = self._for(table)

@@ -20,7 +20,6 @@ from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import nobody_text
 from refold.cli.errors import expected
-from refold.cli.office import halt_rows
 from refold.cli.platform import Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.catalog import Shelves
@@ -36,6 +35,7 @@ from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
+from refold.views.halt import halt_rows
 
 Weight = Literal["ok", "warning", "problem"]
 
@@ -257,7 +257,7 @@ def _catalog(known: Shelves) -> Iterator[Finding]:
         text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
         yield "warning", f"{text}; nobody but the authority should write there"
     for row in halt_rows(known.whole.halts):
-        yield "warning", f"{row['what']} is halted: {row['reason']}; `refold unhalt` lets it go on"
+        yield "warning", f"{row.what} is halted: {row.reason}; `refold unhalt` lets it go on"
 
 
 def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:

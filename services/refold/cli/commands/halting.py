@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refold.cli import output
-from refold.cli.office import Office, halt_rows, warn_of_void
+from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import Shell
 from refold.client.platform import login
 from refold.core.approval.catalog import HALT, halt_name
@@ -15,6 +15,7 @@ from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
+from refold.views.halt import halt_rows
 
 Names = list[str] | None
 
@@ -72,7 +73,7 @@ def unhalt(*, what: What) -> None:
     names = what.say(None)
     left = halt_rows(what.platform.catalog.whole.halts)
     lines = [f"{output.escape(_said(name))} goes on" for name in names]
-    lines += [f"[red]still halted[/] {output.escape(row['what'])}" for row in left]
+    lines += [f"[red]still halted[/] {output.escape(row.what)}" for row in left]
     what.tell({"unhalted": names, "halts": left}, "\n".join(lines))
 
 

@@ -57,7 +57,7 @@ def add(site: APIRouter) -> None:
         settings = shared.platform.settings
         shared.check_rate()
         whole = operations.prepared(request, settings, lambda: blob_store(settings), None)
-        done = _perform(shared, response, operations.start_run(whole), wait)
+        done = perform(shared, response, operations.start_run(whole), wait)
         return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
     @post("/api/runs/{run}/signals", summary="Send a signal")
@@ -109,7 +109,8 @@ def add(site: APIRouter) -> None:
         return _said(shared, response, run_id(run), redrive, wait)
 
 
-def _perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:
+def perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:
+    """Perform an operation, and tell the response where its outcome lies."""
     done = shared.writing.perform(operation, wait)
     if isinstance(done, Cause):
         response.status_code = 202
@@ -127,7 +128,7 @@ def _said(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> Said | InputSent:
     shared.check_rate()
-    done = _perform(shared, response, shared.writing.build(run, build_row), wait)
+    done = perform(shared, response, build_row(shared.writing.get(run)), wait)
     return done if isinstance(done, InputSent) else done.said
 
 

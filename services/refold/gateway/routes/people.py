@@ -5,13 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
+from starlette.concurrency import run_in_threadpool
 
 from refold.client.awaiting import State
-from refold.gateway.site import LONGEST_WAIT_S, Site
-from refold.views.api import CastVote
+from refold.core.ids import asked_about
+from refold.gateway.listing import doubt_page
+from refold.gateway.routes.inputs import perform
+from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Site, WaitOption
+from refold.operations.run import Settlement, settle_call
+from refold.views.api import CastVote, CursorFilter, DoubtPage, InputSent, ResolveDoubt
 from refold.views.approval import Question
-from refold.views.outcome import Voted
+from refold.views.outcome import Said, Voted
 
 
 def add(site: APIRouter) -> None:
@@ -40,6 +45,39 @@ def add(site: APIRouter) -> None:
             message=body.message,
             timeout=timedelta(seconds=LONGEST_WAIT_S),
         )
+
+    @site.get("/api/doubts", summary="List calls in doubt")
+    def list_doubts(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> DoubtPage:
+        """Calls whose outcome nobody knows, those first that went out first."""
+        with shared.view(after) as view:
+            return doubt_page(view, wanted)
+
+    @site.post(
+        "/api/doubts/{call:path}/resolve",
+        summary="Resolve a call in doubt",
+        responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}},
+    )
+    async def resolve_doubt(
+        shared: Site, call: str, body: ResolveDoubt, response: Response, wait: WaitOption = DEFAULT_WAIT_S
+    ) -> Voted | Said | InputSent:
+        """The outcome of a call in doubt: by the whole id of the question about it, a vote, signed in the actor's name.
+
+        By the id of the call itself, where nobody is asked, the word of an operator. Where people are asked: 409.
+        """
+        shared.check_rate()
+        if call != asked_about(call):
+            limit = timedelta(seconds=LONGEST_WAIT_S)
+            return await shared.client.resolve(
+                call, body.verdict, result=body.result, message=body.message, timeout=limit
+            )
+        settled = Settlement(body.verdict, body.result, body.message)
+
+        def settle() -> Said | InputSent:
+            row = settle_call(shared.writing, call, settled, shared.actor)
+            done = perform(shared, response, row, wait)
+            return done if isinstance(done, InputSent) else done.said
+
+        return await run_in_threadpool(settle)
 
     @site.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:

@@ -26,10 +26,8 @@ def add(site: APIRouter) -> None:
     @get("/api/runs", summary="List runs")
     def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: AfterHeader = "") -> RunPage:
         """Runs, the newest first."""
-        labels = tuple(_pair(each) for each in wanted.label)
-        query = RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
         with shared.view(after) as view:
-            return shared.reading.runs(view, query, wanted.cursor)
+            return shared.reading.runs(view, query_of(wanted), wanted.cursor)
 
     @get("/api/runs/{run}", summary="Show a run")
     def show_run(
@@ -85,6 +83,12 @@ def add(site: APIRouter) -> None:
         """The runs below a run, each behind the one that has started it."""
         with shared.view(after) as view:
             return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
+
+
+def query_of(wanted: RunFilter) -> RunQuery:
+    """Return the query of a filter. **Raises** MalformedError."""
+    labels = tuple(_pair(each) for each in wanted.label)
+    return RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -118,7 +118,7 @@ def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
     for name, value in event.labels.items():
         turn.batch.write(tables.RUN_LABELS, (run, name), [run, name, cut(value)])
     for number, session in enumerate(dict.fromkeys(event.sessions), start=1):
-        turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number])
+        turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number, turn.entry.at_ms])
     turn.sums()[DayAt.runs_requested] += 1
 
 

@@ -29,7 +29,10 @@ ENTRIES = table(
 RUNS = table(
     "runs",
     key(run_id=str),
-    indexes=(("requested_ms",), ("agent", "requested_ms"), ("status", "requested_ms"), ("root",)),
+    indexes=(
+        *(("requested_ms",), ("agent", "requested_ms"), ("status", "requested_ms"), ("root",)),
+        ("ended_ms", "agent", "version"),
+    ),
     agent=str,
     root=str,
     parent=str,
@@ -64,7 +67,13 @@ RUNS = table(
 )
 
 RUN_LABELS = table("run_labels", key(run_id=str, name=str), indexes=(("name", "value"),), value=str)
-RUN_SESSIONS = table("run_sessions", key(run_id=str, session=str), indexes=(("session",),), number=int)
+RUN_SESSIONS = table(
+    "run_sessions",
+    key(run_id=str, session=str),
+    indexes=(("session", "requested_ms"), ("requested_ms",)),
+    number=int,
+    requested_ms=int,
+)
 
 STEPS = table(
     "steps",

@@ -1,0 +1,99 @@
+"""Lists out of the view beside those of runs: sessions, calls in doubt, versions that runs need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from refold.core.planning.asking import CAME
+from refold.gateway.reading import behind_cursor, cursor_behind
+from refold.ports.tables import MOST_PAGE, Query, ViewReader, ViewRow, Where
+from refold.projections.shipped.tables import APPROVALS, RUN_SESSIONS, RUNS, STEPS
+from refold.sdk.source import spoken
+from refold.views.api import CursorFilter, DoubtPage, DoubtRow, SessionPage, SessionRow, VersionRow
+from refold.views.member import AgentServed
+
+MOST_WALKED = 5_000
+"""Rows that a page of sessions looks at: some 30 ms. A session with more runs than that makes a page short."""
+RUNS_NAMED = 20
+"""Runs that the row of a version names."""
+
+
+def session_page(view: ViewReader, wanted: CursorFilter) -> SessionPage:
+    """Return sessions, those first in which a run was asked for last."""
+    newest = Query(RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
+    query, found, seen = behind_cursor(wanted.cursor, "sessions", newest), list[ViewRow](), set[str]()
+    for _ in range(MOST_WALKED // MOST_PAGE):
+        rows = view.query(query)
+        for row in rows:
+            query = replace(query, after=query.place(row))
+            session = str(row[RUN_SESSIONS.places["session"]])
+            if session not in seen and _is_newest(view, newest, session, row, first=not wanted.cursor):
+                found.append(row)
+                if len(found) == wanted.limit:
+                    return _sessions(view, found, cursor_behind(query.after, "sessions"))
+            seen.add(session)
+        if len(rows) < MOST_PAGE:
+            return _sessions(view, found, "")
+    return _sessions(view, found, cursor_behind(query.after, "sessions"))
+
+
+def _is_newest(view: ViewReader, newest: Query, session: str, row: ViewRow, *, first: bool) -> bool:
+    """True if no page before has the session: the walk meets the newest run of each first."""
+    return first or view.query(replace(newest, where=(Where("session", "=", session),), limit=1)) == [row]
+
+
+def _sessions(view: ViewReader, found: list[ViewRow], cursor: str) -> SessionPage:
+    keys = [(_of(RUN_SESSIONS, row, "run_id"),) for row in found]
+    runs = view.rows(RUNS, keys)
+    rows = [
+        SessionRow(
+            session=(session := _of(RUN_SESSIONS, row, "session")),
+            runs=view.count(Query(RUN_SESSIONS, (Where("session", "=", session),))),
+            **{name: _of(RUNS, runs[key], name) for name in SessionRow.model_fields if name in RUNS.places},
+        )
+        for row, key in zip(found, keys, strict=True)
+    ]
+    return SessionPage(sessions=rows, cursor=cursor)
+
+
+def doubt_page(view: ViewReader, wanted: CursorFilter) -> DoubtPage:
+    """Return calls in doubt, those first that went out first."""
+    query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=wanted.limit + 1)
+    query = behind_cursor(wanted.cursor, "doubts", query)
+    rows = view.query(query)
+    page = rows[: wanted.limit]
+    cursor = cursor_behind(query.place(page[-1]), "doubts") if len(rows) > wanted.limit else ""
+    runs = view.rows(RUNS, [(_of(STEPS, row, "run_id"),) for row in page])
+    asked = view.rows(APPROVALS, [(_of(STEPS, row, "approval_id"),) for row in page])
+    return DoubtPage(doubts=[_doubt(row, runs, asked) for row in page], cursor=cursor)
+
+
+def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], asked: dict[ViewRow, ViewRow]) -> DoubtRow:
+    of: dict[str, Any] = dict(zip(STEPS.names, row, strict=True))
+    question = asked.get((of["approval_id"],))
+    about = {"approvers": "", "quorum": 0, "expires_ms": 0}
+    if question is not None:
+        about = {name: _of(APPROVALS, question, name) for name in about}
+    of |= about | {"tool": of["name"], "approval": of["approval_id"], "ways": [*CAME.values()]}
+    of["agent"] = _of(RUNS, runs[of["run_id"],], "agent")
+    return DoubtRow(**{name: of[name] for name in DoubtRow.model_fields})
+
+
+def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
+    """Return the versions that runs need which go on, by agent."""
+    have = {(each.agent, each.version): [by.member for by in each.members] for each in serving}
+    live = (Where("ended_ms", "=", 0), Where("version", ">", ""))
+    found = view.counts(Query(RUNS, live), ("agent", "version"))
+    rows = []
+    for (agent, version), count in sorted(found.items()):
+        of = (Where("ended_ms", "=", 0), Where("agent", "=", agent), Where("version", "=", version))
+        runs = [str(row[0]) for row in view.query(Query(RUNS, of, limit=RUNS_NAMED))]
+        members = have.get((str(agent), spoken(str(version))[0]), [])
+        rows.append(VersionRow(agent=str(agent), version=str(version), live=count, runs=runs, members=members))
+    return rows
+
+
+def _of(table: Any, row: ViewRow, name: str) -> Any:
+    return row[table.places[name]]

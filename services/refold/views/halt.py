@@ -1,0 +1,23 @@
+"""What is halted, as people and programs see it."""
+
+from __future__ import annotations
+
+from refold.core.approval.catalog import Halts
+from refold.views.model import ReadModel
+
+
+class HaltRow(ReadModel):
+    """A halt. `scope` is `agent`, `tool`, `pool`, `requester`, or `all`; `what` is both in words."""
+
+    what: str
+    scope: str
+    name: str
+    reason: str
+
+
+def halt_rows(halts: Halts) -> list[HaltRow]:
+    """What is halted, by scope and name."""
+    return [
+        HaltRow(what=f"{scope} {name}".rstrip(), scope=scope, name=name, reason=reason)
+        for (scope, name), reason in sorted(halts.by_name.items())
+    ]
