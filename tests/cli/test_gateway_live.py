@@ -63,7 +63,7 @@ def test_a_run_is_started_followed_and_read_by_http(http: httpx.Client) -> None:
     assert (first.status_code, first.json()) == (200, {"run_id": "http-1", "known": False})
     assert first.headers["refold-after"].startswith("run-log/")
     assert again.json()["known"] is True
-    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    assert (other.status_code, other.json()["code"]) == (422, "conflict")
     assert seen == list(range(1, info["seq"] + 1))
     assert info["status"] == "completed"
     assert [step["name"] for step in http.get("/api/runs/http-1/steps").json()] == ["mark"] * 3

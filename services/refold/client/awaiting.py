@@ -13,8 +13,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from hashlib import blake2b
 from typing import Any, Literal, Self, TypeVar
 
 from refold.client.addresses import addresses, own_key, vote_key
@@ -24,7 +26,7 @@ from refold.client.stores import blob_store
 from refold.client.streams import LivePart, live_parts
 from refold.client.values import in_full
 from refold.core.approval.signature import REQUEST, SigningKey
-from refold.core.errors import NotFoundError, TimedOutError, UsageError
+from refold.core.errors import NotFoundError, ReusedIdError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
 from refold.core.ids import RunId, asked_about, parse_call_id, run_id
 from refold.core.messages import RunRequest, RunSignal
@@ -290,14 +292,22 @@ class AsyncClient:
         **Raises** NotFoundError, ConflictError when it is decided already, UsageError for a vote that is void.
         """
         edit = {"args": canonical.dumps(dict(args or {}))} if action == "edit" else {}
-        return await self._do(self._vote, approval, action, timeout, result, message=message, **edit)
+        return await self.vote(approval, action, "", timeout=timeout, result=result, message=message, **edit)
 
     async def resolve(
         self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
         """Says what came of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
         action = next(action for action, word in CAME.items() if word == verdict)
-        return await self._do(self._vote, approval, action, timeout, result, message=message, about=DOUBT)
+        return await self.vote(approval, action, "", timeout=timeout, result=result, message=message, about=DOUBT)
+
+    async def vote(self, approval: str, action: str, key: str, *, timeout: timedelta = WAIT, **words: Any) -> Voted:
+        """Votes, with the words of `decide` and `resolve`. `key` is your own name for this vote, if it has one.
+
+        Repeated with it, it is the same vote, and the answer is that of the first. **Raises** as `decide`;
+        ReusedIdError for another vote with this name.
+        """
+        return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
@@ -373,17 +383,25 @@ class AsyncClient:
             return ended
         return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), self._blobs)})
 
-    def _vote(self, approval: str, action: str, timeout: timedelta, result: object, **more: Any) -> Voted:
+    def _vote(self, approval: str, action: str, timeout: timedelta, *, result: object, key: str, **more: Any) -> Voted:
         if not names_the_question(approval):
             hint = "give the whole id: a decision is on the question that somebody has seen, and on no other"
             raise UsageError(f"{approval} does not say which question is decided", hint=hint)
-        key, approvals = vote_key(self._vote_key, self._data), self._platform.approvals
+        signs, approvals = vote_key(self._vote_key, self._data), self._platform.approvals
         self._open()
         name = self._asked(approval, time.monotonic() + timeout.total_seconds())
         question = approvals.get(name).request.question
         more |= {"result": canonical.dumps(result)} if action == "answer" else {}
+        vote_id = key and blake2b(f"{self._actor}\n{key}".encode(), digest_size=8).hexdigest()
+        if vote_id and (before := approvals.earlier(name, vote_id)):
+            asked, words = {"action": action, "args": "", "result": "", **more}, ("action", "args", "result", "message")
+            if any(getattr(before[0], each) != asked[each] for each in words):
+                first = ", ".join(filter(None, (getattr(before[0], each) for each in words)))
+                raise ReusedIdError(f"the vote {key} was {first[:200]}", hint="choose another key for another vote")
+            return approvals.answered(*before, timeout.total_seconds()).voted
         vote = approvals.vote(name, action, question=question, actor=self._actor, **more)
-        return approvals.cast(vote, key, self._platform.publisher, timeout.total_seconds()).voted
+        vote = replace(vote, vote=vote_id or vote.vote)
+        return approvals.cast(vote, signs, self._platform.publisher, timeout.total_seconds()).voted
 
     def _asked(self, approval: str, until: float) -> str:
         """The id of a question. One that the run's history shows already may still be on its way to its topic."""

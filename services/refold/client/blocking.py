@@ -87,6 +87,7 @@ class Client:
     approval = _waiting(AsyncClient.approval)
     decide = _waiting(AsyncClient.decide)
     resolve = _waiting(AsyncClient.resolve)
+    vote = _waiting(AsyncClient.vote)
 
     def close(self) -> None:
         """Ends what waits, with UsageError, and closes the consumer."""

@@ -72,6 +72,10 @@ class ConflictError(RefoldError):
     code = "conflict"
 
 
+class ReusedIdError(ConflictError):
+    """The id of an input, or the key of an answer, is that of another one."""
+
+
 class UnreachableError(RefoldError):
     """Kafka, Redis or a store does not answer."""
 

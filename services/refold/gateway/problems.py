@@ -17,6 +17,7 @@ from refold.core.errors import (
     MalformedError,
     NotFoundError,
     RefoldError,
+    ReusedIdError,
     UnauthorisedError,
     UsageError,
 )
@@ -29,6 +30,7 @@ _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
     (BusyError, 429),
     (GoneError, 410),
     (NotFoundError, 404),
+    (ReusedIdError, 422),
     (ConflictError, 409),
     (MalformedError, 422),
     (UsageError, 422),

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -57,30 +57,26 @@ class Gateway:
         self.writing = WriteSide(self.platform, self.reading, refusals)
         self.streams = RunStreams(self.reading)
         self._reads = threading.BoundedSemaphore(MOST_READS)
+        self._sent = threading.BoundedSemaphore(MOST_READS)
         self._writes: deque[float] = deque()
         self._lock = threading.Lock()
 
     @contextmanager
     def view(self, after: str) -> Iterator[ViewReader]:
         """The view as of one moment. **Raises** BusyError."""
-        with self._read(), self.reading.still(after_of(after)) as view:
+        with _one(self._reads), self.reading.still(after_of(after)) as view:
             yield view
 
     @contextmanager
     def log(self) -> Iterator[Runs]:
         """What is read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
-        with self._read():
+        with _one(self._reads):
             self.platform.knock()
             yield self.platform.runs
 
-    @contextmanager
-    def _read(self) -> Iterator[None]:
-        if not self._reads.acquire(blocking=False):
-            raise BusyError(f"{MOST_READS} reads are under way", retry_after=1.0)
-        try:
-            yield
-        finally:
-            self._reads.release()
+    def sending(self) -> AbstractContextManager[None]:
+        """A large value on its way to a client, which may be slow. **Raises** BusyError."""
+        return _one(self._sent)
 
     def check_rate(self) -> None:
         """Count a write. **Raises** BusyError when there were too many in the last minute."""
@@ -91,6 +87,16 @@ class Gateway:
             if len(self._writes) >= WRITES_A_MINUTE:
                 raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=60 - (now - self._writes[0]))
             self._writes.append(now)
+
+
+@contextmanager
+def _one(of: threading.BoundedSemaphore) -> Iterator[None]:
+    if not of.acquire(blocking=False):
+        raise BusyError(f"{MOST_READS} reads are under way", retry_after=1.0)
+    try:
+        yield
+    finally:
+        of.release()
 
 
 class StrictRequest(Request):

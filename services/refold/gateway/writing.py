@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import closing, suppress
 
 import structlog
@@ -12,12 +13,12 @@ import structlog
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.client.platform import Platform
-from refold.core.errors import RefoldError, UnreachableError
+from refold.core.errors import NotFoundError, RefoldError, TimedOutError, UnreachableError
 from refold.core.events import Cause
 from refold.core.ids import RunId
 from refold.core.topics import DEAD_LETTER
 from refold.gateway.reading import POLL_S, ReadSide
-from refold.operations.operation import Followed, OperationRow, Performed, publish_input, refusals
+from refold.operations.operation import Followed, OperationRow, Performed, follow_up, publish_input, refusals
 from refold.ports.log import Record
 from refold.views.history import Run
 
@@ -114,6 +115,24 @@ class WriteSide:
             if time.monotonic() > deadline:
                 return position
             time.sleep(POLL_S)
+
+    def perform_by_log(self, run: str, build: Callable[[Run], OperationRow], wait_s: float) -> Performed | Cause:
+        """Perform an operation on what only the log shows: why a run is stalled, and records in disorder.
+
+        It reads the run's partition of the log. **Raises** as `perform`; NotFoundError.
+        """
+        self._platform.knock()
+        runs = self._platform.runs
+        try:
+            operation = build(runs.get(run))
+        except NotFoundError:
+            self.get(run)  # it may be erased
+            raise
+        position = publish_input(self._platform.publisher, operation.message)
+        try:
+            return follow_up(runs, operation, position, wait_s)
+        except TimedOutError:
+            return position
 
     def get(self, run: str) -> Run:
         """Return a run as the view has it. **Raises** NotFoundError."""

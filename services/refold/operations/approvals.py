@@ -175,6 +175,11 @@ class Approvals:
         """Sends a vote and waits for what becomes of it. **Raises** as `answered`."""
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
+    def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
+        """The vote that has this id already, and where it lies."""
+        cast = self.read(self._home(approval_id)).cast(approval_id, vote)
+        return (cast[0], Cause(APPROVAL_VOTED, *cast[1])) if cast else None
+
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Waits for a question that a run log has and its topic not yet, for a while at most."""
         register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()

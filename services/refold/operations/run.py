@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
-from refold.core.errors import ConflictError, MalformedError, NotFoundError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, ReusedIdError
 from refold.core.events import (
     CallbackCompleted,
     CallbackFailed,
@@ -54,7 +54,11 @@ from refold.views.history import Run
 
 Signed = Callable[[RunSignal], RunSignal]
 _SHOWN = 200
-"""Characters of a signal's data in an error."""
+"""Characters of data in an error."""
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class By(NamedTuple):
@@ -132,7 +136,8 @@ def start_run(request: RunRequest) -> OperationRow:
         if family.is_of(request, family.request_digest(request), asked.request_digest):
             return "known"
         hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
-        raise ConflictError(family.conflict(request, asked), hint=hint)
+        reason = f"{family.conflict(request, asked)}: it is {asked.agent} with {_shown(asked.input)}"
+        raise ReusedIdError(reason, hint=hint)
 
     return OperationRow(request, judge)
 
@@ -302,9 +307,8 @@ def signal(state: RunState, said: RunSignal) -> OperationRow:
 
     def refuse(state: RunState) -> None:
         if (other := _with_id(said.signal_id, state)) is not None:
-            text = other.data if len(other.data) <= _SHOWN else f"{other.data[:_SHOWN]}..."
-            reason = f"signal {said.signal_id} of run {state.run_id} is {other.name} with {text} already"
-            raise ConflictError(reason, hint="choose another id for another signal")
+            reason = f"signal {said.signal_id} of run {state.run_id} is {other.name} with {_shown(other.data)} already"
+            raise ReusedIdError(reason, hint="choose another id for another signal")
         _refuse_the_end(state)
 
     if not _was_told(said, state):
@@ -337,6 +341,17 @@ def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
     return _once(said, partial(_was_answered, step, said), _refuse_the_end)
 
 
+def refuse_another_answer(state: RunState, said: RunSignal) -> None:
+    """**Raises** ReusedIdError if a callback was answered under the same key, and otherwise."""
+    outcome = state.outcomes.get(step_of(state, said), (0, None))[1]
+    if not isinstance(outcome, CallbackCompleted | CallbackFailed) or not said.key or said.key != outcome.key:
+        return
+    if not _is_same_answer(outcome, said):
+        was = outcome.result if isinstance(outcome, CallbackCompleted) else outcome.failure.message
+        hint = "choose another key for another answer"
+        raise ReusedIdError(f"the answer {said.key} was {_shown(was)}", hint=hint)
+
+
 def step_of(state: RunState, said: RunSignal) -> int:
     """The step that has a signal or an answer; 0: none so far."""
     if said.callback:
@@ -365,11 +380,15 @@ def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
 def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
     """True if a callback was resolved like this before, or by the same sender's same answer."""
     outcome = state.outcomes[step][1] if step in state.outcomes else None
+    if not isinstance(outcome, CallbackCompleted | CallbackFailed):
+        return False
+    return _is_same_answer(outcome, said) or bool(said.key and said.key == outcome.key)
+
+
+def _is_same_answer(outcome: CallbackCompleted | CallbackFailed, said: RunSignal) -> bool:
     if isinstance(outcome, CallbackCompleted):
-        same = (outcome.result, "") == (said.data, said.failure)
-    else:
-        same = isinstance(outcome, CallbackFailed) and outcome.failure.message == said.failure
-    return same or bool(said.key and said.key == getattr(outcome, "key", ""))
+        return (outcome.result, "") == (said.data, said.failure)
+    return outcome.failure.message == said.failure
 
 
 # Calls in doubt

@@ -66,6 +66,30 @@ class WithReason(ApiBody):
     reason: str = ""
 
 
+class RetryBody(WithReason):
+    """What a retry of a failed run changes. A number of 0 leaves a limit as it is.
+
+    **Units**: `nano_usd` in billionths of a dollar.
+    """
+
+    from_step: int = Field(0, ge=0, le=LARGEST_NUMBER, description="this step and all after it are done again")
+    edit: dict[str, Any] | None = Field(None, description="all arguments of that step's call instead")
+    repeat_effects: bool = Field(False, description="calls behind `from_step` that had an effect may have it again")
+    steps: int = Field(0, ge=0, le=LARGEST_NUMBER, description="limit of steps")
+    history_bytes: int = Field(0, ge=0, le=LARGEST_NUMBER, description="limit of the history")
+    children: int = Field(0, ge=0, le=LARGEST_NUMBER, description="limit of started runs")
+    deadline_ms: int = Field(0, ge=-1, le=LARGEST_NUMBER, description="since 1970 in UTC; -1: none")
+    tokens: int = Field(0, ge=0, le=LARGEST_NUMBER, description="budget")
+    nano_usd: int = Field(0, ge=0, le=LARGEST_NUMBER, description="budget")
+    calls: int = Field(0, ge=0, le=LARGEST_NUMBER, description="budget")
+
+
+class RepairBody(ApiBody):
+    """Which history of a run counts."""
+
+    head: str = Field("", pattern="^([0-9a-f]{32})?$", description="id of its last entry; empty: the one that counts")
+
+
 class AnswerCallback(ApiBody):
     """The result of a callback, or the message of its failure."""
 

@@ -24,7 +24,7 @@ from refold.core.approval.signature import Trust
 from refold.core.approval.vouching import Possible
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
-from refold.core.ids import asked_about, parse_approval_id
+from refold.core.ids import asked_about, home, parse_approval_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.planning.asking import CAME, question_of
 from refold.core.run.state import RunState
@@ -354,6 +354,11 @@ class Register:
             if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
                 return "revoked"
         return "standing" if self._clock_ms() < grant.until_ms else "expired"
+
+    def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
+        """The vote of this id, and the partition and offset of its record; None if there is none that can be opened."""
+        said = self._said(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
+        return next((each for each in said if each[0].vote == vote), None)
 
     def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
         """The votes on an approval with their places, and those that could not be opened."""

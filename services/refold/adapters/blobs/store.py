@@ -5,12 +5,19 @@ Names follow from what is named, so writing twice changes nothing, and a file th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+
 import obstore
 
 from refold.core.errors import BlobError, MalformedError, UnreachableError
 from refold.core.ids import RunId
 from refold.core.wire import blobs
 from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
+
+PART_BYTES = 1 << 20
+"""Bytes of a part of a value that is read in parts: what each reader of one takes of memory, some three of them."""
 
 
 class ObjectBlobs:
@@ -30,18 +37,40 @@ class ObjectBlobs:
         return pointer
 
     def get(self, run: RunId, pointer: str) -> str:
+        with self._translating(run, pointer):
+            data = memoryview(self._open(run, pointer).bytes())
+        return blobs.checked(pointer, data)
+
+    def stream(self, run: RunId, pointer: str) -> Iterator[bytes]:
+        """Yield a text as UTF-8, in parts. **Raises** as `get`, of one that was altered before its last part."""
+        digest, last = sha256(), b""
+        with self._translating(run, pointer):
+            for part in self._open(run, pointer).stream(min_chunk_size=PART_BYTES):
+                digest.update(part)
+                if last:
+                    yield last
+                last = bytes(part)
+        if digest.hexdigest() != blobs.parse_pointer(pointer).digest:
+            raise BlobError(f"{pointer} has other content", hint="restore it from a copy", code="blob_altered")
+        yield last
+
+    def _open(self, run: RunId, pointer: str) -> obstore.GetResult:
         try:
             size = blobs.parse_pointer(pointer).size
         except MalformedError as error:
             raise BlobError(error.message, code="blob_missing") from None
         if size > self._most:
             raise BlobError(f"{pointer} is longer than {self._most:,} bytes", code="too_large")
+        found = obstore.get(self._objects.store, _path(run, pointer))
+        if found.meta["size"] != size:  # it may be endless
+            message = f"{pointer} has {found.meta['size']:,} bytes in {self.url}"
+            raise BlobError(message, hint="restore it from a copy", code="blob_altered")
+        return found
+
+    @contextmanager
+    def _translating(self, run: RunId, pointer: str) -> Iterator[None]:
         try:
-            found = obstore.get(self._objects.store, _path(run, pointer))
-            if found.meta["size"] != size:  # it may be endless
-                message = f"{pointer} has {found.meta['size']:,} bytes in {self.url}"
-                raise BlobError(message, hint="restore it from a copy", code="blob_altered")
-            data = memoryview(found.bytes())
+            yield
         except FileNotFoundError as error:
             if not self._objects.there:
                 raise self._unreachable(error) from None
@@ -49,7 +78,6 @@ class ObjectBlobs:
             raise BlobError(message, hint="restore it from a copy", code="blob_missing") from None
         except STORE_ERRORS as error:
             raise self._unreachable(error) from None
-        return blobs.checked(pointer, data)
 
     def erase(self, run: RunId) -> int:
         store, count = self._objects.store, 0

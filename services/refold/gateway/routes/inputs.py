@@ -8,7 +8,7 @@ from functools import partial
 from fastapi import APIRouter, Response
 
 from refold.client.stores import blob_store
-from refold.core.errors import MalformedError
+from refold.core.errors import ConflictError, MalformedError
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
 from refold.core.messages import RunRequest
@@ -18,12 +18,12 @@ from refold.core.wire import canonical
 from refold.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Performed
-from refold.operations.run import By, Changes
-from refold.views.api import AnswerCallback, InputSent, RunBody, SignalBody, WithReason
+from refold.operations.run import By, Changes, Done
+from refold.views.api import AnswerCallback, InputSent, RepairBody, RetryBody, RunBody, SignalBody, WithReason
 from refold.views.history import Run
 from refold.views.outcome import Said, Started
 
-NO_REASON = WithReason()
+NO_REASON, NO_CHANGES, NO_HEAD = WithReason(), RetryBody(), RepairBody()
 WORDS = {
     "cancel": "The run and those that it has started end as soon as they can. A run that has ended otherwise: 409.",
     PAUSE: "The run and those that it has started propose no further calls, until they are resumed.",
@@ -76,11 +76,25 @@ def add(site: APIRouter) -> None:
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
     def answer_callback(
-        shared: Site, token: str, body: AnswerCallback, response: Response, wait: WaitOption = DEFAULT_WAIT_S
+        shared: Site,
+        token: str,
+        body: AnswerCallback,
+        response: Response,
+        key: Key = "",
+        wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Said | InputSent:
-        """The result of a callback, or that there is none. The first answer counts."""
-        said = operations.answered(token, body.data, failure=body.failure, key=body.key, actor=shared.actor)
-        return _said(shared, response, said.run_id, lambda run: operations.answer_callback(run.state, said), wait)
+        """The result of a callback, or that there is none. The first answer counts.
+
+        `Idempotency-Key` is the key of the answer where the body has none.
+        """
+        named = _named(body.key, key)
+        said = operations.answered(token, body.data, failure=body.failure, key=named, actor=shared.actor)
+
+        def answer(found: Run) -> OperationRow:
+            operations.refuse_another_answer(found.state, said)
+            return operations.answer_callback(found.state, said)
+
+        return _said(shared, response, said.run_id, answer, wait)
 
     def word(kind: str) -> Callable[..., Said | InputSent]:
         def say(
@@ -99,25 +113,66 @@ def add(site: APIRouter) -> None:
             name=f"{kind}_run",
         )(word(kind))
 
-    @post("/api/runs/{run}/retry", summary="Retry a failed run")
+    @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
     def retry_run(
+        shared: Site, run: str, response: Response, body: RetryBody = NO_CHANGES, wait: WaitOption = DEFAULT_WAIT_S
+    ) -> Said | InputSent:
+        """A failed run goes on where it failed, with all finished work kept, or from a step on.
+
+        Of a stalled run, the code is run again; it is stalled again: 409. A retry from a step that would leave calls
+        with effects behind: 409, unless the body has `repeat_effects`.
+        """
+        name, edit = run_id(run), canonical.dumps(body.edit) if body.edit is not None else ""
+        changes = Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)
+
+        def build(found: Run) -> OperationRow:
+            if found.status == "stalled" and changes == Changes(reason=body.reason):
+                return operations.retry_code(found, shared.actor)
+            row = operations.redrive(found.state, shared.actor, changes)
+            if changes.from_step and not body.repeat_effects:
+                _refuse_effects(operations.left_behind(found.state, changes.from_step))
+            return row
+
+        return _said(shared, response, name, build, wait, from_log=lambda: not shared.writing.get(name).state.over)
+
+    @post("/api/runs/{run}/fail", summary="Fail a stalled run")
+    def fail_run(
         shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
     ) -> Said | InputSent:
-        """A failed run goes on where it failed, with all finished work kept."""
-        changes = Changes(reason=body.reason)
-        redrive: Callable[[Run], OperationRow] = lambda found: operations.redrive(found.state, shared.actor, changes)  # noqa: E731
-        return _said(shared, response, run_id(run), redrive, wait)
+        """A stalled run ends, whose code will never agree with its history. A run that is not stalled: 409."""
+        by = By(shared.actor, body.reason)
+        fail: Callable[[Run], OperationRow] = lambda found: operations.fail_stalled(found, by)  # noqa: E731
+        return _said(shared, response, run_id(run), fail, wait, from_log=lambda: True)
+
+    @post("/api/runs/{run}/repair", summary="Repair the records of a run")
+    def repair_run(
+        shared: Site, run: str, response: Response, body: RepairBody = NO_HEAD, wait: WaitOption = DEFAULT_WAIT_S
+    ) -> Said | InputSent:
+        """The records of a run are written again in order, where a tool has mixed them. No event is added or changed.
+
+        With a `head`, the history that ends with that entry counts, and what is not part of it is buried for good.
+        """
+        repair: Callable[[Run], OperationRow] = lambda found: operations.repair(found, body.head, shared.actor)  # noqa: E731
+        return _said(shared, response, run_id(run), repair, wait, from_log=lambda: True)
+
+
+def _refuse_effects(again: list[Done]) -> None:
+    if again:
+        calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
+        hint = "`repeat_effects` has them made again, if the code asks for them"
+        raise ConflictError(f"{len(again)} calls may have had their effect: {calls}", hint=hint)
 
 
 def perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:
     """Perform an operation, and tell the response where its outcome lies."""
-    done = shared.writing.perform(operation, wait)
+    return _answered(response, operation.message.run_id, shared.writing.perform(operation, wait))
+
+
+def _answered(response: Response, run: RunId, done: Performed | Cause) -> Performed | InputSent:
     if isinstance(done, Cause):
         response.status_code = 202
         response.headers["Refold-After"] = f"{done.topic}/{done.partition}/{done.offset}"
-        return InputSent(
-            run_id=operation.message.run_id, topic=done.topic, partition=done.partition, offset=done.offset
-        )
+        return InputSent(run_id=run, topic=done.topic, partition=done.partition, offset=done.offset)
     last = done.run.records[-1].record if done.run.records else None
     if last is not None:
         response.headers["Refold-After"] = f"{RUN_LOG}/{last.partition}/{last.offset}"
@@ -125,10 +180,20 @@ def perform(shared: Gateway, response: Response, operation: OperationRow, wait: 
 
 
 def _said(
-    shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
+    shared: Gateway,
+    response: Response,
+    run: RunId,
+    build_row: Callable[[Run], OperationRow],
+    wait: float,
+    *,
+    from_log: Callable[[], bool] = lambda: False,
 ) -> Said | InputSent:
+    """Perform an operation on a run as the view has it, or as the log has it."""
     shared.check_rate()
-    done = perform(shared, response, build_row(shared.writing.get(run)), wait)
+    if from_log():
+        done = _answered(response, run, shared.writing.perform_by_log(run, build_row, wait))
+    else:
+        done = perform(shared, response, build_row(shared.writing.get(run)), wait)
     return done if isinstance(done, InputSent) else done.said
 
 

@@ -9,14 +9,19 @@ from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.awaiting import State
+from refold.core.events import DOUBT
 from refold.core.ids import asked_about
+from refold.core.planning.asking import CAME
+from refold.core.wire import canonical
 from refold.gateway.listing import doubt_page
 from refold.gateway.routes.inputs import perform
-from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Site, WaitOption
+from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Key, Site, WaitOption
 from refold.operations.run import Settlement, settle_call
 from refold.views.api import CastVote, CursorFilter, DoubtPage, InputSent, ResolveDoubt
 from refold.views.approval import Question
 from refold.views.outcome import Said, Voted
+
+MOST_WAIT = timedelta(seconds=LONGEST_WAIT_S)
 
 
 def add(site: APIRouter) -> None:
@@ -30,21 +35,17 @@ def add(site: APIRouter) -> None:
         return await shared.client.approvals(state)
 
     @site.post("/api/approvals/{approval:path}/votes", summary="Vote")
-    async def vote(shared: Site, approval: str, body: CastVote) -> Voted:
-        """A decision on a question, by its whole id, signed in the actor's name.
+    async def vote(shared: Site, approval: str, body: CastVote, key: Key = "") -> Voted:
+        """A decision on a question, by its whole id, signed in the actor's name. `Idempotency-Key` names the vote.
 
         A question that is decided already or closed: 409. A vote that would be void, such as that of somebody who may
         not decide, or of the requester where they may not: 422, and nothing is sent.
         """
         shared.check_rate()
-        return await shared.client.decide(
-            approval,
-            body.action,
-            args=body.args,
-            result=body.result,
-            message=body.message,
-            timeout=timedelta(seconds=LONGEST_WAIT_S),
-        )
+        words = body.model_dump(include={"result", "message"})
+        if body.args is not None:
+            words["args"] = canonical.dumps(body.args)
+        return await shared.client.vote(approval, body.action, key, timeout=MOST_WAIT, **words)
 
     @site.get("/api/doubts", summary="List calls in doubt")
     def list_doubts(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> DoubtPage:
@@ -58,7 +59,12 @@ def add(site: APIRouter) -> None:
         responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}},
     )
     async def resolve_doubt(
-        shared: Site, call: str, body: ResolveDoubt, response: Response, wait: WaitOption = DEFAULT_WAIT_S
+        shared: Site,
+        call: str,
+        body: ResolveDoubt,
+        response: Response,
+        key: Key = "",
+        wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Voted | Said | InputSent:
         """The outcome of a call in doubt: by the whole id of the question about it, a vote, signed in the actor's name.
 
@@ -66,10 +72,9 @@ def add(site: APIRouter) -> None:
         """
         shared.check_rate()
         if call != asked_about(call):
-            limit = timedelta(seconds=LONGEST_WAIT_S)
-            return await shared.client.resolve(
-                call, body.verdict, result=body.result, message=body.message, timeout=limit
-            )
+            action = next(action for action, verdict in CAME.items() if verdict == body.verdict)
+            words = {"result": body.result, "message": body.message, "about": DOUBT}
+            return await shared.client.vote(call, action, key, timeout=MOST_WAIT, **words)
         settled = Settlement(body.verdict, body.result, body.message)
 
         def settle() -> Said | InputSent:
