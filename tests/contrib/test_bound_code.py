@@ -12,11 +12,12 @@ from pydantic_ai import Agent, RunContext
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from refold import App, TerminalError, UsageError
-from refold.contrib.pydantic_ai import CallOptions, conversation, durable
+from refold.contrib.pydantic_ai import CallOptions, durable
 from refold.contrib.pydantic_ai.approvals import without_answer
 from refold.contrib.pydantic_ai.operations import OperationTool
 from refold.core.events import CallProposed
 from refold.core.wire import canonical
+from refold.core.wire.conversation import whole_request
 from refold.sdk.heartbeat import Heartbeat
 from refold.testing import run
 from tests.contrib.ruled import PURE, agent_of, app_of
@@ -249,7 +250,7 @@ def test_a_request_to_a_model_is_under_its_digest_with_settings_tools_and_contex
 
     steps = [each for each in run(app_of(agent), "a", prompt="go").events if isinstance(each, CallProposed)]
     asked = json.loads(steps[0].args)
-    conversation.whole_request(asked, {})
+    whole_request(asked, {})
     changed = {
         "$run": {**asked["$run"], "deps": {"as": "root"}},
         "settings": {"temperature": 2},
@@ -258,4 +259,4 @@ def test_a_request_to_a_model_is_under_its_digest_with_settings_tools_and_contex
     }
 
     with pytest.raises(TerminalError, match="its digest is another"):
-        conversation.whole_request({**asked, part: changed[part]}, {})
+        whole_request({**asked, part: changed[part]}, {})

@@ -18,6 +18,7 @@ from refold.core.errors import TerminalError
 from refold.core.events import CallProposed
 from refold.core.planning.commands import request
 from refold.core.wire import codec
+from refold.core.wire.conversation import whole_request
 from refold.testing import AgentRun, Boundary, run
 from tests.contrib.thinking import Model, calls, says, scripted
 
@@ -192,8 +193,8 @@ def test_what_was_altered_on_its_way_is_not_sent_to_a_model(what: str) -> None:
     altered = getattr(first, what).replace("page", "rage").replace("Read", "Rend")
     first = replace(first, **{what: altered})
 
-    conversation.whole_request(json.loads(order.args), earlier)
+    whole_request(json.loads(order.args), earlier)
     with pytest.raises(TerminalError, match="the request is not what its arguments say"):
-        conversation.whole_request(json.loads(order.args), {**earlier, first.step: (first.args, first.result)})
+        whole_request(json.loads(order.args), {**earlier, first.step: (first.args, first.result)})
     with pytest.raises(TerminalError, match="KeyError"):
-        conversation.whole_request(json.loads(order.args), {})
+        whole_request(json.loads(order.args), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from refold.core.errors import BlobError, MalformedError
@@ -10,7 +11,9 @@ from refold.core.ids import RunId, child_id
 from refold.core.run.handed import Values, pointers
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
+from refold.core.wire.blobs import is_pointer
 from refold.ports.blobs import Blobs
+from refold.views.messages import as_recorded
 from refold.views.model import Pointing
 
 
@@ -45,3 +48,11 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
             except (BlobError, MalformedError):
                 continue
     return data
+
+
+def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
+    """A function that returns the text that a record of a run has, or points to; the store is opened for the latter.
+
+    **Raises** (the function) BlobError, UnreachableError.
+    """
+    return lambda text: blobs.get(run, text) if is_pointer(text) and (blobs := store()) else as_recorded(text)

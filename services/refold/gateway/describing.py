@@ -27,6 +27,7 @@ _EXAMPLES = {
     "session": "shop-7",
     "call": "inc-1/3",
     "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "step": 3,
     "token": "cb_inc-1_Zm9yIGFuIGV4YW1wbGU",
     "approval": "inc-1/3~1:5f2b0c9d8e7a6f41",
     "left": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import blocked
 from refold.views.budget import RunBudget, budget_of
 from refold.views.history import JudgedRecord, Run
+from refold.views.messages import ModelTurn
 from refold.views.model import Data, ReadModel, json_text, plain, utc_of
 from refold.views.steps import RunStep, Successor
 
@@ -154,6 +155,7 @@ class RunInfo(RunRow):
 
     `manifest` names what it is made of: digests of code and tools, and its policy. `hold` is why its code is not run,
     `unheard` are tasks that failed and that nobody awaited. `resolve` are commands that settle what waits for a human.
+    `models` are the requests to models that wait for their answers; of a run at a point of its history alone.
     """
 
     result: Any
@@ -176,6 +178,7 @@ class RunInfo(RunRow):
     signals: list[KeptSignalRow]
     signals_dropped: list[SignalDropped]
     resolve: list[str]
+    models: list[ModelTurn]
     result_text: str = Field(exclude=True)
 
     @property
@@ -299,7 +302,7 @@ def ending_of(run: Run) -> Ended:
     return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])
 
 
-def info_of(run: Run) -> RunInfo:
+def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
     """A run as it is now, whole."""
     state, told, request, head = run.state, run.timeline, run.state.request, run.state.head
     last = run.records[-1].record if run.records else None
@@ -324,6 +327,7 @@ def info_of(run: Run) -> RunInfo:
         signals=[KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in told.kept.values()],
         signals_dropped=told.dropped,
         resolve=[command for step in (*told.in_doubt, *told.in_status("held")) for command in step.ways_out],
+        models=list(models),
         result_text=str(getattr(state.end, "result", "")),
     )
 

@@ -8,6 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Annotated, Any
 
+from refold.adapters.blobs.store import ObjectBlobs
 from refold.cli import options, output
 from refold.cli.errors import fail
 from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms, until_ms
@@ -16,7 +17,7 @@ from refold.cli.views import watching
 from refold.client.addresses import own_key
 from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
-from refold.client.values import in_full
+from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
@@ -36,6 +37,7 @@ from refold.views.audit import audit_of
 from refold.views.budget import LimitInUse, limits_in_use
 from refold.views.diff import run_diff
 from refold.views.history import Run, at_seq, at_time
+from refold.views.messages import messages_of, turns_of
 from refold.views.run import (
     HoldChange,
     RawRecord,
@@ -116,30 +118,44 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> 
     asking.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
 
 
-def show_run(
-    run: options.RunArgument,
-    *,
-    full: Annotated[bool, "With --json: large values in full, from the blob store."] = False,
-    archive: ArchiveUrl = "",
-    at: AtOption = "",
-    from_log: FromLog = False,
-    shell: Shell,
-) -> None:
+@dataclass(frozen=True)
+class Showing(Shell):
+    """The options that say which point of a run is shown, and how much of it."""
+
+    full: Annotated[bool, "With --json: large values in full, from the blob store."] = False
+    messages: Annotated[int | None, "STEP", "What the model saw that this step asked.", options.AtLeast(1)] = None
+    archive: ArchiveUrl = ""
+    at: AtOption = ""
+    from_log: FromLog = False
+
+    def texts(self, run: RunId) -> Callable[[str], str]:
+        """What returns large values of a run."""
+        return texts_of(run, lambda: _store(self.archive, self))
+
+
+def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     """Show a run: its status, its steps, and what waits for people."""
-    shown, family = _history(run, archive, shell, from_log=from_log)
-    shown = point(shown, at)
-    below = family() if shown.state.children and not at else []
-    trusted = not (archive or at) and shell.platform.where.trust
-    halted = run_views.halted(shown, below, shell.platform.catalog) if trusted else []
+    shown, family = _history(run, showing.archive, showing, from_log=showing.from_log)
+    shown = point(shown, showing.at)
+    texts = showing.texts(shown.state.run_id)
+    if showing.messages:
+        seen = messages_of(shown.state, showing.messages, texts)
+        showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
+        return
+    below = family() if shown.state.children and not showing.at else []
+    trusted = not (showing.archive or showing.at) and showing.platform.where.trust
+    halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
-    view = RunShown(**dict(info_of(shown)), halted=halted, family=[row_of(each) for each in below])
+    info = info_of(shown, turns_of(shown.state, texts) if showing.at else ())
+    view = RunShown(**dict(info), halted=halted, family=[row_of(each) for each in below])
 
     def show() -> None:
         output.console().print(run_views.run_view(view))
         run_views.print_family(view)
 
-    shell.tell(_in_full(view.dump(), run, archive, shell) if full and shell.json_ else view, show)
+    whole = showing.full and showing.json_
+    showing.tell(_in_full(view.dump(), run, showing.archive, showing) if whole else view, show)
 
 
 def list_runs(
@@ -340,9 +356,12 @@ def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
     """What is told of a run, with its large values, where there is a store to ask."""
-    settings = load() if archive else shell.platform.settings
-    store = archived_blobs(settings, archive) if archive else blob_store(settings)
+    store = _store(archive, shell)
     return in_full(data, RunId(run), store) if store else data
+
+
+def _store(archive: str, shell: Shell) -> ObjectBlobs | None:
+    return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:

@@ -34,6 +34,7 @@ from refold.views.approval import word_for
 from refold.views.budget import Spending
 from refold.views.diff import RunDiff
 from refold.views.history import Run
+from refold.views.messages import ModelMessages
 from refold.views.run import RunInfo, RunRow, RunShown
 from refold.views.steps import Ask, CallAttempt, RunStep, Successor
 
@@ -125,6 +126,11 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     for task in run.unheard:
         words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
         lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
+    for turn in run.models:
+        sure = "" if turn.verified else " [yellow](not verified)[/]"
+        told = counted(turn.messages, "message")
+        lines.append(f"  step {turn.step} asks [bold]{escape(turn.model)}[/]{sure}: {told}")
+        lines.append(f"    [dim]the last: {escape(turn.last, _VALUE)}[/]")
     lines += signal_lines(run)
     return lines + _hold_lines(run) + _end_lines(run)
 
@@ -409,6 +415,21 @@ def taken_of(taken: Spending, limits: Spending) -> dict[str, str]:
 
 
 _NONE = {"usd": in_usd(0), "tokens": "0", "calls": "0"}
+
+
+def print_messages(seen: ModelMessages) -> None:
+    """The messages that a model was sent, one a line; then if they are what was recorded."""
+    say(f"[bold]{escape(seen.call_id)}[/]  {escape(seen.model or seen.tool)}")
+    for number, message in enumerate(seen.messages, start=1):
+        role = message.get("kind") or message.get("role") or ""
+        parts = message.get("parts")
+        for part in parts if isinstance(parts, list) and parts else [message]:
+            kind = part.get("part_kind", role) if isinstance(part, dict) else role
+            said = part.get("content", part.get("args", part)) if isinstance(part, dict) else part
+            text = said if isinstance(said, str) else canonical.dumps(said)
+            say(f"  {number:>3} [dim]{escape(str(kind))}[/]  {escape(text)}")
+    sure = f"[green]verified[/]: digest {seen.digest}" if seen.verified else f"[red]not verified[/]: {escape(seen.why)}"
+    say(f"  {sure}")
 
 
 def print_family(run: RunShown) -> None:

@@ -45,7 +45,7 @@ from refold.sdk.context import Context, current
 from refold.sdk.trying import trying
 
 if TYPE_CHECKING:
-    from refold.contrib.pydantic_ai.conversation import Wire
+    from refold.core.wire.conversation import Wire
 
 CLAIM = "$approved"
 """What a call has among its arguments that the framework takes for approved: people are asked about it."""

@@ -9,9 +9,8 @@ Only requests to models are shortened. A call of a tool carries all that it acts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,33 +19,27 @@ from pydantic import TypeAdapter
 from pydantic_ai.durable_exec import ModelRequestParams
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from refold.core.errors import TerminalError
 from refold.core.run.metering import tokens_of
 from refold.core.wire import canonical
+from refold.core.wire.conversation import (
+    AGAIN,
+    GONE,
+    OF_RUN,
+    ON,
+    RESULT,
+    SAID_BY,
+    Wire,
+    chained,
+    digest_of,
+    whole_digest,
+    without_drawn,
+)
 from refold.sdk.context import Context
-
-Wire = dict[str, Any]
-"""The arguments of a call, as JSON data."""
-
-Before = Mapping[int, tuple[str, str]]
-"""The calls on which a call builds: arguments and result, by step."""
-
-OF_RUN = "$run"
-"""What a tool is told of the run, beside its own arguments: no parameter of Python has such a name."""
-
-ON, GONE = "on", "gone"
-"""The request that this one goes on from; what its `$run` has and this one's lacks."""
-
-SAID_BY, RESULT, AGAIN = "$said", "$result", "$instructions"
-"""In place of a model's message: the call that has it as its result. In place of what a tool returned: that call. In
-place of instructions: those of the request before."""
 
 LONG = 100
 """Characters of a tool's result from which on it is named and not repeated; naming it takes some twenty."""
 
 _MESSAGE: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
-_DRAWN = ("timestamp", "run_id", "conversation_id")
-"""Of a message and its parts: what the framework has drawn, and no model is told."""
 
 
 class Prepared(NamedTuple):
@@ -121,8 +114,8 @@ class Conversations:
             defined = base.defined
         else:
             asked["parameters"] = parameters()
-            defined = _digest(asked["parameters"])
-        asked["digest"] = _whole_digest(digests[-1], params.model_id, run, settings, defined)
+            defined = digest_of(asked["parameters"])
+        asked["digest"] = whole_digest(digests[-1], params.model_id, run, settings, defined)
         if base is not None:
             asked |= {ON: base.step, OF_RUN: _difference(run, base.run)}
         told = (getattr(each, "instructions", None) for each in reversed(params.messages))
@@ -153,9 +146,9 @@ class Conversations:
             known = self._messages.get(id(message))
             if known is None or len(known.made_of) != len(made_of) or not all(map(is_, known.made_of, made_of)):
                 wire = fresh[id(message)] = dump_message(message)
-                known = self._messages[id(message)] = _Known(message, made_of, _digest(wire))
+                known = self._messages[id(message)] = _Known(message, made_of, digest_of(wire))
             if not known.chained or known.before != digest:
-                known.before, known.chained = digest, _chained(digest, known.digest)
+                known.before, known.chained = digest, chained(digest, known.digest)
             digest = known.chained
             found.append(digest)
         return found
@@ -199,69 +192,9 @@ def conversations(context: Context) -> Conversations:
     return _OF[context]
 
 
-def whole_request(asked: Wire, before: Before) -> Wire:
-    """A request with all messages, from what its arguments name. **Raises** TerminalError: it is not what was asked."""
-    try:
-        chain = [asked]
-        while (step := chain[-1].get(ON)) is not None:
-            chain.append(canonical.parse(before[step][0]))
-            if chain[-1].get(ON, -1) >= step:
-                raise KeyError(step)
-        whole: Wire = {"messages": [], OF_RUN: {}, "settings": None, "parameters": None}
-        for each in reversed(chain):
-            whole |= {name: each[name] for name in ("settings", "parameters", "model", "digest") if name in each}
-            whole[OF_RUN] = _patched(whole[OF_RUN], each[OF_RUN])
-            for message in each["messages"]:
-                whole["messages"].append(_whole_message(message, whole["messages"], before))
-        digest = b""
-        for message in whole["messages"]:
-            digest = _chained(digest, _digest(message))
-        defined = _digest(whole["parameters"])
-        found = _whole_digest(digest, whole["model"], whole[OF_RUN], whole["settings"], defined)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _altered(f"{type(error).__name__}: {error}") from None
-    if found != asked["digest"]:
-        raise _altered("its digest is another")
-    return whole
-
-
 def dump_message(message: ModelMessage) -> Wire:
     """A message as JSON data, without what the framework has drawn."""
     return without_drawn(_MESSAGE.dump_python(message, mode="json"))
-
-
-def without_drawn(message: Wire) -> Wire:
-    """A message, part or event without times and ids of its making, and without what it does not have or use."""
-    kept = {
-        name: value
-        for name, value in message.items()
-        if name not in _DRAWN and (value is not None or name == "content")
-    }
-    for name in ("part", "result", "response"):
-        if isinstance(kept.get(name), dict) and ("part_kind" in kept[name] or "kind" in kept[name]):
-            kept[name] = without_drawn(kept[name])
-    if isinstance(kept.get("parts"), list):
-        kept["parts"] = [without_drawn(part) for part in kept["parts"]]
-    if isinstance(used := kept.get("usage"), dict):
-        kept["usage"] = {name: count for name, count in used.items() if count}
-    return kept
-
-
-def _whole_message(message: Wire, so_far: list[Wire], before: Before) -> Wire:
-    if SAID_BY in message:
-        said = without_drawn(canonical.parse(before[message[SAID_BY]][1])["response"])
-        return _patched(said, message.get("with", {}))
-    if message.get(AGAIN):
-        message = {name: value for name, value in message.items() if name != AGAIN}
-        message["instructions"] = next(each["instructions"] for each in reversed(so_far) if "instructions" in each)
-    return {**message, "parts": [_whole_part(part, before) for part in message["parts"]]}
-
-
-def _whole_part(part: Wire, before: Before) -> Wire:
-    if RESULT not in part:
-        return part
-    kept = {name: value for name, value in part.items() if name != RESULT}
-    return {**kept, "content": canonical.parse(before[part[RESULT]][1])}
 
 
 def _difference(new: Wire, old: Wire) -> Wire:
@@ -272,31 +205,9 @@ def _difference(new: Wire, old: Wire) -> Wire:
     return found
 
 
-def _patched(old: Wire, difference: Wire) -> Wire:
-    gone = {GONE, *difference.get(GONE, ())}
-    return {name: value for name, value in {**old, **difference}.items() if name not in gone}
-
-
 def _made_of(message: ModelMessage) -> list[Any]:
     """The objects of which a message consists: while they are the same, so is its text, and that is not made again."""
     found = [*vars(message).values()]
     for part in message.parts:
         found += vars(part).values()
     return found
-
-
-def _digest(wire: object) -> bytes:
-    return blake2b(canonical.dumps(wire).encode(), digest_size=16).digest()
-
-
-def _whole_digest(messages: bytes, model: object, run: Wire, settings: object, defined: bytes) -> str:
-    """The digest of all that a request to a model is; `messages` and `defined` are digests of those parts."""
-    return blake2b(messages + defined + _digest([model, run, settings]), digest_size=16).hexdigest()
-
-
-def _chained(before: bytes, digest: bytes) -> bytes:
-    return blake2b(before + digest, digest_size=16).digest()
-
-
-def _altered(why: str) -> TerminalError:
-    return TerminalError(f"the request is not what its arguments say ({why})", code="altered")

@@ -36,7 +36,6 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolse
 
 from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
-from refold.contrib.pydantic_ai.conversation import Wire
 from refold.contrib.pydantic_ai.metering import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
 from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, overridden, usual
@@ -46,6 +45,7 @@ from refold.contrib.pydantic_ai.transports import RefoldTransports
 from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
 from refold.core.errors import TerminalError, UsageError
 from refold.core.wire import canonical
+from refold.core.wire.conversation import Wire
 from refold.sdk import patches
 from refold.sdk.context import Context, current
 from refold.sdk.determinism import scan

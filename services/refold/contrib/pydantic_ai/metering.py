@@ -11,9 +11,10 @@ from pydantic_ai.durable_exec import ModelCompactMessagesParams, ModelRequestPar
 from pydantic_ai.models import Model
 from pydantic_core import to_jsonable_python
 
-from refold.contrib.pydantic_ai.conversation import OF_RUN, Conversations, Prepared
+from refold.contrib.pydantic_ai.conversation import Conversations, Prepared
 from refold.core.run.metering import Reserve
 from refold.core.wire import canonical
+from refold.core.wire.conversation import OF_RUN
 
 MOST_OUTPUT = 4_096
 """Tokens of an answer, where the settings have no `max_tokens`."""

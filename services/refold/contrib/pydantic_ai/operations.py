@@ -34,7 +34,7 @@ from pydantic_ai.exceptions import ModelRetry
 
 from refold.contrib.pydantic_ai import errors, results
 from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
-from refold.contrib.pydantic_ai.conversation import Before, Conversations, Wire, conversations
+from refold.contrib.pydantic_ai.conversation import Conversations, conversations
 from refold.contrib.pydantic_ai.metering import Models, most_of
 from refold.contrib.pydantic_ai.options import CallOptions
 from refold.contrib.pydantic_ai.transports import (
@@ -48,6 +48,7 @@ from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallFailed, MalformedError, TerminalError, TransientError, UsageError
 from refold.core.planning.budgets import DEGRADE
 from refold.core.wire import canonical
+from refold.core.wire.conversation import Before, Wire
 from refold.core.wire.fits import misfit
 from refold.sdk import loop
 from refold.sdk.context import current

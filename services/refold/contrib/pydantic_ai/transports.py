@@ -35,19 +35,11 @@ from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolse
 from pydantic_ai.workspaces import WorkspaceRef
 
 from refold.contrib.pydantic_ai import run_context
-from refold.contrib.pydantic_ai.conversation import (
-    OF_RUN,
-    Before,
-    Conversations,
-    Prepared,
-    Wire,
-    dump_message,
-    whole_request,
-    without_drawn,
-)
+from refold.contrib.pydantic_ai.conversation import Conversations, Prepared, dump_message
 from refold.contrib.pydantic_ai.options import WORD
 from refold.core.errors import MalformedError, TerminalError, UsageError
 from refold.core.wire import canonical
+from refold.core.wire.conversation import OF_RUN, Before, Wire, whole_request, without_drawn
 
 ParamsT = TypeVar("ParamsT")
 

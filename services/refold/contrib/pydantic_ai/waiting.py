@@ -18,11 +18,11 @@ from pydantic_ai.capabilities import AbstractCapability, RequestInput
 from pydantic_ai.durable_exec import ExternalEventError, ExternalEventWaiter
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
 
-from refold.contrib.pydantic_ai.conversation import OF_RUN, Before, Wire
 from refold.contrib.pydantic_ai.operations import OperationTool
 from refold.contrib.pydantic_ai.options import CallOptions, overridden
 from refold.core.errors import CallbackError, UsageError
 from refold.core.wire import canonical
+from refold.core.wire.conversation import OF_RUN, Before, Wire
 from refold.sdk import loop
 from refold.sdk.callback import Callback
 from refold.sdk.context import Context

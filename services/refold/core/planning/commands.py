@@ -13,7 +13,7 @@ from refold.core import events
 from refold.core.ids import RunId, approval_id, attempt_trace, signal_id
 from refold.core.messages import ApprovalRequest, RunOutcome, RunSignal, ToolRequest
 from refold.core.planning import asking
-from refold.core.run.building import earlier
+from refold.core.run.building import calls_before
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED, tool_requested
 
@@ -144,17 +144,9 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         requester=state.request.requester if state.request else "",
         settled=opened.settled.token if opened and opened.settled else "",
         above=state.request.above if state.request else [],
-        earlier=earlier(call.builds_on, lambda step: _made(state, step)) if call.builds_on else [],
+        earlier=calls_before(state, call),
     )
     return Command(tool_requested(call.pool), name, message)
-
-
-def _made(state: RunState, step: int) -> tuple[events.CallProposed, str] | None:
-    """A call that has a result, and that."""
-    settled = state.outcomes.get(step)
-    if settled is None or not isinstance(settled[1], events.CallCompleted):
-        return None
-    return state.call(step), settled[1].result
 
 
 def outcome(state: RunState) -> Command:

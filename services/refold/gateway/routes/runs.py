@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 
+from refold.client.stores import blob_store
+from refold.client.values import texts_of
 from refold.core.errors import MalformedError
 from refold.core.ids import run_id
 from refold.gateway.reading import RunQuery, events_after
-from refold.gateway.site import AfterHeader, Seq, SeqOption, Site
+from refold.gateway.site import AfterHeader, Gateway, Seq, SeqOption, Site
 from refold.ports.tables import MOST_PAGE
 from refold.projections.runs import ViewedRuns
 from refold.views.api import LARGEST_NUMBER, RunFilter, RunPage
 from refold.views.audit import AuditLine, audit_of
 from refold.views.diff import RunDiff, run_diff
+from refold.views.history import Run
+from refold.views.messages import ModelMessages, messages_of, turns_of
 from refold.views.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.views.steps import RunStep
 
@@ -44,7 +49,7 @@ def add(site: APIRouter) -> None:
                 raise MalformedError(f"run {run} was not there at {at_ms}", hint="its first event has its time")
             seqs += [seq] if at_ms else []
             found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
-        return info_of(found)
+        return info_of(found, turns_of(found.state, _texts(shared, found)) if seqs else ())
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
@@ -64,6 +69,18 @@ def add(site: APIRouter) -> None:
         """The steps in order of their numbers."""
         with shared.view(after) as view:
             return shared.reading.run(view, run).timeline.steps
+
+    @get("/api/runs/{run}/steps/{step}/messages", summary="Show what a model saw")
+    def show_messages(
+        shared: Site,
+        run: str,
+        step: Annotated[int, Path(ge=1, le=LARGEST_NUMBER, description="number of a step that asked a model")],
+        after: AfterHeader = "",
+    ) -> ModelMessages:
+        """The messages of a request to a model, made from the log, and if they have the digest that it recorded."""
+        with shared.view(after) as view:
+            found = shared.reading.run(view, run)
+        return messages_of(found.state, step, _texts(shared, found))
 
     @get("/api/runs/{run}/events", summary="List the events of a run")
     def list_events(
@@ -89,6 +106,10 @@ def query_of(wanted: RunFilter) -> RunQuery:
     """Return the query of a filter. **Raises** MalformedError."""
     labels = tuple(_pair(each) for each in wanted.label)
     return RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
+
+
+def _texts(shared: Gateway, run: Run) -> Callable[[str], str]:
+    return texts_of(run.state.run_id, lambda: blob_store(shared.platform.settings))
 
 
 def _pair(text: str) -> tuple[str, str]:

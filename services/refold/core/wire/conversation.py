@@ -1,0 +1,118 @@
+"""A request to a model as the arguments of its call name it, and all of it, made from the calls that it builds on.
+
+A request holds what is new since an earlier one of its run, and names that; results of models and tools it names by the
+steps that have them. The digest of the whole is among the arguments. So anybody who has the log can make the request
+whole again, and see that it is what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from refold.core.errors import MalformedError, TerminalError
+from refold.core.wire import canonical
+
+Wire = dict[str, Any]
+"""The arguments of a call, as JSON data."""
+
+Before = Mapping[int, tuple[str, str]]
+"""The calls on which a call builds: arguments and result, by step."""
+
+OF_RUN = "$run"
+"""What a tool is told of the run, beside its own arguments: no parameter of Python has such a name."""
+
+ON, GONE = "on", "gone"
+"""The request that this one goes on from; what its `$run` has and this one's lacks."""
+
+SAID_BY, RESULT, AGAIN = "$said", "$result", "$instructions"
+"""In place of a model's message: the call that has it as its result. In place of what a tool returned: that call. In
+place of instructions: those of the request before."""
+
+_DRAWN = ("timestamp", "run_id", "conversation_id")
+"""Of a message and its parts: what the framework has drawn, and no model is told."""
+
+
+def whole_request(asked: Wire, before: Before) -> Wire:
+    """A request with all messages, from what its arguments name. **Raises** TerminalError: it is not what was asked."""
+    try:
+        chain = [asked]
+        while (step := chain[-1].get(ON)) is not None:
+            chain.append(canonical.parse(before[step][0]))
+            if chain[-1].get(ON, -1) >= step:
+                raise KeyError(step)
+        whole: Wire = {"messages": [], OF_RUN: {}, "settings": None, "parameters": None}
+        for each in reversed(chain):
+            whole |= {name: each[name] for name in ("settings", "parameters", "model", "digest") if name in each}
+            whole[OF_RUN] = _patched(whole[OF_RUN], each[OF_RUN])
+            for message in each["messages"]:
+                whole["messages"].append(_whole_message(message, whole["messages"], before))
+        digest = b""
+        for message in whole["messages"]:
+            digest = chained(digest, digest_of(message))
+        defined = digest_of(whole["parameters"])
+        found = whole_digest(digest, whole["model"], whole[OF_RUN], whole["settings"], defined)
+    except (AttributeError, KeyError, MalformedError, StopIteration, TypeError, ValueError) as error:
+        raise _altered(f"{type(error).__name__}: {error}") from None
+    if found != asked["digest"]:
+        raise _altered("its digest is another")
+    return whole
+
+
+def without_drawn(message: Wire) -> Wire:
+    """A message, part or event without times and ids of its making, and without what it does not have or use."""
+    kept = {
+        name: value
+        for name, value in message.items()
+        if name not in _DRAWN and (value is not None or name == "content")
+    }
+    for name in ("part", "result", "response"):
+        if isinstance(kept.get(name), dict) and ("part_kind" in kept[name] or "kind" in kept[name]):
+            kept[name] = without_drawn(kept[name])
+    if isinstance(kept.get("parts"), list):
+        kept["parts"] = [without_drawn(part) for part in kept["parts"]]
+    if isinstance(used := kept.get("usage"), dict):
+        kept["usage"] = {name: count for name, count in used.items() if count}
+    return kept
+
+
+def _whole_message(message: Wire, so_far: list[Wire], before: Before) -> Wire:
+    if SAID_BY in message:
+        said = without_drawn(canonical.parse(before[message[SAID_BY]][1])["response"])
+        return _patched(said, message.get("with", {}))
+    if message.get(AGAIN):
+        message = {name: value for name, value in message.items() if name != AGAIN}
+        message["instructions"] = next(each["instructions"] for each in reversed(so_far) if "instructions" in each)
+    return {**message, "parts": [_whole_part(part, before) for part in message["parts"]]}
+
+
+def _whole_part(part: Wire, before: Before) -> Wire:
+    if RESULT not in part:
+        return part
+    kept = {name: value for name, value in part.items() if name != RESULT}
+    return {**kept, "content": canonical.parse(before[part[RESULT]][1])}
+
+
+def _patched(old: Wire, difference: Wire) -> Wire:
+    gone = {GONE, *difference.get(GONE, ())}
+    return {name: value for name, value in {**old, **difference}.items() if name not in gone}
+
+
+def digest_of(wire: object) -> bytes:
+    """The digest of JSON data."""
+    return blake2b(canonical.dumps(wire).encode(), digest_size=16).digest()
+
+
+def whole_digest(messages: bytes, model: object, run: Wire, settings: object, defined: bytes) -> str:
+    """The digest of all that a request to a model is; `messages` and `defined` are digests of those parts."""
+    return blake2b(messages + defined + digest_of([model, run, settings]), digest_size=16).hexdigest()
+
+
+def chained(before: bytes, digest: bytes) -> bytes:
+    """The digest of a conversation up to a message, from that of what lies before it and that of the message."""
+    return blake2b(before + digest, digest_size=16).digest()
+
+
+def _altered(why: str) -> TerminalError:
+    return TerminalError(f"the request is not what its arguments say ({why})", code="altered")

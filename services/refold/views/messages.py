@@ -1,0 +1,129 @@
+"""The messages that a model was sent, made from the log without the framework that sent them, and their digest checked.
+
+A request holds what is new since an earlier one (`core.wire.conversation`). Requests of agents that are written without
+pydantic-ai hold all of their messages, and have no digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refold.core.errors import BlobError, MalformedError, NotFoundError, TerminalError
+from refold.core.run.building import calls_before
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.core.wire.blobs import is_pointer
+from refold.core.wire.conversation import whole_request
+from refold.views.model import ReadModel
+
+MOST_SHOWN = 200
+"""Characters of the last message that a line about a request has."""
+
+
+class ModelMessages(ReadModel):
+    """The request to a model that a step made.
+
+    `verified`: the messages have the digest that the request was recorded with. Otherwise `why` is the reason, and
+    there are messages only if the request was recorded whole.
+    """
+
+    run_id: str
+    step: int
+    call_id: str
+    tool: str
+    model: str
+    digest: str
+    verified: bool
+    why: str
+    settings: Any
+    messages: list[dict[str, Any]]
+
+
+class ModelTurn(ReadModel):
+    """A request to a model that waits for its answer: how many messages it has, and the beginning of the last one."""
+
+    step: int
+    tool: str
+    model: str
+    digest: str
+    verified: bool
+    messages: int
+    last: str
+
+
+def as_recorded(text: str) -> str:
+    """A text of the log. **Raises** BlobError for what stands for one: there is no store to ask."""
+    if is_pointer(text):
+        raise BlobError(f"{text} lies in the blob store, and none is set", code="blob_missing")
+    return text
+
+
+def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = as_recorded) -> ModelMessages:
+    """The request to a model that a step made. `text_of` returns the text that stands in the log, or elsewhere for it.
+
+    **Raises** NotFoundError for a step that is no request to a model.
+    """
+    if not 1 <= step <= len(state.steps):
+        hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
+        raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)
+    asked, why = _asked(state, step, text_of) if state.is_call(step) else (None, "")
+    if asked is None and not why:
+        hint = f"`refold run show {state.run_id}` lists its steps"
+        raise NotFoundError(f"step {step} of run {state.run_id} is no request to a model", hint=hint)
+    call, whole = state.call(step), asked or {}
+    if not why and "digest" in whole:
+        try:
+            before = {each.step: (text_of(each.args), text_of(each.result)) for each in calls_before(state, call)}
+            whole = whole_request(whole, before)
+        except (TerminalError, BlobError) as error:
+            whole, why = {**whole, "messages": []}, error.message
+    elif not why:
+        why = "it was recorded without a digest"
+    return ModelMessages(
+        run_id=state.run_id,
+        step=step,
+        call_id=state.call_id(step),
+        tool=call.tool,
+        model=_text(whole.get("model")),
+        digest=_text(whole.get("digest")),
+        verified=not why,
+        why=why,
+        settings=whole.get("settings"),
+        messages=whole.get("messages", []),
+    )
+
+
+def turns_of(state: RunState, text_of: Callable[[str], str] = as_recorded) -> list[ModelTurn]:
+    """The requests to models that wait for their answers, in order of their steps."""
+    found = []
+    for step in state.open_calls():
+        try:
+            seen = messages_of(state, step, text_of)
+        except NotFoundError:
+            continue
+        last = canonical.dumps(_said(seen.messages[-1])) if seen.messages else ""
+        turn = {name: getattr(seen, name) for name in ("step", "tool", "model", "digest", "verified")}
+        found.append(ModelTurn(**turn, messages=len(seen.messages), last=last[:MOST_SHOWN]))
+    return found
+
+
+def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
+    """The arguments of a call, if they are a request to a model; or why they cannot be read."""
+    try:
+        asked = canonical.parse(text_of(state.call(step).args))
+    except (BlobError, MalformedError) as error:
+        return None, error.message
+    named = isinstance(asked, dict) and isinstance(asked.get("messages"), list)
+    return (asked, "") if named and all(isinstance(each, dict) for each in asked["messages"]) else (None, "")
+
+
+def _said(message: dict[str, Any]) -> Any:
+    """The content of a message: that of its last part."""
+    parts = message.get("parts")
+    last = parts[-1] if isinstance(parts, list) and parts and isinstance(parts[-1], dict) else message
+    return last.get("content", last.get("args", last))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
