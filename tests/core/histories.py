@@ -26,6 +26,7 @@ from refold.core.events import (
     NoteRecorded,
     PatchTaken,
     RetryPolicy,
+    RunAnnotated,
     RunCompleted,
     RunFailed,
     RunMigrated,
@@ -338,7 +339,7 @@ def random_reaction(log: Log, rng: random.Random) -> None:
     elif draw < 0.8:
         asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
         asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]
-        asides += [BudgetReached(RUN, "calls", 9, 10, "warn"), CallRepeated(1, 4)]
+        asides += [BudgetReached(RUN, "calls", 9, 10, "warn"), CallRepeated(1, 4), RunAnnotated(f"n-{step}", "look")]
         log.append([rng.choice(asides)])
     elif draw < 0.88:
         log.append([SleepStarted(step, log.now + rng.randint(-5, 90_000))])

@@ -37,7 +37,7 @@ def test_a_run_of_nobody_is_not_cancelled_by_nobody() -> None:
     assert isinstance(asked_by("").feed(dataclasses.replace(signal("cancel"), actor="")), Refuse)
 
 
-@pytest.mark.parametrize("kind", sorted({*OPERATIONS} - {"cancel", "pause", "resume"}))
+@pytest.mark.parametrize("kind", sorted({*OPERATIONS} - {"cancel", "pause", "resume", "annotate"}))
 def test_a_user_does_not_say_what_operators_say(kind: str) -> None:
     found = started().feed(signal(kind))
 

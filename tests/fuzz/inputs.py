@@ -114,6 +114,7 @@ def samples() -> list[bytes]:
 PLAIN = (
     RunRequest(RUN, "deploy", '{"a":1}', labels={"k": "v"}),
     RunSignal(RUN, "s-1", "cancel", '{"reason":"enough"}'),
+    RunSignal(RUN, "n-1", "annotate", '{"id":"n-1","note":"look"}'),
     ToolResult(f"{RUN}/3", RUN, 1, 1, "completed", '"done"'),
     ToolRequest(f"{RUN}/3", RUN, 1, 1, 7, "push", "{}", "key", "keyed", 1_000),
     ToolClaim(f"{RUN}/3", "a", "", 1, False, "e-1"),

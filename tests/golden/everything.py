@@ -580,3 +580,5 @@ def _live(log: Platform) -> None:
     for attempt, number, data in ((1, 1, {"text": "Hel"}), (1, 2, {"text": "lo"}), (2, 1, {"text": f"Again {EVIL}"})):
         part = StreamPart(RunId("backoff-1"), name, attempt, attempt * 10, number, "text", canonical.dumps(data))
         log.write("run-stream.default", "backoff-1", key=name.encode(), value=codec.encode(part))
+    log.begin("noted-1")
+    log.go("noted-1", [events.RunAnnotated("n-1", f"he called {EVIL}", "ann", "requester")])

@@ -69,6 +69,8 @@ def reading() -> Iterator[tuple[str, Case]]:
         yield "run-diff", ("run", "diff", run, "2", "5", "--json")
         yield "run-diff", ("run", "diff", run, "done-1")
         yield "run-audit", ("run", "audit", run)
+    yield "run-audit", ("run", "audit", "noted-1")
+    yield "run-at", ("run", "show", "done-1", "--messages", "1")
     yield "run-diff", ("run", "diff", "done-1", "done-1")
     yield "run-diff", ("run", "diff", "done-1", "nobody")
     for run in ("done-1", "raced-1", "copied-1", "changed-1", "forked-1", "erased-1"):
@@ -150,6 +152,10 @@ def operating() -> Iterator[tuple[str, Case]]:
         *(("cancel", "--session", "s-6"), ("cancel", "--session", "s-6", "--yes"), ("cancel", "--session", "odd")),
         *(("cancel", "sleeping-1", "--as-operator", "--reason", "no"), ("cancel", "refused-1"), ("cancel", "silent-1")),
         *(
+            ("annotate", "sleeping-1", "he called", "--id", "n-1"),
+            ("annotate", "noted-1", "another", "--id", "n-1"),
+            ("annotate", "done-1", "late"),
+            ("annotate", "silent-1", ""),
             ("pause", "done-1"),
             ("pause", "sleeping-1", "--reason", "look"),
             ("pause", "paused-1"),
@@ -317,6 +323,7 @@ def _resolved(said: Any, state: Any) -> list[Event]:
 
 _PLANNER: dict[str, Any] = {
     "cancel": lambda said, _: [events.RunCancelled(json.loads(said.data)["reason"], said.actor)],
+    "annotate": lambda said, _: [events.RunAnnotated(said.signal_id, json.loads(said.data)["note"], said.actor)],
     "pause": lambda said, state: [] if state.paused else [events.RunPaused(said.actor, "", "operator")],
     "resume": lambda said, state: [events.RunUnpaused(said.actor)] if state.paused else [],
     "retry": lambda said, _: [events.RunRetried(said.actor)],

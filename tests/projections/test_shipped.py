@@ -95,6 +95,7 @@ def test_what_operators_do_is_a_row_with_their_name() -> None:
         events.RunUnpaused("bob"),
         events.RunMigrated("2", "cyd"),
         events.RunMigrated("3", ""),
+        events.RunAnnotated("n-1", "look", "eve"),
         events.RunCancelled("x" * 300, "dan"),
     ]
     rows = Viewed.of(log_of(entries("r-1", begun(), actions))).rows(tables.OPERATOR_ACTIONS)
@@ -103,9 +104,10 @@ def test_what_operators_do_is_a_row_with_their_name() -> None:
         ("ann", "paused", "operator"),
         ("bob", "unpaused", "operator"),
         ("cyd", "migrated", "2"),
+        ("eve", "annotated", "operator"),
         ("dan", "cancelled", ""),
     ]
-    assert {len(row["reason"]) for row in rows} == {0, 5, tables.TEXT_CHARS}
+    assert {len(row["reason"]) for row in rows} == {0, 4, 5, tables.TEXT_CHARS}
 
 
 def test_a_question_about_a_call_that_is_asked_for_anew_is_not_open() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_callback_token
-from refold.core.topics import DEAD_LETTER, RUN_SIGNALLED
+from refold.core.topics import DEAD_LETTER, RUN_OPERATED, RUN_SIGNALLED
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.workload.inputs import Scenario
@@ -46,7 +46,7 @@ def _lost(world: World, scenario: Scenario) -> Iterator[str]:
     for given in scenario.inputs:
         name, _, signal = (given.key or b"").decode().partition("/")
         run = world.witness.history.runs.get(name)
-        if given.kind != "word" or run is None or given.key in letters:
+        if given.kind not in ("word", "note") or run is None or given.key in letters:
             continue
         if "RunRetried" in run.order:
             continue  # it may have been over when that was said
@@ -57,19 +57,23 @@ def _lost(world: World, scenario: Scenario) -> Iterator[str]:
 
 
 def _left_trace(world: World, run: LoggedRun, signal: str) -> bool:
-    return signal in run.mail.came or signal in run.mail.dropped or bool(run.ends and world.struck)
+    return (
+        signal in run.mail.came or signal in run.notes or signal in run.mail.dropped or bool(run.ends and world.struck)
+    )
 
 
 def said_in_vain(world: World, letter: Datum) -> bool:
     """Whether what a dead letter has was rightly refused: it came too late, again and otherwise, or does not fit."""
+    said = _json(letter["value"])
+    if letter["topic"] == RUN_OPERATED:
+        return said.get("kind") == "annotate" and _closed(world, said, letter)
     if letter["topic"] != RUN_SIGNALLED:
         return False
-    said = _json(letter["value"])
     if said.get("kind") == "signal":
         run = world.witness.history.runs.get(said["run_id"])
         if letter["code"] == "no_room":
             return bool(run is not None and run.mail.dropped)
-        return bool(run is not None and run.ends and letter["code"] == "closed")
+        return _closed(world, said, letter)
     if said.get("kind") != "callback":
         return False
     try:
@@ -88,6 +92,11 @@ def said_in_vain(world: World, letter: Datum) -> bool:
         "unknown_callback": world.hit("truncate"),
     }
     return bool(fitting.get(letter["code"], False))
+
+
+def _closed(world: World, said: Datum, letter: Datum) -> bool:
+    run = world.witness.history.runs.get(said["run_id"])
+    return bool(run is not None and run.ends and letter["code"] == "closed")
 
 
 def _json(value: bytes) -> Datum:

@@ -13,7 +13,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_pointer
 from refold.ports.blobs import Blobs
-from refold.views.messages import as_recorded
+from refold.views.messages import inline_text
 from refold.views.model import Pointing
 
 
@@ -55,4 +55,4 @@ def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], s
 
     **Raises** (the function) BlobError, UnreachableError.
     """
-    return lambda text: blobs.get(run, text) if is_pointer(text) and (blobs := store()) else as_recorded(text)
+    return lambda text: blobs.get(run, text) if is_pointer(text) and (blobs := store()) else inline_text(text)

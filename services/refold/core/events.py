@@ -612,6 +612,19 @@ class EventPublished:
 
 
 @dataclass(frozen=True, slots=True)
+class RunAnnotated:
+    """Somebody has added a note for readers of the history. No step: nothing follows from it.
+
+    Twice with one `note_id` is one note. `role` is that of the actor: `operator` or `requester`.
+    """
+
+    note_id: str
+    note: str
+    actor: str = ""
+    role: str = "operator"
+
+
+@dataclass(frozen=True, slots=True)
 class RunPaused:
     """No code of the run is run and nothing new goes out, until all who have paused it let it go on.
 
@@ -829,6 +842,7 @@ Event = (
     | WaitsPostponed
     | CallHeld
     | OfBudget
+    | RunAnnotated
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

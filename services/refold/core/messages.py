@@ -37,10 +37,11 @@ class RunRequest:
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind` is `cancel` (data: {reason}), of a run that the actor has asked for; with a `token` the actor has signed it.
-    Or it is `signal` (`name`, `data`), which one wait of the run takes, however often its `signal_id` comes. Or it is
-    `callback`: the result (`data`) or the `failure` of what the token in `callback` was made for. That names the run,
-    so both ids may be left out, and the record's key is the token; `key` is the sender's own name for what they say.
+    `kind` is `cancel` (data: {reason}) or `annotate` (data: {note, id}, where `id` is the `signal_id`), of a run that
+    the actor has asked for; with a `token` the actor has signed it. Or it is `signal` (`name`, `data`), which one wait
+    of the run takes, however often its `signal_id` comes. Or it is `callback`: the result (`data`) or the `failure` of
+    what the token in `callback` was made for. That names the run, so both ids may be left out, and the record's key is
+    the token; `key` is the sender's own name for what they say.
     """
 
     run_id: RunId = RunId("")  # noqa: RUF009 - an id is a text
@@ -59,10 +60,10 @@ class RunSignal:
 class RunOperation:
     """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
 
-    `kind` is `cancel` (data: {reason}), `resolve` (data: {step, attempt, verdict, result, comment}), `repair` (data:
-    {head}), or, of a run that is held, `retry` or `fail` (data: {reason}). `retry` of a run that has failed has data
-    {from, edit, steps, bytes, children, deadline_ms, tokens, nano_usd, calls, reason, seq}, all of which may be
-    missing.
+    `kind` is `cancel` (data: {reason}), `annotate` (data: {note}), `resolve` (data: {step, attempt, verdict, result,
+    comment}), `repair` (data: {head}), or, of a run that is held, `retry` or `fail` (data: {reason}). `retry` of a run
+    that has failed has data {from, edit, steps, bytes, children, deadline_ms, tokens, nano_usd, calls, reason, seq},
+    all of which may be missing.
     """
 
     run_id: RunId

@@ -38,10 +38,11 @@ from refold.core.ids import (
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal
 from refold.core.planning import family
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.saying import ANNOTATE, REASON_CHARS
 from refold.core.planning.waiting import check_name
 from refold.core.run.pausing import OPERATOR, own
 from refold.core.run.redrive import kept
-from refold.core.run.state import RunState
+from refold.core.run.state import RunState, note_digest
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large
 from refold.core.wire.sizes import check_size
@@ -166,6 +167,22 @@ def cancel(state: RunState, kind: str, by: By) -> OperationRow:
     return OperationRow(_said(state, kind, by), judge)
 
 
+def annotate(state: RunState, note: str, by: By, note_id: str = "") -> OperationRow:
+    """Adds a note to the history of a run. `known`: it is there. **Raises** MalformedError for a note that is none."""
+    if not note.strip() or len(note) > REASON_CHARS:
+        raise MalformedError(f"a note has 1 to {REASON_CHARS:,} characters", hint="put what is longer elsewhere")
+    name = note_id or f"{ANNOTATE}-{secrets.token_hex(6)}"
+
+    def had(state: RunState) -> bool:
+        if (digest := state.notes.get(name)) not in (None, note_digest(note)):
+            raise ConflictError(f"another note of run {state.run_id} has the id {name}", hint="choose another id")
+        return digest is not None
+
+    if not had(state):
+        _refuse_an_end(state)
+    return _once(_said(state, ANNOTATE, by, {"note": note, "id": name}), had, _refuse_an_end)
+
+
 def hold(state: RunState, kind: str, by: By) -> OperationRow:
     """Pauses a run, or resumes it. `known`: it is so already."""
     _refuse_an_end(state)
@@ -186,11 +203,12 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
     return _once(said, had, _refuse_an_end)
 
 
-def _said(state: RunState, kind: str, by: By) -> RunSignal | RunOperation:
+def _said(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
     """A user's signal if they have asked for the run; what an operator has paused, only an operator resumes."""
     pause = own(state) if kind == RESUME else None
     mine = state.request is not None and is_same(state.request.requester, by.actor)
-    name, data = f"{kind}-{secrets.token_hex(6)}", canonical.dumps({"reason": by.reason})
+    name = note["id"] if note else f"{kind}-{secrets.token_hex(6)}"
+    data = canonical.dumps(note or {"reason": by.reason})
     if by.as_operator or not mine or (pause and pause.role == OPERATOR):
         return RunOperation(state.run_id, name, kind, data, by.actor)
     return by.sign(RunSignal(state.run_id, name, kind, data, by.actor))

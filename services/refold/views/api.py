@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from refold.core.planning.saying import REASON_CHARS
 from refold.views.model import ReadModel
 
 DAY_PATTERN = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
@@ -58,6 +59,13 @@ class SignalBody(ApiBody):
     name: str = Field(examples=["shipped"])
     data: Any = Field(None, examples=[{"parcel": 7}])
     id: str = Field("", description="twice with one id is one signal")
+
+
+class NoteBody(ApiBody):
+    """A note on a run, for readers of its history."""
+
+    note: str = Field(min_length=1, max_length=REASON_CHARS, examples=["the customer called"])
+    id: str = Field("", max_length=200, description="twice with one id is one note")
 
 
 class WithReason(ApiBody):

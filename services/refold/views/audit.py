@@ -18,7 +18,7 @@ class AuditLine(ReadModel):
     """A fact of a run's history. `writer` is the service that wrote it, `actors` are people that it names.
 
     `cause` is the input that led to it, `key` the idempotency key of the call, where it is of one. `why` has the
-    reasons that were given, `note` what the agent has noted.
+    reasons that were given, `note` what the agent has noted, or somebody about the run.
     """
 
     run_id: str
@@ -61,10 +61,16 @@ def audit_of(run: Run) -> list[AuditLine]:
                     call_id=call,
                     key=key,
                     why={name: str(value) for name in WHY if (value := getattr(event, name, ""))},
-                    note=json_text(event.data) if isinstance(event, events.NoteRecorded) else None,
+                    note=_note(event),
                 )
             )
     return lines
+
+
+def _note(event: events.Event) -> Any:
+    if isinstance(event, events.RunAnnotated):
+        return event.note
+    return json_text(event.data) if isinstance(event, events.NoteRecorded) else None
 
 
 def _actors(event: events.Event) -> list[str]:

@@ -52,14 +52,14 @@ class ModelTurn(ReadModel):
     last: str
 
 
-def as_recorded(text: str) -> str:
+def inline_text(text: str) -> str:
     """A text of the log. **Raises** BlobError for what stands for one: there is no store to ask."""
     if is_pointer(text):
         raise BlobError(f"{text} lies in the blob store, and none is set", code="blob_missing")
     return text
 
 
-def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = as_recorded) -> ModelMessages:
+def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inline_text) -> ModelMessages:
     """The request to a model that a step made. `text_of` returns the text that stands in the log, or elsewhere for it.
 
     **Raises** NotFoundError for a step that is no request to a model.
@@ -94,7 +94,7 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = as_r
     )
 
 
-def turns_of(state: RunState, text_of: Callable[[str], str] = as_recorded) -> list[ModelTurn]:
+def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[ModelTurn]:
     """The requests to models that wait for their answers, in order of their steps."""
     found = []
     for step in state.open_calls():

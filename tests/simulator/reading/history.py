@@ -212,6 +212,8 @@ class History:
             self.wrong += run.go_on(name, event, at_ms)
         elif name.startswith("Approval") or name == "CallJudged":
             self._approval(run, name, event, at_ms)
+        elif name == "RunAnnotated":
+            self.wrong += run.annotate(event)
         elif name not in _ASIDE:
             self._call(run, name, event, at_ms)
 

@@ -119,6 +119,7 @@ class LoggedRun:
     pauses: LoggedPauses = field(default_factory=LoggedPauses)
     purse: LoggedPurse = field(default_factory=LoggedPurse)
     revisions: LoggedVersions = field(default_factory=LoggedVersions)
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def head(self) -> bytes:
@@ -133,6 +134,12 @@ class LoggedRun:
     def call(self, name: str) -> LoggedCall | None:
         """The call with an id."""
         return next((call for call in self.calls.values() if call.id == name), None)
+
+    def annotate(self, event: Datum) -> list[str]:
+        """Somebody has added a note; returns what is wrong with that."""
+        twice = event["note_id"] in self.notes
+        self.notes[event["note_id"]] = event["note"]
+        return [f"note: run {self.id} has the note {event['note_id']} twice"] * twice
 
     def begin(self, event: Datum) -> None:
         """It is asked for."""

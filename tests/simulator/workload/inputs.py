@@ -17,7 +17,7 @@ from tests.simulator.world.people import Say
 USER, OPERATOR = "eve", "operator"
 """Who asks for runs, if nobody else does, and says something of any; and who may."""
 
-_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure", "pause", "erase"]
+_Kind = Literal["run", "repeat", "conflict", "signal", "word", "poison", "erasure", "pause", "erase", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,12 @@ def pause(run: str, name: str, *, at_ms: int = 0, partitions: int = PARTITIONS) 
     """An operator wants a run to stand still."""
     said = operation(run, name, "pause", {"reason": "look first"}, at_ms=at_ms, partitions=partitions)
     return replace(said, kind="pause")
+
+
+def note(run: str, name: str, *, at_ms: int = 0, partitions: int = PARTITIONS) -> ClientInput:
+    """An operator adds a note to the history of a run."""
+    said = operation(run, name, "annotate", {"note": f"note {name}"}, at_ms=at_ms, partitions=partitions)
+    return replace(said, kind="note")
 
 
 def backlog(size: int) -> Scenario:

@@ -17,6 +17,7 @@ from tests.simulator.workload.inputs import (
     ClientInput,
     Scenario,
     erase,
+    note,
     operation,
     pause,
     poison,
@@ -65,6 +66,7 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
         inputs += _run(rng, run, partitions)
     inputs += _family(Random(f"{seed}/family"), partitions)
     inputs += _pauses(Random(f"{seed}/pauses"), inputs, partitions)
+    inputs += _notes(Random(f"{seed}/notes"), inputs, partitions)
     if (own := Random(f"{seed}/large")).random() < 0.15:
         given = {"tool": own.choice(_TOOLS)}
         inputs.append(start_run("l-1", "reader", given, at_ms=own.randrange(200), partitions=partitions))
@@ -226,6 +228,16 @@ def _pauses(rng: Random, inputs: list[ClientInput], partitions: int) -> list[Cli
         for run in runs
         for number in range(rng.choice((0, 0, 0, 0, 1, 1, 2)))
     ]
+
+
+def _notes(rng: Random, inputs: list[ClientInput], partitions: int) -> list[ClientInput]:
+    """Sometimes operators add notes to runs, drawn apart as well, and some of them twice under one id."""
+    found = []
+    for run in sorted({given.key.decode() for given in inputs if given.kind == "run" and given.key}):
+        for number in range(rng.choice((0, 0, 0, 1, 2))):
+            once = note(run, f"n-{number}", at_ms=rng.randrange(2_500), partitions=partitions)
+            found += [once] + [replace(once, at_ms=once.at_ms + rng.randrange(400))] * (rng.random() < 0.5)
+    return found
 
 
 _OTHERWISE: tuple[Mapping[str, Any], ...] = (

@@ -31,6 +31,7 @@ _RUN = CommandGroup(
         ),
         "pause": Verb("steering:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
         "resume": Verb("steering:resume_run", "Resume a paused run.", "r-7"),
+        "annotate": Verb("steering:annotate_run", "Add a note to the history of a run that goes on.", "r-7 'see #4'"),
         "cancel": Verb("steering:cancel_run", "Cancel a run and the runs it has started.", "r-7 --reason withdrawn"),
         "retry": Verb(
             "steering:retry_run", "Retry a failed run where it failed, or a stalled one.", "r-7 --tokens 9000"
@@ -46,7 +47,7 @@ _RUN = CommandGroup(
     },
     panels={
         "Start and look": "start show list watch events stream diff audit",
-        "Steer": "signal pause resume cancel",
+        "Steer": "signal pause resume cancel annotate",
         "Repair": "retry resolve fail repair erase",
         "Check": "verify replay",
     },

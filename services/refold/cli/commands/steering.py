@@ -30,6 +30,8 @@ from refold.operations.run import (
     By,
     Changes,
     Done,
+    Signed,
+    annotate,
     answered,
     left_behind,
     migrate,
@@ -62,6 +64,10 @@ class Operator(Shell):
         """In whose name it is."""
         return self.actor or login()
 
+    def signing(self, key: str) -> Signed:
+        """What signs the words of a requester who has a key."""
+        return signing(own_key(REQUEST, key, self.data), self.platform.settings.platform)
+
     def perform(self, operation: OperationRow) -> Performed:
         """Performs an operation and waits for its outcome."""
         return one(self.runs, self.platform.publisher, operation, self.timeout)
@@ -86,6 +92,7 @@ class Operator(Shell):
         self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
 
 
+AsOperator = Annotated[bool, "Say it as an operator, though you asked for the run."]
 OneOrMany = Annotated[str, "RUN", "The run; without it, filters."]
 
 
@@ -97,7 +104,7 @@ class Speaker(Operator):
     label: options.LabelOption = None
     agent: options.AgentOption = ""
     yes: Annotated[bool, "Do it to all of them; without it they are shown."] = False
-    as_operator: Annotated[bool, "Say it as an operator, though you asked for the run."] = False
+    as_operator: AsOperator = False
     key: options.SignOption = ""
 
     def which(self, run: str) -> Selector:
@@ -110,8 +117,7 @@ class Speaker(Operator):
 
     def by(self, reason: str) -> By:
         """In whose name it is, signed where who asked for a run has a key."""
-        sign = signing(own_key(REQUEST, self.key, self.data), self.platform.settings.platform)
-        return By(self.who, reason, self.as_operator, sign)
+        return By(self.who, reason, self.as_operator, self.signing(self.key))
 
     def say(self, kind: str, run: str, reason: str = "") -> None:
         """Cancels, pauses or resumes a run, or all that are meant, or shows which these are."""
@@ -169,6 +175,21 @@ def resume_run(run: OneOrMany = "", *, operator: Speaker) -> None:
     all that are paused by themselves; without --yes they are shown.
     """
     operator.say(RESUME, run)
+
+
+def annotate_run(
+    run: options.RunArgument,
+    note: Annotated[str, "TEXT", "The note: it stays in the history of the run."],
+    *,
+    id_: Annotated[str, "Its id: twice is one note.  \\[default: a fresh one]"] = "",
+    as_operator: AsOperator = False,
+    key: options.SignOption = "",
+    operator: Operator,
+) -> None:
+    """Add a note to the history of a run that goes on. `refold run audit` prints it."""
+    by = By(operator.who, "", as_operator, operator.signing(key))
+    answer = operator.perform(annotate(operator.runs.get(run).state, note, by, id_))
+    operator.tell_answer(answer, f"{'known' if answer.what == 'known' else 'noted'}: run [bold]{output.escape(run)}[/]")
 
 
 def _status(state: RunState) -> str:

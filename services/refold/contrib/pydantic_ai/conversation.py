@@ -30,7 +30,7 @@ from refold.core.wire.conversation import (
     SAID_BY,
     Wire,
     chained,
-    digest_of,
+    json_digest,
     whole_digest,
     without_drawn,
 )
@@ -114,7 +114,7 @@ class Conversations:
             defined = base.defined
         else:
             asked["parameters"] = parameters()
-            defined = digest_of(asked["parameters"])
+            defined = json_digest(asked["parameters"])
         asked["digest"] = whole_digest(digests[-1], params.model_id, run, settings, defined)
         if base is not None:
             asked |= {ON: base.step, OF_RUN: _difference(run, base.run)}
@@ -146,7 +146,7 @@ class Conversations:
             known = self._messages.get(id(message))
             if known is None or len(known.made_of) != len(made_of) or not all(map(is_, known.made_of, made_of)):
                 wire = fresh[id(message)] = dump_message(message)
-                known = self._messages[id(message)] = _Known(message, made_of, digest_of(wire))
+                known = self._messages[id(message)] = _Known(message, made_of, json_digest(wire))
             if not known.chained or known.before != digest:
                 known.before, known.chained = digest, chained(digest, known.digest)
             digest = known.chained

@@ -19,8 +19,8 @@ from refold.core.planning.asking import ask_what_came, foreseen, judge_again, se
 from refold.core.planning.budgets import bills, deadline_of, narrowed
 from refold.core.planning.deadlines import missed
 from refold.core.planning.matrix import course, is_last_word
-from refold.core.planning.pausing import OPERATORS_ONLY, PAUSE, RESUME, RequestedAt
-from refold.core.planning.saying import not_own, word_content
+from refold.core.planning.pausing import PAUSE, RESUME, RequestedAt
+from refold.core.planning.saying import ANNOTATE, OPERATORS_ONLY, not_own, take_note, word_content
 from refold.core.planning.verdict import (
     Again,
     ChildOver,
@@ -105,6 +105,8 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: R
 def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
     if what.kind in (PAUSE, RESUME):
         return pausing.take_word(state, what, now, rules, sent=sent or RequestedAt(0))
+    if what.kind == ANNOTATE:
+        return take_note(state, what, _said_ms(now, sent), rules)
     if isinstance(what, RunOperation):
         return _operation(state, what, now, rules, sent_ms=sent.ms if sent else None)
     return _signal(state, what, _said_ms(now, sent), rules)
@@ -118,7 +120,7 @@ def _said_ms(now: int, sent: RequestedAt | None) -> int:
 def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
     """Nothing happens to a run that is over. Who tells it something, or answers it, learns that it came too late."""
     late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
-    if isinstance(what, RunSignal) and what.kind in ("signal", "callback") and late:
+    if late and isinstance(what, RunSignal | RunOperation) and what.kind in ("signal", "callback", ANNOTATE):
         return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")
     return Ignore("the run is over")
 
@@ -182,10 +184,10 @@ def _askers(rules: Rules) -> Mapping[str, PublicKey]:
     return rules.authority.catalog.roles.askers if rules.authority else {}
 
 
-OPERATIONS = ("cancel", PAUSE, RESUME, "resolve", "retry", "fail", "repair", "migrate")
-"""What operators say of anybody's run. Users say the first three of their own."""
+OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate")
+"""What operators say of anybody's run. Users say the first four of their own."""
 
-OF_USERS = (*OPERATIONS[:3], "signal", "callback")
+OF_USERS = (*OPERATIONS[:4], "signal", "callback")
 """What users say."""
 
 _HOW = frozenset({"stored", "probed"})

@@ -14,16 +14,13 @@ from refold.core import events
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.asking import send
 from refold.core.planning.deadlines import missed
-from refold.core.planning.saying import is_signed, not_own, signed_at, word_content
+from refold.core.planning.saying import OPERATORS_ONLY, is_signed, not_own, signed_at, word_content
 from refold.core.planning.verdict import Ignore, PauseAbove, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
 from refold.core.run.pausing import OPERATOR, PARENT, REQUESTER, inherited, own
 from refold.core.run.state import LastSaid, RunState
 
 PAUSE, RESUME = "pause", "resume"
-
-OPERATORS_ONLY = "operators_only"
-"""The code of a dead letter for what a user says, and only operators may."""
 
 
 class RequestedAt(NamedTuple):

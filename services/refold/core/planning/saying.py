@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from refold.core import events
 from refold.core.approval.requester import FRESH_MS, signed_ms
 from refold.core.errors import MalformedError
 from refold.core.glyphs import is_same
 from refold.core.messages import RunOperation, RunSignal
-from refold.core.planning.verdict import Refuse, Rules
-from refold.core.run.state import RunState
+from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
+from refold.core.run.pausing import OPERATOR, REQUESTER
+from refold.core.run.state import RunState, note_digest
 from refold.core.wire import canonical
 
 REASON_CHARS = 4_096
-"""The longest reason: it stays in the history of its run."""
+"""The longest reason, and the longest note: both stay in the history of their run."""
+
+ANNOTATE = "annotate"
+MOST_NOTES = 200
+"""Notes of people on one run, at most: each makes its history longer."""
+
+OPERATORS_ONLY = "operators_only"
+"""The code of a dead letter for what a user says, and only operators may."""
 
 
 def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str:
@@ -48,3 +57,26 @@ def word_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
     if len(str(data.get("reason", ""))) > REASON_CHARS:
         return Refuse("malformed", f"its reason has more than {REASON_CHARS:,} characters")
     return data
+
+
+def take_note(state: RunState, said: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
+    """What becomes of a note: it stays in the history, and nothing else does."""
+    role, data = OPERATOR, word_content(said)
+    if isinstance(data, Refuse):
+        return data
+    if isinstance(said, RunSignal):
+        role, why = REQUESTER, not_own(state, said, at_ms, rules)
+        # A token does not name the signal: who has read it could send its note under another id.
+        if not why and is_signed(state) and data.get("id") != said.signal_id:
+            why = "its token is of another note"
+        if why:
+            return Refuse(OPERATORS_ONLY, why)
+    note = data.get("note")
+    if not (isinstance(note, str) and said.signal_id and note.strip() and len(note) <= REASON_CHARS):
+        return Refuse("malformed", f"a note has an id, and a text of at most {REASON_CHARS:,} characters")
+    if (known := state.notes.get(said.signal_id)) is not None:
+        same = known == note_digest(note)
+        return Ignore("it is noted") if same else Refuse("conflict", f"another note has the id {said.signal_id}")
+    if len(state.notes) >= MOST_NOTES:
+        return Refuse("conflict", f"run {state.run_id} has {MOST_NOTES} notes, which is the limit")
+    return [events.RunAnnotated(said.signal_id, note, said.actor, role)]

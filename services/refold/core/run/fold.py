@@ -126,6 +126,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.SignalSent: attrgetter("data"),
     events.PatchTaken: attrgetter("patch"),
     events.RunRetried: attrgetter("edit"),
+    events.RunAnnotated: attrgetter("note"),
 }
 
 
@@ -148,6 +149,10 @@ def _noted(
 
 def _says(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
     state.says = event.text
+
+
+def _annotated(state: RunState, event: events.RunAnnotated, seq: int, at_ms: int) -> None:
+    state.annotate(event.note_id, event.note)
 
 
 def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
@@ -367,6 +372,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.RunResumed: _told,
     events.CheckpointReached: _noted,
     events.StatusSet: _says,
+    events.RunAnnotated: _annotated,
     events.TaskFailed: _told,
     **OF_WAITS,
     events.RunRetried: _retried,

@@ -153,7 +153,8 @@ class RunState:
     `patches` are the changes in its agent's code at which it took the new way, with the seq. `retried` is what retries
     have made of it.
     `paused` has what holds it: a pause of its own, then one that it has from its parent; `pause_said` the last words on
-    that, by the role of who said them. `purse` is what it has taken of a budget, if anything is counted.
+    that, by the role of who said them. `purse` is what it has taken of a budget, if anything is counted. `notes` has
+    the digests of what people have noted, by the ids of the notes.
     `versions` are those that it had, oldest first, each with the seq of the event that gave it.
     """
 
@@ -193,10 +194,15 @@ class RunState:
     pause_said: Map[str, LastSaid] = _NOTHING
     purse: Purse | None = None
     activation: int = 1
+    notes: Map[str, str] = _NOTHING
 
     def runs_by(self, version: str, *, seq: int) -> None:
         """Its code is of this version, from this event on."""
         self.version, self.versions = version, (*self.versions, (seq, version))
+
+    def annotate(self, note_id: str, note: str) -> None:
+        """Somebody has added a note."""
+        self.notes = self.notes.set(note_id, note_digest(note))
 
     @property
     def over(self) -> bool:
@@ -288,6 +294,11 @@ class RunState:
         """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
         values = [sorted(v.items()) if isinstance(v, Map) else v for v in _content(self)]
         return blake2b(repr(values).encode(), digest_size=16).hexdigest()
+
+
+def note_digest(note: str) -> str:
+    """What tells a note from another one with its id."""
+    return blake2b(note.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 _fields = attrgetter(*(spec.name for spec in dataclasses.fields(RunState)))

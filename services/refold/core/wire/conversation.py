@@ -50,8 +50,8 @@ def whole_request(asked: Wire, before: Before) -> Wire:
                 whole["messages"].append(_whole_message(message, whole["messages"], before))
         digest = b""
         for message in whole["messages"]:
-            digest = chained(digest, digest_of(message))
-        defined = digest_of(whole["parameters"])
+            digest = chained(digest, json_digest(message))
+        defined = json_digest(whole["parameters"])
         found = whole_digest(digest, whole["model"], whole[OF_RUN], whole["settings"], defined)
     except (AttributeError, KeyError, MalformedError, StopIteration, TypeError, ValueError) as error:
         raise _altered(f"{type(error).__name__}: {error}") from None
@@ -99,14 +99,14 @@ def _patched(old: Wire, difference: Wire) -> Wire:
     return {name: value for name, value in {**old, **difference}.items() if name not in gone}
 
 
-def digest_of(wire: object) -> bytes:
+def json_digest(wire: object) -> bytes:
     """The digest of JSON data."""
     return blake2b(canonical.dumps(wire).encode(), digest_size=16).digest()
 
 
 def whole_digest(messages: bytes, model: object, run: Wire, settings: object, defined: bytes) -> str:
     """The digest of all that a request to a model is; `messages` and `defined` are digests of those parts."""
-    return blake2b(messages + defined + digest_of([model, run, settings]), digest_size=16).hexdigest()
+    return blake2b(messages + defined + json_digest([model, run, settings]), digest_size=16).hexdigest()
 
 
 def chained(before: bytes, digest: bytes) -> bytes:

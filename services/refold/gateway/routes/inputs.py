@@ -19,7 +19,16 @@ from refold.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Performed
 from refold.operations.run import By, Changes, Done
-from refold.views.api import AnswerCallback, InputSent, RepairBody, RetryBody, RunBody, SignalBody, WithReason
+from refold.views.api import (
+    AnswerCallback,
+    InputSent,
+    NoteBody,
+    RepairBody,
+    RetryBody,
+    RunBody,
+    SignalBody,
+    WithReason,
+)
 from refold.views.history import Run
 from refold.views.outcome import Said, Started
 
@@ -112,6 +121,20 @@ def add(site: APIRouter) -> None:
             description=WORDS[kind],
             name=f"{kind}_run",
         )(word(kind))
+
+    @post("/api/runs/{run}/notes", summary="Add a note to a run")
+    def annotate_run(
+        shared: Site,
+        run: str,
+        body: NoteBody,
+        response: Response,
+        key: Key = "",
+        wait: WaitOption = DEFAULT_WAIT_S,
+    ) -> Said | InputSent:
+        """A note in the history of a run that goes on. `Idempotency-Key` is its id where the body has none."""
+        by, note_id = By(shared.actor), _named(body.id, key)
+        note: Callable[[Run], OperationRow] = lambda found: operations.annotate(found.state, body.note, by, note_id)  # noqa: E731
+        return _said(shared, response, run_id(run), note, wait)
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
     def retry_run(

@@ -95,6 +95,11 @@ def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
         _acted(turn, seq, event.actor, "migrated", event.version)
 
 
+def _annotated(turn: Turn, event: events.RunAnnotated, seq: int) -> None:
+    """Somebody has added a note."""
+    _acted(turn, seq, event.actor, "annotated", event.role, event.note)
+
+
 def retried_by(turn: Turn, event: events.RunRetried, seq: int) -> None:
     """An operator has a failed run go on."""
     detail = f"from step {event.from_step}" if event.from_step else ""
@@ -126,4 +131,5 @@ OPERATOR_EVENTS: dict[type, Apply] = {
     events.RunUnpaused: _unpaused,
     events.DoubtResolved: _resolved,
     events.RunMigrated: _migrated,
+    events.RunAnnotated: _annotated,
 }
