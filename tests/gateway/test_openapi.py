@@ -36,12 +36,14 @@ def test_every_route_is_described(operation: dict[str, Any]) -> None:
 def test_every_operation_has_a_name_of_its_own() -> None:
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
 
-    assert len(names) == len(set(names)) == 36
+    assert len(names) == len(set(names))
 
 
 def test_every_problem_has_an_example_and_no_error_is_another_thing() -> None:
     for path, _, operation in OPERATIONS:
         for status, response in operation["responses"].items():
-            if int(status) >= 400 and path != "/readyz":
+            if path.startswith("/registry/") and status == "404":
+                assert "application/vnd.schemaregistry.v1+json" in response["content"]
+            elif int(status) >= 400 and path != "/readyz":
                 ((kind, content),) = response["content"].items()
                 assert (kind, content["example"]["status"]) == ("application/problem+json", int(status)), path

@@ -20,7 +20,7 @@ from refold.core.errors import RefoldError
 from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
 from refold.gateway.problems import problem
-from refold.gateway.routes import blobs, health, inputs, lists, members, people, runs, sessions, streams
+from refold.gateway.routes import blobs, health, inputs, lists, members, people, registry, runs, sessions, streams
 from refold.gateway.site import MOST_READS, WRITES_A_MINUTE, Gateway, StrictRoute
 
 
@@ -68,7 +68,7 @@ def routed(lifespan: Lifespan | None = None) -> Api:
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False)
-    for routes in (runs, streams, inputs, people, sessions, lists, members, blobs, health):
+    for routes in (runs, streams, inputs, people, sessions, lists, members, blobs, registry, health):
         routes.add(site)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)
     return app

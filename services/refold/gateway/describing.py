@@ -27,6 +27,9 @@ _EXAMPLES = {
     "session": "shop-7",
     "call": "inc-1/3",
     "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "number": 1,
+    "subject": "refold.run-log-value",
+    "version": "latest",
     "step": 3,
     "token": "cb_inc-1_Zm9yIGFuIGV4YW1wbGU",
     "approval": "inc-1/3~1:5f2b0c9d8e7a6f41",
@@ -64,7 +67,7 @@ def _statuses(path: str, method: str) -> list[int]:
     if path.startswith("/api/"):
         found |= {422, 429}
     if "{" in path:
-        found |= {404, 410}
+        found |= {404, 410} if path.startswith("/api/") else {404, 422}
     if method == "post":
         found |= {408, 409}
     return sorted(found)

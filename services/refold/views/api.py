@@ -329,6 +329,33 @@ class HttpProblem(ReadModel):
     hint: str = ""
 
 
+class RegistrySchema(ReadModel):
+    """A schema as text, as Confluent's Schema Registry answers."""
+
+    text: str = Field(alias="schema")
+
+
+class RegistryVersion(RegistrySchema):
+    """A version of a subject. `id` is what records carry."""
+
+    subject: str
+    id: int
+    version: int
+
+
+class RegistryConfig(ReadModel):
+    """Which changes of schemas there may be."""
+
+    compatibilityLevel: str  # noqa: N815 - Confluent's name
+
+
+class RegistryError(ReadModel):
+    """An error, as Confluent's Schema Registry has it: 40401 no subject, 40402 no version, 40403 no schema."""
+
+    error_code: int
+    message: str
+
+
 class Alive(ReadModel):
     """Always true: a process that hangs does not answer."""
 
