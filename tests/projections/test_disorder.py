@@ -273,3 +273,22 @@ def test_an_event_of_a_step_that_is_not_there_stops_nothing() -> None:
     strange = [*call(7)[1:], CallRepeated(9, 3)]
 
     assert Viewed.of(log_of(entries("r-1", begun(), strange))).row(tables.RUNS, "r-1")["steps"] == 0
+
+
+@pytest.mark.parametrize("kinds", [("copy",), ("jump",), ALL], ids="-".join)
+@pytest.mark.parametrize("seed", range(12))
+def test_whoever_follows_what_counts_since_an_offset_gets_each_run_in_order_and_whole(
+    seed: int, kinds: tuple[str, ...]
+) -> None:
+    log = log_of(spoilt(MIXED, seed, kinds))
+    viewed, at, told = Viewed(log), {}, dict[str, list[int]]()
+    for start in range(0, len(log), 5):
+        viewed.apply(log[start : start + 5], size=5)
+        before, at = at, {place[1]: end for place, end in viewed.store.positions().items() if place[0] == RUN_LOG}
+        rows = [dict(zip(tables.ENTRIES.names, row, strict=True)) for row in viewed.store.scan(tables.ENTRIES)]
+        new = [row for row in rows if before.get(row["partition"], 0) <= row["since_offset"] < at[row["partition"]]]
+        for row in sorted(new, key=lambda row: (row["since_offset"], row["run_id"], row["seq"])):
+            told.setdefault(row["run_id"], []).append(row["seq"])
+
+    assert told == {run: [int(row[1]) for row in viewed.store.rows_of(tables.ENTRIES, RunId(run))] for run in told}
+    assert sum(map(len, told.values())) == len(list(viewed.store.scan(tables.ENTRIES)))

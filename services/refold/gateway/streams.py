@@ -241,7 +241,7 @@ class RunStreams:
             if (before := self._seen.get(place, at)) < at:
                 rows = _between(store, place[1], before, at)
                 if len(rows) == LOOK_ENTRIES:
-                    seen[place] = int(rows[-1][ENTRIES.places["offset"]]) + 1
+                    seen[place] = int(rows[-1][ENTRIES.places["since_offset"]]) + 1
                 for row in rows:
                     if row[0] in self._channels:
                         events.setdefault(str(row[0]), []).extend(map(encoded, events_in(row)))
@@ -268,8 +268,8 @@ def _chunks(events: Iterable[SentEvent]) -> Iterator[bytes]:
 
 
 def _between(store: ViewReader, partition: int, start: int, end: int) -> list[ViewRow]:
-    where = Where("partition", "=", partition), Where("offset", ">=", start), Where("offset", "<", end)
-    return store.query(Query(ENTRIES, where, order="offset", limit=LOOK_ENTRIES))
+    where = Where("partition", "=", partition), Where("since_offset", ">=", start), Where("since_offset", "<", end)
+    return store.query(Query(ENTRIES, where, order="since_offset", limit=LOOK_ENTRIES))
 
 
 def _heads(store: ViewReader, runs: list[str]) -> Iterator[tuple[str, tuple[int, str]]]:

@@ -56,11 +56,12 @@ _ENDS: Mapping[type, Status] = {
 
 
 class Accepted(NamedTuple):
-    """An entry that counts, with its id and the record that holds it."""
+    """An entry that counts, with its id, the record that holds it, and the offset of the record by which it counts."""
 
     id: EntryId
     entry: Entry
     record: Record
+    since: int
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class Projector:
         if head.status == "erased":
             self.counts["void"] += 1
         elif isinstance(found, LogRecord) and not head.reason and not head.orphans and _counts(head, found.entry):
-            self._accept(batch, Accepted(found.id, found.entry, record), head)
+            self._accept(batch, Accepted(found.id, found.entry, record, record.offset), head)
         elif isinstance(found, LogRecord) and not head.reason and found.entry.seq <= head.last.seq:
             self.counts["void"] += 1
         elif found == "tombstone":

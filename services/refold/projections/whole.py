@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from typing import cast
 
-from refold.core.ids import RunId, home, root_of
+from refold.core.ids import EntryId, RunId, home, root_of
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
@@ -42,23 +43,28 @@ class LoggedRuns:
     def _read(self, partition: int, wanted: Collection[RunId], end: int | None) -> dict[RunId, WholeRun]:
         names, fold = {run.encode(): run for run in wanted}, LogFold()
         read = {run: Run.empty(run) for run in wanted}
+        since: dict[RunId, dict[EntryId, int]] = {run: {} for run in wanted}
         for record in self._reader.scan(RUN_LOG, partition):
             if end is not None and record.offset >= end:
                 break
             if run := names.get(run_named(record)):
-                read[run].take(feed(fold, record), fold)
+                read[run].take(judged := feed(fold, record), fold)
+                records = read[run].records
+                for each in records if judged.linked or judged.mended else records[-1:]:
+                    since[run].setdefault(each.id, record.offset)
         fold.settle()
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
         return {
-            run: WholeRun(marked=True) if run in markers.runs else _history(each, fold.frozen.get(run, ""))
+            run: WholeRun(marked=True) if run in markers.runs else _history(each, fold.frozen.get(run, ""), since[run])
             for run, each in read.items()
         }
 
 
-def _history(run: Run, reason: str) -> WholeRun:
+def _history(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:
+    latest = accumulate((since[judged.id] for judged in run.records), max)  # an entry counts with those before it
     entries = [
-        Accepted(judged.id, judged.entry, cast(Record, judged.record))
-        for judged in run.records
+        Accepted(judged.id, judged.entry, cast(Record, judged.record), offset)
+        for judged, offset in zip(run.records, latest, strict=True)
         if judged.entry is not None
     ]
     orphans = any(judged.entry and judged.entry.seq > run.state.head.seq for judged in run.void)

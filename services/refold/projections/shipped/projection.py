@@ -89,7 +89,7 @@ def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
 
 def _keep(batch: Batch, accepted: Accepted) -> None:
     """The entry as it lies in the log."""
-    name, entry, record = accepted
+    name, entry, record, since = accepted
     cause = entry.cause
     topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)
     batch.write(
@@ -97,7 +97,7 @@ def _keep(batch: Batch, accepted: Accepted) -> None:
         (entry.run_id, entry.seq),
         [
             entry.run_id, entry.seq, entry.last_seq, entry.at_ms, record.at_ms, record.partition, record.offset,
-            entry.actor, topic, partition, offset, bytes(name), record.value or b"",
+            since, entry.actor, topic, partition, offset, bytes(name), record.value or b"",
         ],
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
     people.retried_by(turn, event, seq)
     batch, entry = turn.batch, turn.entry
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
-    history = [(EntryId(row[11]), codec.decode(events.Entry, row[12])) for row in rows]  # type: ignore[arg-type]
+    history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
     timeline = Timeline(entry.run_id)
     for _, each in history:
         timeline.feed(each)
