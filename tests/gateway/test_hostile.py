@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +19,10 @@ from refold.client.platform import Platform
 from refold.core.messages import ApprovalVote
 from refold.core.wire import codec
 from refold.gateway import app, reading, writing
+from refold.gateway import site as gateway_site
 from refold.gateway.app import routed
+from refold.gateway.selecting import Cursor, Selection
+from refold.gateway.streams import RunStreams
 from refold.operations.operation import RunInput
 from refold.projections import service
 from tests.gateway.test_reading import Bench
@@ -113,6 +118,17 @@ class Heard(Platform):
     publisher: Any = Taking()
 
 
+class Ending(RunStreams):
+    """Streams that end after a moment: the client in this process waits for the end of each."""
+
+    async def follow(self, selection: Selection, at: Cursor, *, named: bool = False) -> AsyncIterator[bytes]:
+        stream = super().follow(selection, at, named=named)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                async for chunk in stream:
+                    yield chunk
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
@@ -120,6 +136,7 @@ def site() -> Iterator[Bench]:
         patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(app, "WRITES_A_MINUTE", 10**9)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
+        patch.setattr(gateway_site, "RunStreams", Ending)
         site = Bench(Heard)
         site.log.mark("run-5")
         site.log.bury("run-5")

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
-from refold.core.errors import ConflictError, UnreachableError
-from refold.core.events import Entry, RunFailed
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
+from refold.core.events import ApprovalDecided, Entry, Event, RunFailed
+from refold.core.ids import RunId
 from refold.core.wire import codec
-from refold.gateway import streams
-from refold.gateway.reading import ReadSide
-from refold.gateway.streams import Channel, RunStreams, SentEvent
+from refold.gateway import reading, selecting, streams
+from refold.gateway.reading import NotYetError, ReadSide
+from refold.gateway.selecting import Selection, SentEvent
+from refold.gateway.streams import Channel, RunStreams
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
+from refold.projections.shipped.tables import ENTRIES
 from tests.gateway.test_reading import Bench, ids
-from tests.projections.histories import Pair, long
+from tests.projections.histories import Pair, asked, begun, call, entries, long, mixed
 from tests.projections.source import ListedLog
+from tests.projections.test_disorder import spoilt
 
 
 class Unsteady(MemoryViewDatabase):
@@ -27,7 +34,10 @@ class Unsteady(MemoryViewDatabase):
 
     error: Exception | None = None
 
+    reads = 0
+
     def store(self, projection: str, generation: int) -> MemoryViewStore:
+        self.reads += 1
         if self.error is not None:
             raise self.error
         return super().store(projection, generation)
@@ -46,6 +56,19 @@ class Site:
             self.log.write(key, value)
         for _ in range(60):
             self.kept.turn(0.0)
+
+    def rebuild(self) -> None:
+        """Builds the next generation, and switches to it."""
+        there = max(self.database.generations(Shipped.name))
+        self.database.create(Shipped.name, there + 1, self.kept.tables, self.kept.begun())
+        for _ in range(200):
+            self.kept.turn(0.0)
+        assert list(self.database.generations(Shipped.name)) == [there + 1]
+
+    def follow(self, name: str, last: int | str = 0, kind: Any = "run") -> AsyncIterator[bytes]:
+        selection, at = self.streams.begin(kind, name, str(last or ""))
+        assert at is not None
+        return self.streams.follow(selection, at)
 
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +103,12 @@ async def read(stream: AsyncIterator[bytes], seen: list[int]) -> None:
         seen += ids(chunk.decode())
 
 
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - another task makes it so
+            await asyncio.sleep(0.005)
+
+
 async def until(seen: list[int], last: int) -> None:
     async with asyncio.timeout(10):
         while not seen or seen[-1] < last:  # noqa: ASYNC110 - another task fills a list
@@ -90,10 +119,10 @@ async def test_a_stream_ends_behind_a_failure_and_one_behind_it_waits_for_a_retr
     before, after, failed = halves("sad")
     place.write(before)
     seen: list[int] = []
-    await read(place.streams.run("sad", 0), seen)
+    await read(place.follow("sad"), seen)
     assert seen == list(range(1, failed + 1))
 
-    back = asyncio.create_task(read(place.streams.run("sad", failed), seen))
+    back = asyncio.create_task(read(place.follow("sad", failed), seen))
     await asyncio.sleep(0.05)
     place.write(after)
     await asyncio.wait_for(back, 10)
@@ -105,11 +134,11 @@ async def test_a_stream_ends_behind_a_failure_and_one_behind_it_waits_for_a_retr
 
 async def test_a_failure_that_was_retried_by_now_ends_no_stream(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after, failed = halves("sad")
-    monkeypatch.setattr(streams, "PAGE_ENTRIES", len(before))
+    monkeypatch.setattr(selecting, "PAGE_ENTRIES", len(before))
     place.write(before + after)
     seen: list[int] = []
 
-    await read(place.streams.run("sad", 0), seen)
+    await read(place.follow("sad"), seen)
 
     assert seen == list(range(1, len(seen) + 1))
     assert seen[-1] > failed
@@ -120,7 +149,7 @@ async def test_what_is_written_while_the_database_is_away_comes_when_it_is_back(
     before, _, failed = halves("sad")
     place.write(before[:2])
     seen: list[int] = []
-    reader = asyncio.create_task(read(place.streams.run("sad", 0), seen))
+    reader = asyncio.create_task(read(place.follow("sad"), seen))
     await until(seen, 3)
     await asyncio.sleep(0.03)
 
@@ -142,7 +171,7 @@ async def test_the_stream_of_a_run_that_is_erased_ends(place: Site, monkeypatch:
     before, _, _ = halves("sad")
     place.write(before[:3])
     seen: list[int] = []
-    reader = asyncio.create_task(read(place.streams.run("sad", 0), seen))
+    reader = asyncio.create_task(read(place.follow("sad"), seen))
     await until(seen, 3)
 
     place.log.mark("sad")
@@ -156,7 +185,7 @@ async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pyte
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.02)
     before, _, _ = halves("sad")
     place.write(before[:2])
-    stream = place.streams.run("sad", 0)
+    stream = place.follow("sad")
 
     chunks = [await anext(stream) for _ in range(3)]
     await stream.aclose()  # type: ignore[attr-defined]
@@ -167,30 +196,244 @@ async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pyte
 
 
 def sent(*seqs: int) -> list[SentEvent]:
-    return [SentEvent(seq, b"x" * 100, ends=False) for seq in seqs]
+    return [SentEvent(seq, b"%03d." % seq, seq, ends=False) for seq in seqs]
 
 
-async def test_a_gap_in_what_a_channel_is_given_is_read_from_the_view_and_holds_nobody_up() -> None:
-    channel = Channel()
-    channel.give(sent(1, 2))
-    channel.give(sent(5, 6))
+def filled(*seqs: int) -> Channel:
+    channel = Channel(Selection("run", "r"))
+    for each in sent(*seqs):
+        channel.add(each, 0.0)
+    return channel
 
-    assert channel.behind(2) is None
-    assert [each.seq for each in channel.behind(4) or ()] == [5, 6]
-    assert channel.behind(6) == []
-    channel.note(8)
-    assert channel.behind(6) is None
+
+async def test_all_who_wait_at_the_same_place_get_the_same_bytes() -> None:
+    channel = filled(1, 2, 3)
+
+    end, chunk = channel.chunk(1, 1)
+
+    assert (end, chunk) == (3, b"002.003.")
+    assert channel.chunk(1, 1)[1] is chunk
+    assert channel.chunk(0, 2) == (3, b"003.")
+    assert channel.chunk(0, 7) == (3, b"")
+    assert channel.chunk(0, {}) == (3, b"001.002.003.")
 
 
 async def test_a_channel_keeps_bytes_and_not_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "KEPT_BYTES", 1_000)
-    channel = Channel()
+    monkeypatch.setattr(streams, "KEPT_BYTES", 40)
 
-    channel.give(sent(*range(1, 101)))
+    channel = filled(*range(1, 101))
 
-    assert len(channel.events) == 10
-    assert channel.behind(50) is None
-    assert [each.seq for each in channel.behind(95) or ()] == [96, 97, 98, 99, 100]
+    assert (channel.first, channel.end) == (90, 100)
+    assert channel.chunk(95, 95) == (100, b"096.097.098.099.100.")
+    channel.forget()
+    assert (channel.first, channel.end) == (100, 100)
+
+
+def told(chunks: bytes) -> list[tuple[str, str, int]]:
+    """Ids, runs and numbers of the events in a stream."""
+    found = []
+    for message in chunks.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in message.splitlines())
+        if fields.get("data", "{}") != "{}":
+            data = json.loads(fields["data"])
+            found.append((fields["id"], data["run_id"], data["seq"]))
+    return found
+
+
+class Follower:
+    """A client of a stream of several runs, which leaves and comes back behind the last id."""
+
+    def __init__(self, place: Site, kind: str, name: str = "", last: str = "") -> None:
+        self.place, self.kind, self.name, self.last = place, kind, name, last
+        self.seen: list[tuple[str, str, int]] = []
+
+    async def run(self, leave: int = 1 << 30) -> None:
+        stream = self.place.follow(self.name, self.last, self.kind)
+        async for chunk in stream:
+            for each in told(chunk):
+                self.seen.append(each)
+                self.last = each[0]
+                leave -= 1
+                if not leave:  # in the middle of a chunk
+                    await stream.aclose()  # type: ignore[attr-defined]
+                    return
+
+    def numbers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for _, run, seq in self.seen:
+            found.setdefault(run, []).append(seq)
+        return found
+
+
+def whole(place: Site, *runs: str) -> dict[str, list[int]]:
+    """The numbers of all events of runs, as the view has them."""
+    found = {}
+    for run in runs:
+        rows = place.streams._reading.store().rows_of(ENTRIES, RunId(run))
+        found[run] = list(range(1, int(rows[-1][2]) + 1))
+    return found
+
+
+FAMILY = ("pa", "pa.1", "pa.1.1", "pa.2", "pa.2_3")
+OTHERS = ("pa-1", "p", "paa", "pa2")
+
+
+async def test_a_family_is_followed_with_children_that_begin_later(place: Site) -> None:
+    place.write(mixed([long(run) for run in (*OTHERS, "pa", "pa.1")], 3))
+    follower = Follower(place, "family", "pa")
+    task = asyncio.create_task(follower.run())
+    below = Follower(place, "family", "pa.1")
+    other = asyncio.create_task(below.run())
+    await asyncio.sleep(0.05)
+
+    place.write(mixed([long(run) for run in FAMILY[2:]], 4))
+    expected = whole(place, *FAMILY)
+    await eventually(lambda: follower.numbers() == expected)
+    task.cancel()
+    other.cancel()
+
+    assert below.numbers() == whole(place, "pa.1", "pa.1.1")
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["all", "session", "family"])
+async def test_who_leaves_anywhere_goes_on_without_a_gap_also_in_a_view_that_was_built_anew(
+    place: Site, kind: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    runs = [f"fam.{number}" if kind == "family" else f"r-{number}" for number in range(5)]
+    pairs = spoilt(mixed([*(long(run) for run in runs), long("fam")], seed), seed, ("copy", "loser", "orphan", "jump"))
+    place.write(pairs[:1])
+    await asyncio.sleep(0)
+    names = {"all": "", "session": "s-1", "family": "fam"}
+    place.write(pairs[1:5])
+    begun = place.streams.begin("all")[0].sealed({}) if kind == "all" else ""
+    follower = Follower(place, kind, names[kind], begun)
+    rest = pairs[5:]
+    for start in range(0, len(rest), 12):
+        task = asyncio.create_task(follower.run(rng.randint(1, 30)))
+        await asyncio.sleep(0.02)
+        place.write(rest[start : start + 12])
+        await asyncio.sleep(0.03)
+        if rng.random() < 0.3:
+            place.rebuild()
+        task.cancel()
+    expected = whole(place, *runs, "fam")
+    task = asyncio.create_task(follower.run())
+    await eventually(lambda: follower.numbers() == expected)
+    task.cancel()
+
+
+async def test_a_generation_is_switched_amid_a_stream(place: Site) -> None:
+    pairs = mixed([long(f"r-{number}") for number in range(4)], 5)
+    place.write(pairs[:20])
+    follower = Follower(place, "session", "s-1")
+    task = asyncio.create_task(follower.run())
+    await asyncio.sleep(0.05)
+
+    place.rebuild()
+    place.write(pairs[20:])
+
+    await eventually(lambda: follower.numbers() == whole(place, *(f"r-{number}" for number in range(4))))
+    task.cancel()
+
+
+async def test_a_member_that_is_erased_amid_a_stream_holds_no_other_up(place: Site) -> None:
+    place.write(long("pa") + long("pa.1"))
+    follower = Follower(place, "family", "pa")
+    task = asyncio.create_task(follower.run())
+    await eventually(lambda: follower.numbers() == whole(place, "pa", "pa.1"))
+
+    place.log.mark("pa.1")
+    place.log.bury("pa.1")
+    place.write(long("pa.2"))
+
+    await eventually(
+        lambda: "pa.2" in follower.numbers() and follower.numbers()["pa.2"] == whole(place, "pa.2")["pa.2"]
+    )
+    again = Follower(place, "family", "pa")
+    other = asyncio.create_task(again.run())
+    await eventually(lambda: again.numbers() == whole(place, "pa", "pa.2"))
+    task.cancel()
+    other.cancel()
+
+
+async def test_the_inbox_has_what_is_asked_and_decided_and_the_place_of_what_is_not_sent(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.1)
+    place.write(long("before"))
+    selection, at = place.streams.begin("inbox")
+    assert at is not None
+    chunks: list[str] = []
+
+    async def read() -> None:
+        async for chunk in place.streams.follow(selection, at, named=True):
+            chunks.append(chunk.decode())
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0.05)
+    question: list[list[Event]] = [begun(), [*call(1)[:1], asked(1)], [ApprovalDecided(1, 4, "reject", actors=["ada"])]]
+    place.write([*long("other"), *entries("r-1", *question)])
+    await eventually(lambda: "still here" in "".join(chunks[-1:]))
+    task.cancel()
+
+    text = "".join(chunks)
+    assert chunks[0] == f"id: {selection.sealed(at)}\nevent: begun\ndata: {{}}\n\n"
+    assert [each[1:] for each in told(text.encode()) if each[1] == "r-1"] == [("r-1", 4), ("r-1", 5)]
+    last = selection.opened(chunks[-1].splitlines()[0].removeprefix("id: "))
+    assert last == selecting.positions_in(place.streams._reading.store())
+
+
+async def test_an_id_that_is_none_or_of_another_stream_is_refused_and_one_ahead_waits(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "WAIT_S", 0.05)
+    place.write(long("pa"))
+    selection, _ = place.streams.begin("family", "pa")
+    good = selection.sealed({0: (3, 1), 1: (3, 1)})
+    tag = good.partition("/")[0]
+    for wrong in (
+        "7", "x", "/", f"{tag}/x", f"{tag}/0", f"{tag}/0:", f"{tag}/0:1+", f"{tag}/0:-1", f"{tag}/0:1,", f"{tag}/0:1:2",
+        f"{tag}/0:\u0661", f"{tag}/{'9' * 19}:1", f"00000000{good[8:]}", f"{tag}", "é", f"{tag}/,", f"{tag}/0:1;1:2",
+    ):  # fmt: skip
+        with pytest.raises(MalformedError):
+            place.streams.begin("family", "pa", wrong)
+    for kind, name in (("all", ""), ("inbox", ""), ("session", "s-1"), ("run", "pa"), ("family", "pa.1")):
+        with pytest.raises((MalformedError, NotFoundError)):
+            place.streams.begin(kind, name, good)  # type: ignore[arg-type]
+    assert place.streams.begin("family", "pa", good)[1] in ({0: (3, 1)}, {1: (3, 1)})
+    for ahead in (f"{tag}/0:999", f"{tag}/77:1", f"{tag}/1:{10**17}", f"{tag}/0:999+1"):
+        with pytest.raises(NotYetError):
+            place.streams.begin("family", "pa", ahead)
+
+
+async def test_who_knows_more_than_the_last_look_gets_nothing_twice(place: Site) -> None:
+    before, _, failed = halves("sad")
+    place.write(before[:2])
+    first: list[int] = []
+    other = asyncio.create_task(read(place.follow("sad"), first))
+    await until(first, 3)
+
+    place.write(before[2:])  # a look comes after this
+    seen: list[int] = []
+    await read(place.follow("sad", failed - 3), seen)
+    await asyncio.wait_for(other, 10)
+
+    assert first == list(range(1, failed + 1))
+    assert seen == [failed - 2, failed - 1, failed]
+
+
+async def test_a_page_is_read_once_for_all_who_ask_for_it(place: Site) -> None:
+    before, _, failed = halves("sad")
+    place.write(before)
+    reads = place.database.reads
+    seen: list[list[int]] = [[] for _ in range(50)]
+
+    await asyncio.gather(*(read(place.follow("sad"), each) for each in seen))
+
+    assert seen == [list(range(1, failed + 1))] * 50
+    assert place.database.reads - reads < 50 * 3 + 20
 
 
 def test_a_stream_too_many_is_a_problem_and_no_broken_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,11 +281,12 @@ def test_whoever_follows_what_counts_since_an_offset_gets_each_run_in_order_and_
     seed: int, kinds: tuple[str, ...]
 ) -> None:
     log = log_of(spoilt(MIXED, seed, kinds))
-    viewed, at, told = Viewed(log), {}, dict[str, list[int]]()
+    viewed, told = Viewed(log), dict[str, list[int]]()
+    at: dict[int, int] = {}
     for start in range(0, len(log), 5):
         viewed.apply(log[start : start + 5], size=5)
         before, at = at, {place[1]: end for place, end in viewed.store.positions().items() if place[0] == RUN_LOG}
-        rows = [dict(zip(tables.ENTRIES.names, row, strict=True)) for row in viewed.store.scan(tables.ENTRIES)]
+        rows = viewed.rows(tables.ENTRIES)
         new = [row for row in rows if before.get(row["partition"], 0) <= row["since_offset"] < at[row["partition"]]]
         for row in sorted(new, key=lambda row: (row["since_offset"], row["run_id"], row["seq"])):
             told.setdefault(row["run_id"], []).append(row["seq"])

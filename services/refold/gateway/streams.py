@@ -1,33 +1,44 @@
 """Events of runs as they come, by server-sent events: one query and one encoding per batch, however many listen.
 
-A listener is a cursor, the number of the last event it was given. It reads what was read for all while that is there,
-and else from the view, at its own pace: nothing is queued for it.
+A listener is a place in what was sent last to all who listen to the same. It reads on from there, and from the view, at
+its own pace, where that is gone by now: nothing is queued for it. What a page of the view has is read once for all who
+ask for it at the same time.
 
-A stream ends behind the last event of a run that is over, and when the run is erased. A failed run may go on: a client
-that comes back behind `RunFailed` waits for the events of a retry, however long that takes.
+The stream of a run ends behind its last event, and when it is erased. A failed run may go on: a client that comes back
+behind `RunFailed` waits for the events of a retry, however long that takes. The streams of several runs do not end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import structlog
 
-from refold.core.errors import RefoldError, TransientError
+from refold.core.errors import NotFoundError, RefoldError, TransientError
+from refold.core.ids import RunId, parents_of
 from refold.core.topics import RUN_LOG
-from refold.gateway.reading import ReadSide, events_after, events_in
-from refold.ports.log import Place
-from refold.ports.tables import Query, ViewReader, ViewRow, Where
+from refold.gateway.reading import After, ReadSide
+from refold.gateway.selecting import (
+    NOWHERE,
+    Cursor,
+    Page,
+    Places,
+    Selection,
+    SelectionKind,
+    SentEvent,
+    looked_through,
+    positions_in,
+    told_of,
+)
+from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.projector import HEADS
-from refold.projections.shipped.tables import ENTRIES
-from refold.views.model import plain
-from refold.views.run import RunEvent
+from refold.projections.shipped.tables import RUN_SESSIONS, RUNS
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -36,22 +47,20 @@ NEWS_S = 0.05
 """How often the view is asked for entries that are new."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
-"""How often all runs that are listened to are looked up: an entry that was linked late is behind the position that is
-watched, and an erased run has no entries."""
+"""How often all runs that are listened to are looked up: an erased run has no entries."""
 SWITCHED_S = 0.5
 """How often the generation in use is looked up. One that was dropped has no positions, so nothing is new in it."""
 AWAY_S = 1.0
 """How long a stream waits while the database is away."""
-KEPT_BYTES = 1 << 20
-"""Of a run's latest events, encoded for its listeners."""
+KEPT_BYTES, KEPT_S = 1 << 20, 2.0
+"""Of the latest events, encoded for those who listen to the same: so many, for so long after the last one."""
 CHUNK_BYTES = 64 << 10
 """Of a chunk: a slow reader holds no more than this, and one page."""
-PAGE_ENTRIES = 20
-"""Entries that a listener reads from the view at a time."""
-LOOK_ENTRIES = 2_000
-"""Entries of a partition that are read at a time, of all runs."""
+MOST_PAGES = 3
+"""Pages that are read at once: the look for news needs a thread too."""
+MOST_SESSIONS = 10_000
+"""Runs whose sessions are remembered."""
 MOST_STREAMS = 20_000
-ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 
 
 class TooManyError(TransientError):
@@ -60,94 +69,99 @@ class TooManyError(TransientError):
     code = "too_many_streams"
 
 
-class SentEvent(NamedTuple):
-    """An event as it is sent. `ends`: the run is over by it."""
-
-    seq: int
-    data: bytes
-    ends: bool
-
-
-def encoded(event: RunEvent) -> SentEvent:
-    """An event as a message of a stream; its id is the number of the event."""
-    data = json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"))
-    # The log may contain lone surrogates, which have no form in UTF-8.
-    message = f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode("utf-8", "replace")
-    return SentEvent(event.seq, message, event.type in ENDS)
-
-
+@dataclass(eq=False)
 class Channel:
-    """The latest events of a run, encoded and without gaps, and those who wait for more.
+    """The latest events of a selection, without gaps, for all who listen to it. `first` is the number of the oldest.
 
-    `known` is the number of the last event that the view is known to have.
+    `live`: it has what comes from now on. `beats` counts the signs of life.
     """
 
-    def __init__(self) -> None:
-        self.events: deque[SentEvent] = deque()
+    selection: Selection
+    events: deque[SentEvent] = field(default_factory=deque)
+    first: int = 0
+    listeners: int = 0
+    live: bool = False
+    over: bool = False
+    beats: int = 0
+    heard: float = 0.0
+
+    def __post_init__(self) -> None:
         self.more = asyncio.Event()
-        self.listeners = self.known = self._bytes = 0
-        self.erased = False
+        self._bytes = 0
+        self._joined: tuple[int, int, bytes] = (0, 0, b"")
 
-    def count(self, change: int) -> None:
-        """Count a listener, or that one has left."""
-        self.listeners += change
+    @property
+    def end(self) -> int:
+        """The number of the next event."""
+        return self.first + len(self.events)
 
-    def note(self, seq: int, *, erased: bool = False) -> None:
-        """Take note that the view has an event. Listeners read it there if it is not given."""
-        if seq > self.known or erased:
-            self.known, self.erased = max(seq, self.known), erased
-            self._wake()
-
-    def give(self, events: list[SentEvent]) -> None:
-        """Take events in order. Where some before them are missing, the ones that are here are not kept."""
-        for event in events:
-            if self.events and event.seq <= self.events[-1].seq:
-                continue
-            if self.events and event.seq > self.events[-1].seq + 1:
-                self.events.clear()
-                self._bytes = 0
-            self.events.append(event)
-            self._bytes += len(event.data)
-            self.known = max(self.known, event.seq)
+    def add(self, sent: SentEvent, now: float) -> None:
+        """Take the next event. **Units**: seconds of the monotonic clock."""
+        self.heard = now
+        self.events.append(sent)
+        self._bytes += len(sent.data)
         while self._bytes > KEPT_BYTES and len(self.events) > 1:
             self._bytes -= len(self.events.popleft().data)
-        self._wake()
+            self.first += 1
 
-    def behind(self, seq: int) -> list[SentEvent] | None:
-        """Return the events behind a number; None if they are not all here."""
-        if seq >= self.known:
-            return []
-        if not self.events or seq < self.events[0].seq - 1 or self.events[-1].seq < self.known:
-            return None
-        return [self.events[place] for place in range(seq - self.events[0].seq + 1, len(self.events))]
+    def forget(self) -> None:
+        """Keep no events: whoever has not read them reads them from the view."""
+        self.first, self._bytes, self._joined = self.end, 0, (0, 0, b"")
+        self.events.clear()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have all who wait look again."""
         self.more.set()
         self.more = asyncio.Event()
 
+    def chunk(self, number: int, at: Cursor) -> tuple[int, bytes]:
+        """Return events from a number on, joined, and the number behind them: a write costs more than its bytes.
+
+        A client of a run may know more of it than the last look has found, from another gateway.
+        """
+        while isinstance(at, int) and number < self.end and self.events[number - self.first].seq <= at:
+            number += 1
+        if self._joined[:2] != (number, self.end):
+            found, size, end = list[bytes](), 0, number
+            while end < self.end and size < CHUNK_BYTES:
+                found.append(self.events[end - self.first].data)
+                size += len(found[-1])
+                end += 1
+            if end < self.end:
+                return end, b"".join(found)
+            self._joined = number, end, b"".join(found)
+        return self._joined[1:]
+
 
 class StreamNews(NamedTuple):
-    """What a look has found: new events by run, and for all runs that are listened to their last event and status."""
+    """What a look has found: new events, how far it has come, streams that are over, and if there is more at once."""
 
-    events: dict[str, list[SentEvent]]
-    heads: dict[str, tuple[int, str]]
+    events: list[tuple[Channel, SentEvent]]
+    seen: Places
+    over: list[Channel]
+    more: bool
 
 
 class RunStreams:
-    """The streams of a process. Used on its event loop."""
+    """The streams of a process. Used on its event loop, but for `begin`, which any thread may call."""
 
     def __init__(self, reading: ReadSide) -> None:
         self._reading = reading
-        self._channels: dict[str, Channel] = {}
-        self._seen: dict[Place, int] = {}
-        self._slow, self._opened = -math.inf, 0.0  # the clock may have begun just now
+        self._channels: dict[tuple[str, str], Channel] = {}
+        self._seen: Places | None = None
+        self._slow, self._opened = -math.inf, -math.inf
         self._store: ViewReader | None = None
+        self._log = ""
+        self._of_sessions = 0
+        self._sessions: dict[str, list[str]] = {}
+        self._pages: dict[tuple[Channel, str], asyncio.Task[tuple[Page, int] | None]] = {}
+        self._reads = asyncio.Semaphore(MOST_PAGES)
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
 
     @property
     def runs(self) -> int:
-        """How many runs are listened to."""
+        """How many selections are listened to."""
         return len(self._channels)
 
     def check_room(self) -> None:
@@ -155,106 +169,224 @@ class RunStreams:
         if self.count >= MOST_STREAMS:
             raise TooManyError(f"there are {self.count} streams", retry_after=5.0)
 
-    async def run(self, run: str, after: int) -> AsyncIterator[bytes]:
-        """Yield the events of a run behind a number, and on, until the run is over or erased."""
+    def begin(
+        self, kind: SelectionKind, name: str = "", last: str = "", after: After | None = None
+    ) -> tuple[Selection, Cursor | None]:
+        """Return what to follow and from where; None: there is no more of it.
+
+        **Raises** MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id.
+        """
+        reading, where = self._reading, None
+        with reading.still(after) as view:
+            log, now = view.notes().get("log", ""), positions_in(view)
+            if kind in ("run", "family"):
+                reading.check(view, name)
+                where = int(view.rows(RUNS, [(name,)])[name,][RUNS.places["partition"]])
+            elif kind == "session":
+                _check_session(view, name)
+        found = Selection(kind, name, where).tagged(log)
+        begun: Cursor = 0 if kind == "run" else now if kind in ("all", "inbox") else {}
+        at = found.opened(last) if last else begun
+        if isinstance(at, int):
+            return found, at if reading.check_seq(RunId(name), at) else None
+        ends = {(RUN_LOG, number): offset + bool(given) for number, (offset, given) in at.items()}
+        with reading.still(After(ends)):
+            return found, at
+
+    async def follow(self, selection: Selection, at: Cursor, *, named: bool = False) -> AsyncIterator[bytes]:
+        """Yield the events behind a place, and on. `named`: begin with the place itself."""
         if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._look_for_ever())
-        channel = self._channels.setdefault(run, Channel())
-        channel.count(1)
+        key = selection.kind, selection.name
+        channel = self._channels.setdefault(key, Channel(selection))
+        if not channel.listeners:
+            self._of_sessions += selection.kind == "session"
+            channel.heard = time.monotonic()
+        channel.listeners += 1
         self.count += 1
         try:
-            async for chunk in self._follow(run, channel, after):
+            if named:
+                yield f"id: {selection.sealed(at)}\nevent: begun\ndata: {{}}\n\n".encode()
+            async for chunk in self._follow(channel, at):
                 yield chunk
         finally:
             self.count -= 1
-            channel.count(-1)
-            if not channel.listeners and self._channels.get(run) is channel:
-                del self._channels[run]
+            channel.listeners -= 1
+            if not channel.listeners:
+                self._of_sessions -= selection.kind == "session"
+                del self._channels[key]
 
     def close(self) -> None:
         """Look for no more events."""
         if self._watch is not None:
             self._watch.cancel()
 
-    async def _follow(self, run: str, channel: Channel, seq: int) -> AsyncIterator[bytes]:
-        heard, wait_s, found = time.monotonic(), 0.0, await self._read(run, seq)
+    async def _follow(self, channel: Channel, at: Cursor) -> AsyncIterator[bytes]:
+        number, beats = -1, channel.beats  # -1: it is not up to date
         while True:
-            more = channel.more
-            for chunk in _chunks(found or ()):
-                yield chunk
-            if found:
-                heard, seq = time.monotonic(), found[-1].seq
-                channel.note(seq)
-                if found[-1].ends and not await self._read(run, seq):
+            more, last = channel.more, None
+            if beats != channel.beats:
+                beats = channel.beats
+                if number == channel.end and not isinstance(at, int):
+                    at = self._seen or at
+                yield _beat(channel.selection, at)
+            elif channel.first <= number < channel.end:
+                number, chunk = channel.chunk(number, at)
+                if chunk:
+                    last = channel.events[number - channel.first - 1]
+                    at = last.at
+                    yield chunk
+            elif number >= channel.first or not channel.live:
+                if channel.over:
                     return
-            elif channel.erased:
+                await more.wait()
+            elif (found := await self._page(channel, at)) is None:
+                await asyncio.sleep(AWAY_S)
+            else:
+                page, number = found
+                ahead, at = page.at == at, page.at
+                last = page.events[-1] if page.events else None
+                for chunk in _chunks(page.events):
+                    yield chunk
+                if ahead and number < 0:  # a look has yet to come to where the client is
+                    await asyncio.sleep(NEWS_S)
+            if last and last.ends and isinstance(at, int) and await self._is_over(channel, at):
                 return
-            elif found is None or more is channel.more:
-                wait_s = AWAY_S if found is None else heard + HEARTBEAT_S - time.monotonic()
-                if not await _woken(more, wait_s) and time.monotonic() - heard >= HEARTBEAT_S:
-                    heard = time.monotonic()
-                    yield b": still here\n\n"
-            found = channel.behind(seq) if found is not None else None
-            if found is None:
-                found = await self._read(run, seq)
 
-    async def _read(self, run: str, seq: int) -> list[SentEvent] | None:
-        """Return the next page of a run's events from the view; None while it is away, or was just switched."""
+    async def _is_over(self, channel: Channel, seq: int) -> bool:
+        """True if nothing follows an event that ends its run, such as a retry."""
+        page = await self._read(lambda store: channel.selection.page(store, seq, None))
+        return page is not None and not page.events
+
+    async def _page(self, channel: Channel, at: Cursor) -> tuple[Page, int] | None:
+        """Return the next page behind a place, and the number in the channel of what follows; -1: more of the view."""
+        key = channel, channel.selection.sealed(at)
+        task = self._pages.get(key)
+        if task is None:
+            task = self._pages[key] = asyncio.get_running_loop().create_task(self._load(channel, at))
+            task.add_done_callback(lambda _: self._pages.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _load(self, channel: Channel, at: Cursor) -> tuple[Page, int] | None:
+        async with self._reads:
+            number, until = channel.end, self._seen or {}
+            page = await self._read(lambda store: channel.selection.page(store, at, until))
+        return None if page is None else (page, number if page.whole else -1)
+
+    async def _read(self, read: Callable[[ViewReader], _T]) -> _T | None:
+        """Return what is read from the view; None while it is away, or was just switched."""
         try:
-            return await _in_thread(
-                lambda: [encoded(event) for event in events_after(self._reading.store(), run, seq, PAGE_ENTRIES)]
-            )
+            return await _in_thread(lambda: read(self._reading.store()))
         except RefoldError as error:
-            _log.warning("gateway.view_unread", run=run, reason=error.message)
+            _log.warning("gateway.view_unread", reason=error.message)
             return None
 
     async def _look_for_ever(self) -> None:
+        wait_s = NEWS_S
         while True:
-            await asyncio.sleep(NEWS_S)
+            await asyncio.sleep(wait_s)
+            wait_s = NEWS_S
             if not self._channels:
-                self._seen, self._slow = {}, -math.inf
+                self._seen, self._slow, self._store = None, -math.inf, None
                 continue
+            known = [channel for channel in self._channels.values() if not channel.live]
             try:
                 news = await _in_thread(self._look)
             except RefoldError as error:
                 self._store = None
                 _log.warning("gateway.view_unread", reason=error.message)
-                await asyncio.sleep(AWAY_S)
-                continue
-            for run, events in news.events.items():
-                if channel := self._channels.get(run):
-                    channel.give(events)
-            for run, (seq, status) in news.heads.items():
-                if channel := self._channels.get(run):
-                    channel.note(seq, erased=status == "erased")
+                wait_s = AWAY_S
+            else:
+                self._give(news, known)
+                wait_s = 0.0 if news.more else NEWS_S
+            self._show_life(time.monotonic())
+
+    def _give(self, news: StreamNews, known: list[Channel]) -> None:
+        now, fed = time.monotonic(), dict[Channel, None]()
+        for channel, sent in news.events:
+            if channel.live:
+                channel.add(sent, now)
+                fed[channel] = None
+        self._seen = news.seen
+        for channel in known:
+            channel.live = True
+        for channel in news.over:
+            channel.over, fed[channel] = True, None
+        for channel in (*fed, *known):
+            channel.wake()
+
+    def _show_life(self, now: float) -> None:
+        for channel in list(self._channels.values()):
+            if channel.events and now - channel.heard > KEPT_S:
+                channel.forget()
+            if now - channel.heard >= HEARTBEAT_S:
+                channel.heard, channel.beats = now, channel.beats + 1
+                channel.wake()
 
     def _look(self) -> StreamNews:
-        """Return what is new since the last look, of runs that somebody listens to. What a failed look had is looked
-        for again."""
+        """Return what is new since the last look. What a failed look had is looked for again."""
+        store = self._opened_store()
+        positions = positions_in(store)
+        before = positions if self._seen is None else self._seen
+        found: list[tuple[Channel, SentEvent]] = []
+        seen, more = dict(before), False  # a generation that was dropped has no positions
+        for number, (end, _) in positions.items():
+            start = seen.get(number, NOWHERE)[0]
+            if start < end:
+                rows, reached = looked_through(store, number, start, end)
+                listened = {str(row[0]): self._listened(store, str(row[0])) for row in rows}
+                for told in told_of(row for row in rows if listened[str(row[0])]):
+                    seen = {**seen, number: told.place}
+                    for channel in listened[told.event.run_id]:
+                        if sent := channel.selection.sent(told, seen):
+                            found.append((channel, sent))
+                seen[number] = reached, 0
+                more |= reached < end
+        return StreamNews(found, seen, self._over(store), more)
+
+    def _opened_store(self) -> ViewReader:
         if self._store is None or time.monotonic() - self._opened > SWITCHED_S:
             self._store, self._opened = self._reading.store(), time.monotonic()
-        store = self._store
-        positions = {place: at for place, at in store.positions().items() if place[0] == RUN_LOG}
-        events: dict[str, list[SentEvent]] = {}
-        seen = self._seen | positions  # those of a generation that was dropped are missing
-        for place, at in positions.items():
-            if (before := self._seen.get(place, at)) < at:
-                rows = _between(store, place[1], before, at)
-                if len(rows) == LOOK_ENTRIES:
-                    seen[place] = int(rows[-1][ENTRIES.places["since_offset"]]) + 1
-                for row in rows:
-                    if row[0] in self._channels:
-                        events.setdefault(str(row[0]), []).extend(map(encoded, events_in(row)))
-        heads: dict[str, tuple[int, str]] = {}
-        if time.monotonic() - self._slow > SLOW_S:
-            heads = dict(_heads(store, list(self._channels)))
-            self._slow = time.monotonic()
-        self._seen = seen
-        return StreamNews(events, heads)
+        return self._store
+
+    def _listened(self, store: ViewReader, run: str) -> list[Channel]:
+        """The channels that have the events of a run."""
+        keys = [("run", run), ("all", ""), ("inbox", ""), *(("family", each) for each in (*parents_of(run), run))]
+        if self._of_sessions:
+            if run not in self._sessions:
+                if len(self._sessions) >= MOST_SESSIONS:
+                    self._sessions.clear()
+                self._sessions[run] = [str(row[1]) for row in store.rows_of(RUN_SESSIONS, RunId(run))]
+            keys += (("session", name) for name in self._sessions[run])
+        return [channel for key in keys if (channel := self._channels.get(key)) is not None]
+
+    def _over(self, store: ViewReader) -> list[Channel]:
+        """Look now and then for streams that are over: of runs that were erased, and all if the log is another."""
+        if time.monotonic() - self._slow <= SLOW_S:
+            return []
+        self._slow = time.monotonic()
+        channels = dict(self._channels)
+        before, self._log = self._log, store.notes().get("log", "")
+        if before not in ("", self._log):
+            return list(channels.values())
+        of = {name: (("run", name), ("family", name)) for kind, name in channels if kind in ("run", "family")}
+        heads = store.rows(HEADS, [(name,) for name in of])
+        gone = (name for (name,), row in heads.items() if row[HEADS.places["status"]] == "erased")
+        return [channels[key] for name in gone for key in of[str(name)] if key in channels]
 
 
-def _chunks(events: Iterable[SentEvent]) -> Iterator[bytes]:
-    """Events in few pieces: a write to a socket costs more than its bytes."""
+def _check_session(view: ViewReader, name: str) -> None:
+    if not view.query(Query(RUN_SESSIONS, (Where("session", "=", name),), limit=1)):
+        raise NotFoundError(f"no run is part of the session {name[:200]!r}")
+
+
+def _beat(selection: Selection, at: Cursor) -> bytes:
+    """A sign of life. It takes clients on past what their stream has nothing of."""
+    return b": still here\n\n" if isinstance(at, int) else f"id: {selection.sealed(at)}\n: still here\n\n".encode()
+
+
+def _chunks(events: list[SentEvent]) -> Iterator[bytes]:
+    """Events in few pieces."""
     held: list[bytes] = []
     size = 0
     for event in events:
@@ -265,25 +397,6 @@ def _chunks(events: Iterable[SentEvent]) -> Iterator[bytes]:
             held, size = [], 0
     if held:
         yield b"".join(held)
-
-
-def _between(store: ViewReader, partition: int, start: int, end: int) -> list[ViewRow]:
-    where = Where("partition", "=", partition), Where("since_offset", ">=", start), Where("since_offset", "<", end)
-    return store.query(Query(ENTRIES, where, order="since_offset", limit=LOOK_ENTRIES))
-
-
-def _heads(store: ViewReader, runs: list[str]) -> Iterator[tuple[str, tuple[int, str]]]:
-    for (run,), row in store.rows(HEADS, [(run,) for run in runs]).items():
-        yield str(run), (int(row[HEADS.places["seq"]]), str(row[HEADS.places["status"]]))
-
-
-async def _woken(more: asyncio.Event, within_s: float) -> bool:
-    try:
-        async with asyncio.timeout(max(0.0, within_s)):  # `wait_for` makes a task of each wait
-            await more.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

@@ -8,26 +8,25 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from refold.core.errors import MalformedError
 from refold.core.ids import run_id
-from refold.gateway.reading import after_of, number_of
-from refold.gateway.site import AfterHeader, SeqOption, Site
+from refold.gateway.reading import after_of
+from refold.gateway.selecting import SelectionKind
+from refold.gateway.site import AfterHeader, Gateway, SeqOption, Site
+
+Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, description="the id of the last event")]
 
 
 def add(site: APIRouter) -> None:
     """Add the routes."""
-    stream: dict[int | str, dict[str, Any]] = {
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
-        204: {"description": "No more"},
+    stream: dict[str, Any] = {
+        "responses": {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+        "response_class": StreamingResponse,
     }
+    ending = {**stream, "responses": {**stream["responses"], 204: {"description": "No more"}}}
 
-    @site.get("/api/runs/{run}/stream", responses=stream, summary="Follow a run", response_class=StreamingResponse)
+    @site.get("/api/runs/{run}/stream", summary="Follow a run", **ending)
     async def stream_run(
-        shared: Site,
-        run: str,
-        last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
-        after_seq: SeqOption = 0,
-        after: AfterHeader = "",
+        shared: Site, run: str, last: Last = "", after_seq: SeqOption = 0, after: AfterHeader = ""
     ) -> Response:
         """Server-sent events: the events of a run as they come, until it is over. The id of each is its number.
 
@@ -35,12 +34,41 @@ def add(site: APIRouter) -> None:
         a run that is completed or cancelled the answer is 204: browsers do not come back after it. Behind `RunFailed`
         the stream waits for the events of a retry. The stream of a run that is erased ends, and coming back is 410.
         """
-        seq = number_of(last) if last else after_seq
-        if seq is None:
-            raise MalformedError(f"Last-Event-ID {last[:40]!r} is no number of an event")
-        shared.streams.check_room()
-        name = run_id(run)
-        if not await run_in_threadpool(shared.reading.check_seq, name, seq, after_of(after)):
-            return Response(status_code=204)
-        headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-        return StreamingResponse(shared.streams.run(name, seq), media_type="text/event-stream", headers=headers)
+        return await _followed(shared, "run", run_id(run), last or str(after_seq), after)
+
+    @site.get("/api/runs/{run}/family/stream", summary="Follow a run and the runs below it", **stream)
+    async def stream_family(shared: Site, run: str, last: Last = "", after: AfterHeader = "") -> Response:
+        """Server-sent events: those of a run and of all that it has started, or will, from the beginning.
+
+        Each event names its run. It ends when the run is erased.
+        """
+        return await _followed(shared, "family", run_id(run), last, after)
+
+    @site.get("/api/sessions/{session}/stream", summary="Follow a session", **stream)
+    async def stream_session(shared: Site, session: str, last: Last = "", after: AfterHeader = "") -> Response:
+        """Server-sent events: those of all runs of a session, from the beginning, and of runs that join it."""
+        return await _followed(shared, "session", session, last, after)
+
+    @site.get("/api/stream", summary="Follow all runs", **stream)
+    async def stream_all(shared: Site, last: Last = "", after: AfterHeader = "") -> Response:
+        """Server-sent events: those of all runs from now on. The first message, `begun`, has the id of now."""
+        return await _followed(shared, "all", "", last, after)
+
+    @site.get("/api/inbox/stream", summary="Follow questions to people", **stream)
+    async def stream_inbox(shared: Site, last: Last = "", after: AfterHeader = "") -> Response:
+        """Server-sent events from now on by which questions to people are asked, decided or closed.
+
+        The first message, `begun`, has the id of now: list the open questions behind it, and none is missed.
+        """
+        return await _followed(shared, "inbox", "", last, after)
+
+
+async def _followed(shared: Gateway, kind: SelectionKind, name: str, last: str, after: str) -> Response:
+    streams = shared.streams
+    streams.check_room()
+    selection, at = await run_in_threadpool(streams.begin, kind, name, last, after_of(after))
+    if at is None:
+        return Response(status_code=204)
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    body = streams.follow(selection, at, named=not last)
+    return StreamingResponse(body, media_type="text/event-stream", headers=headers)
