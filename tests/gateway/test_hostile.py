@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from refold.client.platform import Platform
 from refold.core.messages import ApprovalVote
 from refold.core.wire import codec
-from refold.gateway import app, reading, writing
+from refold.gateway import reading, writing
 from refold.gateway import site as gateway_site
 from refold.gateway.app import routed
 from refold.gateway.selecting import Cursor, Selection
@@ -134,7 +134,7 @@ def site() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "REFRESH_S", 0.0)
         patch.setattr(reading, "WAIT_S", 0.0)
-        patch.setattr(app, "WRITES_A_MINUTE", 10**9)
+        patch.setattr("refold.gateway.site.WRITES_A_MINUTE", 10**9)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         patch.setattr(gateway_site, "RunStreams", Ending)
         site = Bench(Heard)

@@ -19,11 +19,12 @@ from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
 from refold.gateway import guard, reading, writing
 from refold.gateway.app import build_api
+from refold.gateway.logins import Login, Logins
 from refold.gateway.site import Gateway
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
-from refold.runtime.settings import KafkaSettings, Settings
+from refold.runtime.settings import GatewayPart, KafkaSettings, Settings
 from tests.projections.source import ListedLog
 
 AWAY = "127.0.0.1:1"
@@ -34,13 +35,15 @@ RUNS = [f"run-{number}" for number in range(12)]
 class Bench:
     """A gateway on views of a log in memory."""
 
-    def __init__(self, platform: type[Platform] = Platform) -> None:
+    def __init__(self, platform: type[Platform] = Platform, part: GatewayPart | None = None) -> None:
         self.log, self.database = ListedLog(), MemoryViewDatabase()
         self.kept = KeptProjection(Shipped(), self.database, self.log)
         self.log.finish(*RUNS)
         self.catch_up()
-        where = Addresses(Settings(kafka=KafkaSettings(bootstrap=AWAY)), dev=False, lost=None)
-        self.gateway = Gateway(platform(where), self.database, "ada", AsyncClient(kafka=AWAY))
+        part = part or GatewayPart()
+        where = Addresses(Settings(kafka=KafkaSettings(bootstrap=AWAY), gateway=part), dev=False, lost=None)
+        logins = Logins(part, "ada")
+        self.gateway = Gateway(platform(where), self.database, logins, AsyncClient(kafka=AWAY))
         self.http = TestClient(build_api(self.gateway), base_url="http://127.0.0.1:8321", raise_server_exceptions=False)
 
     def catch_up(self) -> None:
@@ -330,7 +333,7 @@ def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
 
 def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None:
     for _ in range(60):
-        site.gateway.check_rate()
+        site.gateway.by(Login("ada", local=True)).check_rate()
 
     found = site.http.post("/api/runs", json={"agent": "ten"})
 

@@ -93,6 +93,15 @@ def test_authority_operator_and_steward_write_nothing_of_each_other() -> None:
     assert writes["operator"] == {"refold.run-requested", "refold.run-signalled"}
 
 
+def test_the_gateway_passes_on_what_people_say_and_decides_nothing() -> None:
+    mine = {(acl.name, acl.operation) for acl in ALL if acl.principal == "User:refold-gateway" and acl.kind == "topic"}
+
+    assert {name for name, operation in mine if operation == "write"} == {
+        *("refold.run-requested", "refold.run-signalled", "refold.run-operated", "refold.approval-voted"),
+    }
+    assert {operation for _, operation in mine} == {"read", "write"}
+
+
 def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:
     assert {acl.operation for acl in ALL} == {
         "read",

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -86,8 +87,10 @@ class AsyncClient:
     ) -> None:
         self._platform = Platform(addresses(kafka=kafka, data=data), source="refold-client")
         self._actor, self._key, self._vote_key, self._data = actor or login(), key, vote_key, data
+        self._roles: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(threads, "refold-client-word")
         self._opening = threading.Lock()
+        self._main = self
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,8 +98,22 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
+        """Returns this client in another name, for a program that knows its users: `client.of("ada").cancel("r-1")`.
+
+        Both share connections, consumer and threads, and end when this one is closed. `roles` are those that a login
+        has told of the actor: they go into votes, and count as far as the vote key may claim them. A key that is left
+        out is that of this client; it has to speak for the actor.
+        """
+        found, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
+        vars(found).pop("_request_key", None)
+        vars(found).update(keys, _actor=actor, _roles=tuple(roles))
+        return found
+
     async def close(self) -> None:
-        """Ends what waits, with UsageError, and closes the consumer."""
+        """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
+        if self._main is not self:
+            return
         await self._do(self._close)
         self._threads.shutdown(wait=False)
 
@@ -301,7 +318,7 @@ class AsyncClient:
         action = next(action for action, word in CAME.items() if word == verdict)
         return await self.vote(approval, action, "", timeout=timeout, result=result, message=message, about=DOUBT)
 
-    async def vote(self, approval: str, action: str, key: str, *, timeout: timedelta = WAIT, **words: Any) -> Voted:
+    async def vote(self, approval: str, action: str, key: str, /, *, timeout: timedelta = WAIT, **words: Any) -> Voted:
         """Votes, with the words of `decide` and `resolve`. `key` is your own name for this vote, if it has one.
 
         Repeated with it, it is the same vote, and the answer is that of the first. **Raises** as `decide`;
@@ -342,12 +359,14 @@ class AsyncClient:
 
     @cached_property
     def _request_key(self) -> SigningKey | None:
+        if self._main is not self and self._key == self._main._key:
+            return self._main._request_key
         return own_key(REQUEST, self._key, self._data)
 
     def _open(self) -> None:
         """Opens what all of it needs, once, whichever thread comes first. **Raises** UnreachableError, UsageError."""
         with self._opening:
-            _ = self._ear, self._platform.publisher
+            _ = self._main._ear, self._platform.publisher
 
     def _close(self) -> None:
         with self._opening:
@@ -356,11 +375,11 @@ class AsyncClient:
 
     def _listen(self, run: str, judge: Callable[[Run], _T | None]) -> Future[_T]:
         self._open()
-        return self._ear.listen(run_id(run), judge).answer
+        return self._main._ear.listen(run_id(run), judge).answer
 
     def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
         self._open()
-        whole = operations.prepared(request, self._platform.settings, lambda: self._blobs, self._request_key)
+        whole = operations.prepared(request, self._platform.settings, lambda: self._main._blobs, self._request_key)
         operation, place = operations.start_run(whole), list[Cause]()
         run = operation.message.run_id
 
@@ -368,20 +387,21 @@ class AsyncClient:
             what = operation.judge(Followed(found, place[0])) if place else None
             return Started(run_id=run, known=what == "known") if what else None
 
-        watch = self._ear.listen(run, judge, patience_s=patience_s)
+        watch = self._main._ear.listen(run, judge, patience_s=patience_s)
         try:
             place.append(publish_input(self._platform.publisher, operation.message))
         except BaseException:
             watch.answer.cancel()
             raise
-        self._ear.sent(watch, place[0])
+        self._main._ear.sent(watch, place[0])
         return watch.answer
 
     def _whole(self, ended: Ended) -> Ended:
         """The end of a run with its result in full: a large one is read from the blob store, if there is one."""
-        if self._blobs is None:
+        blobs = self._main._blobs
+        if blobs is None:
             return ended
-        return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), self._blobs)})
+        return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), blobs)})
 
     def _vote(self, approval: str, action: str, timeout: timedelta, *, result: object, key: str, **more: Any) -> Voted:
         if not names_the_question(approval):
@@ -399,7 +419,7 @@ class AsyncClient:
                 first = ", ".join(filter(None, (getattr(before[0], each) for each in words)))
                 raise ReusedIdError(f"the vote {key} was {first[:200]}", hint="choose another key for another vote")
             return approvals.answered(*before, timeout.total_seconds()).voted
-        vote = approvals.vote(name, action, question=question, actor=self._actor, **more)
+        vote = approvals.vote(name, action, question=question, actor=self._actor, roles=self._roles, **more)
         vote = replace(vote, vote=vote_id or vote.vote)
         return approvals.cast(vote, signs, self._platform.publisher, timeout.total_seconds()).voted
 

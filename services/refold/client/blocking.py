@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from copy import copy
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -43,7 +44,7 @@ def _iterating(
             while (item := self._run(more())) is not over:
                 yield item
         finally:
-            if not self._closed:
+            if not self._main._closed:
                 self._run(items.aclose())
 
     return call
@@ -61,6 +62,7 @@ class Client:
         self._client = AsyncClient(kafka=kafka, data=data, actor=actor, threads=MOST_THREADS, **more)
         self._starting, self._closed = threading.Lock(), False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._main = self
 
     def __enter__(self) -> Self:
         return self
@@ -89,8 +91,16 @@ class Client:
     resolve = _waiting(AsyncClient.resolve)
     vote = _waiting(AsyncClient.vote)
 
+    def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
+        """Returns this client in another name, as `AsyncClient.of`."""
+        found = copy(self)
+        vars(found).update(_client=self._client.of(actor, key=key, vote_key=vote_key, roles=roles))
+        return found
+
     def close(self) -> None:
-        """Ends what waits, with UsageError, and closes the consumer."""
+        """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
+        if self._main is not self:
+            return
         with self._starting:
             again, self._closed = self._closed, True
         if self._loop is not None and not again:
@@ -98,6 +108,8 @@ class Client:
             asyncio.run_coroutine_threadsafe(_end(self._loop), self._loop)
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._main is not self:
+            return self._main._run(work)
         with self._starting:
             if self._closed:
                 work.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,19 @@ from refold.core.errors import RefoldError
 from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
 from refold.gateway.problems import problem
-from refold.gateway.routes import blobs, health, inputs, lists, members, people, registry, runs, sessions, streams
+from refold.gateway.routes import (
+    blobs,
+    health,
+    inputs,
+    lists,
+    logins,
+    members,
+    people,
+    registry,
+    runs,
+    sessions,
+    streams,
+)
 from refold.gateway.site import MOST_READS, WRITES_A_MINUTE, Gateway, StrictRoute
 
 
@@ -50,11 +62,14 @@ def build_api(gateway: Gateway) -> Api:
         await gateway.client.close()
         gateway.database.close()
 
-    return routed(lifespan)
+    return routed(lifespan, gateway.hosts)
 
 
-def routed(lifespan: Lifespan | None = None) -> Api:
-    """Return the application with all routes; without a `lifespan` it can be described, not called."""
+def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
+    """Return the application with all routes, at some hosts besides this machine.
+
+    Without a `lifespan` it can be described, not called.
+    """
     app = Api(
         title="Refold",
         version="0.1.0",
@@ -64,11 +79,11 @@ def routed(lifespan: Lifespan | None = None) -> Api:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.add_middleware(SiteGuard)
+    app.add_middleware(SiteGuard, hosts=hosts)
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False)
-    for routes in (runs, streams, inputs, people, sessions, lists, members, blobs, registry, health):
+    for routes in (runs, streams, inputs, people, sessions, lists, members, blobs, registry, logins, health):
         routes.add(site)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)
     return app

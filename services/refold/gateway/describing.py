@@ -5,11 +5,18 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from refold.gateway.logins import COOKIE
+from refold.gateway.roles import role_of
 from refold.views.api import HttpProblem
 
 _SCHEMA = "#/components/schemas/HttpProblem"
 _ALWAYS = (403, 413, 415, 421, 503)
+_LOGINS = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, or a token of the OpenID provider"},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "of `POST /api/login`, for browsers"},
+}
 _PROBLEMS: dict[int, tuple[str, str, str]] = {
+    401: ("Unauthorized", "login", "log in with an API key or a token: Authorization: Bearer ..."),
     403: ("Forbidden", "other_origin", "a page of another site may not use this"),
     404: ("Not Found", "not_found", "there is no run inc-1"),
     408: ("Request Timeout", "slow_body", "the body did not come within 10 s"),
@@ -52,8 +59,12 @@ def documented(document: dict[str, Any]) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["HttpProblem"] = HttpProblem.model_json_schema(mode="serialization")
+    document["components"]["securitySchemes"] = _LOGINS
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
+            if role := role_of(operation["operationId"], {method.upper()}):
+                operation["security"] = [{name: [role]} for name in _LOGINS]
+                _add_problem(operation["responses"], 401)
             for status in _statuses(path, method):
                 _add_problem(operation["responses"], status)
             for parameter in operation.get("parameters", ()):
@@ -81,6 +92,8 @@ def _add_problem(responses: dict[str, Any], status: int) -> None:
         response["content"] = {}
     content = response.setdefault("content", {})
     content["application/problem+json"] = {"schema": {"$ref": _SCHEMA}, "example": example}
+    if status == 401:
+        response["headers"] = {"WWW-Authenticate": {"description": "how to log in", "schema": {"type": "string"}}}
     if status in (429, 503):
         wait = {"description": "seconds until it is worth asking again", "schema": {"type": "integer"}}
         response["headers"] = {"Retry-After": wait}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import structlog
@@ -27,6 +27,7 @@ BODY_S = 10.0
 
 # Not `is_here`: that takes URLs too, and a user in front of a host.
 _OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+_PORT = re.compile(r":[0-9]{1,5}\Z")
 _JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
 _SOURCES = (
@@ -50,15 +51,17 @@ class SiteGuard:
     cannot read, such as how long a search takes. A link from another site may be followed.
     """
 
-    def __init__(self, app: Asgi) -> None:
-        self._app = app
+    def __init__(self, app: Asgi, hosts: Iterable[str] = ()) -> None:
+        self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = _Headers(scope["headers"])
-        refused = _refused_site(headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS"))
+        refused = self._refused_host(headers.one("host")) or _refused_page(
+            headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS")
+        )
         refused = refused or _refused_body(headers)
         if refused is not None:
             await _answer(send, refused)
@@ -73,6 +76,12 @@ class SiteGuard:
             detail = "the gateway failed; its log has the reason"
             problem = HttpProblem(title="Service Unavailable", status=503, detail=detail, code="internal")
             await _answer(send, problem, (b"retry-after", b"5"))
+
+    def _refused_host(self, host: str) -> HttpProblem | None:
+        if is_own_host(host) or _PORT.sub("", host).lower() in self._hosts:
+            return None
+        detail = f"{host[:200]!r} is no name of this {'gateway' if self._hosts else 'machine'}"
+        return HttpProblem(title="Misdirected Request", status=421, detail=detail, code="other_host")
 
 
 class _Headers:
@@ -130,11 +139,13 @@ class _Body:
         return message
 
 
-def _refused_site(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
+def is_own_host(host: str) -> bool:
+    """True if a `Host` header names this machine, whoever asks."""
+    return _OWN_HOST.fullmatch(host) is not None
+
+
+def _refused_page(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
     host = headers.one("host")
-    if not _OWN_HOST.fullmatch(host):
-        detail = f"{host[:200]!r} is no name of this machine"
-        return HttpProblem(title="Misdirected Request", status=421, detail=detail, code="other_host")
     crossed = any(site not in ("same-origin", "none") for site in headers.of("sec-fetch-site"))
     loads = unsafe or headers.one("sec-fetch-mode") != "navigate"
     foreign = any(origin.partition("://")[2] != host for origin in headers.of("origin"))

@@ -22,8 +22,8 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.gateway.describing import title_of
+from refold.gateway.rates import BusyError
 from refold.gateway.reading import GoneError
-from refold.gateway.site import BusyError
 from refold.views.api import HttpProblem
 
 _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
@@ -38,7 +38,7 @@ _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
 )
 """Any other error is one of what the gateway needs, not of the request: 503."""
 
-_CODES = {400: "malformed", 404: "no_route", 405: "no_method", 408: "slow_body", 413: "too_large"}
+_CODES = {400: "malformed", 401: "login", 404: "no_route", 405: "no_method", 408: "slow_body", 413: "too_large"}
 """Of errors that no operation has raised."""
 MOST_DETAIL = 500
 """Characters of a detail: it names what a request had, which may be large."""

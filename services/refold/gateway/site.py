@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from refold.core.errors import not_installed
 
 try:
     from fastapi import Depends, Header, Path, Query, Request, Response
+    from fastapi.responses import StreamingResponse
     from fastapi.routing import APIRoute
     from starlette.concurrency import run_in_threadpool
 except ModuleNotFoundError as missing:
@@ -21,11 +21,15 @@ except ModuleNotFoundError as missing:
 
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
-from refold.core.errors import TransientError
+from refold.core.approval.signature import SigningKey
 from refold.core.wire import canonical
+from refold.gateway.logins import Login, Logins
+from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.reading import ReadSide, after_of
+from refold.gateway.roles import ROUTE_ROLES, SAFE
 from refold.gateway.streams import RunStreams
 from refold.gateway.writing import Refusals, WriteSide
+from refold.operations.run import Signed, signing
 from refold.operations.runs import Runs
 from refold.ports.tables import ViewDatabase, ViewReader
 from refold.views.api import LARGEST_NUMBER
@@ -36,20 +40,16 @@ DEFAULT_WAIT_S = 2.0
 LONGEST_WAIT_S = 30.0
 
 
-class BusyError(TransientError):
-    """More is asked for at once, or in a minute, than the gateway serves."""
-
-    code = "busy"
-
-
 @dataclass
 class Gateway:
-    """What the routes share. `actor` is in whose name everything is written."""
+    """What the routes share, and who asks: nobody, until `by` makes one of it for a login."""
 
     platform: Platform
     database: ViewDatabase
-    actor: str
+    logins: Logins
     client: AsyncClient
+    request_key: SigningKey | None = None
+    login: Login | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         refusals = Refusals(self.platform)
@@ -58,8 +58,33 @@ class Gateway:
         self.streams = RunStreams(self.reading)
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
-        self._writes: deque[float] = deque()
-        self._lock = threading.Lock()
+        self._writes = RateLimit(WRITES_A_MINUTE)
+
+    def by(self, login: Login | None) -> Gateway:
+        """Return the same for a request of somebody: what it writes is in their name."""
+        found, client = copy(self), self.client.of(login.actor, roles=login.roles) if login else self.client
+        vars(found).update(login=login, client=client)
+        return found
+
+    @property
+    def actor(self) -> str:
+        """In whose name everything is written."""
+        return self.login.actor if self.login is not None else ""
+
+    def check_role(self, route: str) -> None:
+        """**Raises** UnauthorisedError if who asks may not use what a route of this name does."""
+        if self.login is not None:
+            self.login.check(ROUTE_ROLES[route])
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names by which it may be reached, besides those of this machine."""
+        return () if self.logins.local else self.platform.settings.gateway.hosts
+
+    @property
+    def sign(self) -> Signed:
+        """Sign what the requester of a run says of it, if there is a key."""
+        return signing(self.request_key, self.platform.settings.platform)
 
     @contextmanager
     def view(self, after: str) -> Iterator[ViewReader]:
@@ -79,14 +104,9 @@ class Gateway:
         return _one(self._sent)
 
     def check_rate(self) -> None:
-        """Count a write. **Raises** BusyError when there were too many in the last minute."""
-        now = time.monotonic()
-        with self._lock:
-            while self._writes and now - self._writes[0] > 60:
-                self._writes.popleft()
-            if len(self._writes) >= WRITES_A_MINUTE:
-                raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=60 - (now - self._writes[0]))
-            self._writes.append(now)
+        """Count a write of who asks. **Raises** BusyError when they had too many in the last minute."""
+        if wait_s := self._writes.wait_s(self.actor):
+            raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=wait_s)
 
 
 @contextmanager
@@ -107,13 +127,21 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that reads strict JSON."""
+    """A route for who may use it, that reads strict JSON. Nothing of a body is read before it is known who asks."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            return await handle(StrictRequest(request.scope, request.receive))
+            gateway: Gateway = request.state.gateway
+            login = await gateway.logins.admit(request, self.name)
+            shared = request.scope["state"]["gateway"] = gateway.by(login)
+            if login is not None and request.method not in SAFE:
+                shared.check_rate()
+            response = await handle(StrictRequest(request.scope, request.receive))
+            if login is not None and not login.local and isinstance(response, StreamingResponse):
+                vars(response).update(body_iterator=gateway.logins.while_held(login, response.body_iterator))
+            return response
 
         return strict
 

@@ -39,6 +39,7 @@ class Words(TypedDict, total=False):
     args: str
     result: str
     message: str
+    roles: tuple[str, ...]
     to: tuple[str, ...]
     remember: Remember | None
 

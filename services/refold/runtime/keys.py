@@ -56,7 +56,7 @@ def load(path: Path, use: str = "") -> SigningKey:
 
     **Raises** NotFoundError, and UsageError when others may read the file or it holds no such key.
     """
-    source = _read(path)
+    source = read_private(path)
     try:
         key = _parse(canonical.parse(source))
     except (MalformedError, ValueError):
@@ -67,12 +67,12 @@ def load(path: Path, use: str = "") -> SigningKey:
     return key
 
 
-def _read(path: Path) -> bytes:
-    """The beginning of a file that its owner alone may read."""
+def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
+    """The beginning of a file that its owner alone may read. **Raises** as `load`."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
-            source = file.read(_MAX_BYTES)
+            source = file.read(most)
     except FileNotFoundError:
         raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
     except OSError as error:
@@ -85,16 +85,16 @@ def _read(path: Path) -> bytes:
     return source
 
 
-def ledger_key(named: str) -> bytes:
-    """The key of a pool's ledger: the digits themselves, or a file of its owner's that holds them.
+def shared_key(named: str) -> bytes:
+    """A key that several processes share: the digits themselves, or a file of its owner's that holds them.
 
     **Raises** NotFoundError and UsageError, as `load`.
     """
     if not named or seal.is_key(named):
         return bytes.fromhex(named)
-    text = _read(Path(named)).decode(errors="replace").strip()
+    text = read_private(Path(named)).decode(errors="replace").strip()
     if not seal.is_key(text):
-        raise UsageError(f"{named} holds no key of a ledger", hint="it is one line: `openssl rand -hex 32`")
+        raise UsageError(f"{named} holds no such key", hint="it is one line: `openssl rand -hex 32`")
     return bytes.fromhex(text)
 
 

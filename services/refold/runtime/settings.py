@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, IPvAnyNetwork, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from refold.core.errors import UsageError
@@ -158,11 +158,50 @@ class ViewsPart(_Room):
     """`sqlite:///folder/views.db` or `postgresql://user@host/database`. Empty: nowhere."""
 
 
+class OidcPart(_Room):
+    """Whose tokens the gateway takes. `actor` and `roles` name claims, one inside another as `realm_access.roles`."""
+
+    issuer: str = ""
+    """The `iss` of tokens. Empty: none are taken."""
+    audience: str = ""
+    jwks: str = ""
+    """The URL of the issuer's keys, `jwks_uri` of its configuration."""
+    actor: str = "sub"
+    roles: str = "roles"
+
+
+class ProxyPart(_Room):
+    """The proxy whose word the gateway takes for who somebody is."""
+
+    actor: str = ""
+    """The header with the name, such as `X-Forwarded-User`. Empty: there is no such proxy."""
+    roles: str = "X-Forwarded-Groups"
+    """The header with the roles, with commas."""
+    secret: str = Field("", repr=False)
+    """In its header `Refold-Proxy-Secret`: 64 hexadecimal digits, or a file that holds them."""
+    peers: tuple[IPvAnyNetwork, ...] = ()
+    """Addresses that it connects from, `10.0.0.0/24`."""
+
+
 class GatewayPart(_Room):
-    """Where the gateway listens."""
+    """Where the gateway listens, and who may ask. Without keys, issuer or proxy one user of this machine may."""
 
     host: str = "127.0.0.1"
     port: int = Field(8321, ge=1, le=65_535)
+    hosts: tuple[str, ...] = ()
+    """Names by which it is reached, besides those of this machine."""
+    api_keys: str = ""
+    """The file of API keys."""
+    oidc: OidcPart = OidcPart()
+    proxy: ProxyPart = ProxyPart()
+    roles: dict[str, str] = {}
+    """What roles of the issuer and the proxy are here: `{"sre": "operator"}`."""
+    session_key: str = Field("", repr=False)
+    """What signs the cookies of all gateways: 64 hexadecimal digits, or a file. Empty: this process's own."""
+    vote_key: str = ""
+    """The file of the key that signs votes. Empty: the only one in the data folder."""
+    request_key: str = ""
+    """The file of the key that signs who asks for runs. Empty: the only one in the data folder, if there is one."""
 
 
 class Settings(BaseSettings):

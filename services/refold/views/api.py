@@ -356,6 +356,14 @@ class RegistryError(ReadModel):
     message: str
 
 
+class LoggedIn(ReadModel):
+    """Who is logged in. `csrf` is what a page sends as `Refold-Csrf` with every write; empty without a cookie."""
+
+    actor: str
+    roles: list[str]
+    csrf: str
+
+
 class Alive(ReadModel):
     """Always true: a process that hangs does not answer."""
 

@@ -64,8 +64,7 @@ def add(site: APIRouter) -> None:
             deadline_ms=body.deadline_ms,
         )
         settings = shared.platform.settings
-        shared.check_rate()
-        whole = operations.prepared(request, settings, lambda: blob_store(settings), None)
+        whole = operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key)
         done = perform(shared, response, operations.start_run(whole), wait)
         return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
@@ -109,7 +108,7 @@ def add(site: APIRouter) -> None:
         def say(
             shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
         ) -> Said | InputSent:
-            by = By(shared.actor, body.reason)
+            by = By(shared.actor, body.reason, sign=shared.sign)
             return _said(shared, response, run_id(run), lambda found: operations.word(found.state, kind, by), wait)
 
         return say
@@ -212,7 +211,6 @@ def _said(
     from_log: Callable[[], bool] = lambda: False,
 ) -> Said | InputSent:
     """Perform an operation on a run as the view has it, or as the log has it."""
-    shared.check_rate()
     if from_log():
         done = _answered(response, run, shared.writing.perform_by_log(run, build_row, wait))
     else:

@@ -41,7 +41,6 @@ def add(site: APIRouter) -> None:
         A question that is decided already or closed: 409. A vote that would be void, such as that of somebody who may
         not decide, or of the requester where they may not: 422, and nothing is sent.
         """
-        shared.check_rate()
         words = body.model_dump(include={"result", "message"})
         if body.args is not None:
             words["args"] = canonical.dumps(body.args)
@@ -70,7 +69,7 @@ def add(site: APIRouter) -> None:
 
         By the id of the call itself, where nobody is asked, the word of an operator. Where people are asked: 409.
         """
-        shared.check_rate()
+        shared.check_role("vote" if call != asked_about(call) else "settle_doubt")
         if call != asked_about(call):
             action = next(action for action, verdict in CAME.items() if verdict == body.verdict)
             words = {"result": body.result, "message": body.message, "about": DOUBT}

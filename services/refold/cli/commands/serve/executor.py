@@ -56,7 +56,7 @@ def executor(
     for problem in ledger.problems():
         _log.warning("redis.unsafe", problem=problem)
     beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
-    seal = Seal(pool, keys.ledger_key(options.executor.ledger_key or beside))
+    seal = Seal(pool, keys.shared_key(options.executor.ledger_key or beside))
     process.accept(redis_holes(ledger, seal.key))
     numbers, blobs = count(1), blob_store(options)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))

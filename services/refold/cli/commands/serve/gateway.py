@@ -7,11 +7,13 @@ from typing import Annotated
 import structlog
 
 from refold.cli.commands.serve.process import DevOption, Member, served
-from refold.client.addresses import on_loopback
+from refold.client.addresses import on_loopback, own_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
 from refold.client.views import views
+from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError, not_installed
+from refold.runtime.settings import GatewayPart
 
 try:
     import uvicorn
@@ -20,6 +22,7 @@ except ModuleNotFoundError as missing:
 
 from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
+from refold.gateway.logins import Logins
 from refold.gateway.site import Gateway
 
 _log = structlog.get_logger()
@@ -32,7 +35,7 @@ def gateway(
     *,
     host: Annotated[str, "HOST", "Address to listen at.  \\[default: REFOLD_GATEWAY__HOST, 127.0.0.1]"] = "",
     port: Annotated[int, "PORT", "Port to listen at.  \\[default: REFOLD_GATEWAY__PORT, 8321]"] = 0,
-    actor: Annotated[str, "Name in which runs are asked for and decided.  \\[default: your login]"] = "",
+    actor: Annotated[str, "Name of the one user of this machine, without logins.  \\[default: your login]"] = "",
     member: Member = "",
     data: DevOption = "",
 ) -> None:
@@ -40,13 +43,17 @@ def gateway(
     process = served("gateway", member, data)
     settings = process.where.settings
     at, number = host or settings.gateway.host, port or settings.gateway.port
+    part, name = settings.gateway, actor or login()
+    logins = Logins(part, name)
     if not on_loopback(f"{at}:{number}"):
-        hint = "listen at 127.0.0.1, and put a proxy that knows its users in front"
-        raise UsageError(f"{at} is reached from other machines, and the gateway asks nobody who they are", hint=hint)
-    name = actor or login()
+        _check_open(at, logins, part)
+    if actor and not logins.local:
+        raise UsageError("--actor names the one user there is without logins", hint="leave it out: they have names")
     platform = Platform(process.where, source="refold-gateway")
-    shared = Gateway(platform, views(settings), name, AsyncClient(data=data, actor=name))
-    _log.info("service.started", service="gateway", url=f"http://{at}:{number}", actor=name)
+    client = AsyncClient(data=data, actor=name, vote_key=part.vote_key)
+    shared = Gateway(platform, views(settings), logins, client, own_key(REQUEST, part.request_key, data))
+    who = f"{name} alone" if logins.local else "logins"
+    _log.info("service.started", service="gateway", url=f"http://{at}:{number}", who=who)
     config = uvicorn.Config(
         build_api(shared),
         host=at,
@@ -55,8 +62,19 @@ def gateway(
         access_log=False,
         timeout_graceful_shutdown=STREAMS_END_S,
         server_header=False,
+        proxy_headers=False,  # who connects is who connects, and not what a header says
         backlog=2_048,
         http=TimedProtocol,
     )
     uvicorn.Server(config).run()
     _log.info("service.stopped", service="gateway")
+
+
+def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
+    """**Raises** UsageError where others could ask without a login, or by any name that they point here."""
+    if logins.local:
+        hint = "listen at 127.0.0.1, or set REFOLD_GATEWAY__API_KEYS, __OIDC or __PROXY"
+        raise UsageError(f"{host} is reached from other machines, and the gateway asks nobody who they are", hint=hint)
+    if not part.hosts:
+        hint = """set REFOLD_GATEWAY__HOSTS='["refold.example"]'"""
+        raise UsageError(f"{host} is reached from other machines, and no name of it is known", hint=hint)

@@ -1,0 +1,127 @@
+"""API keys: a file with their digests. The command line changes it, gateways read it again when it has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from refold.core.errors import NotFoundError, RefoldError, UsageError
+from refold.runtime import keys
+from refold.runtime.clock import clock_ms
+
+_log = structlog.get_logger()
+
+KEY_PREFIX = "rfk_"
+MOST_FILE = 4 << 20
+"""Bytes of the file: some 10,000 keys."""
+_KEY = re.compile(r"rfk_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+
+
+class ApiKey(BaseModel):
+    """A key as the file has it: by its prefix, which is no secret, and the digest of the whole.
+
+    **Units**: `expires_ms` and `made_ms` since 1970 in UTC; 0: it never expires.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prefix: str
+    digest: str
+    actor: str
+    roles: tuple[str, ...]
+    expires_ms: int
+    made_ms: int
+
+
+_FILE = TypeAdapter(list[ApiKey])
+_State = tuple[int, int, int]
+
+
+def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[str, ApiKey]:
+    """Return a fresh key, which is shown once, and what the file keeps of it. 256 bits need no slow digest."""
+    prefix = secrets.token_hex(6)
+    text = f"{KEY_PREFIX}{prefix}_{secrets.token_urlsafe(32)}"
+    made_ms = clock_ms()
+    return text, ApiKey(
+        prefix=prefix, digest=_digest(text), actor=actor, roles=roles, expires_ms=expires_ms, made_ms=made_ms
+    )
+
+
+class ApiKeys:
+    """The keys of a file. Without a path there are none."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        self._state: _State | None = None
+        self._keys: Mapping[str, ApiKey] = {}
+
+    def load(self) -> Mapping[str, ApiKey]:
+        """Return the keys by prefix, read now. **Raises** NotFoundError, UsageError for a file that holds none."""
+        if self._path is None:
+            return {}
+        try:
+            return {key.prefix: key for key in _FILE.validate_json(keys.read_private(self._path, MOST_FILE))}
+        except ValidationError:
+            hint = "`refold keys api new` writes such a file"
+            raise UsageError(f"{self._path} is no file of API keys", hint=hint) from None
+
+    def named(self, prefix: str) -> ApiKey | None:
+        """Return the key with a prefix, if it holds now. Where the file cannot be read, none does."""
+        self._refresh()
+        key = self._keys.get(prefix)
+        return key if key is not None and not 0 < key.expires_ms <= clock_ms() else None
+
+    def found(self, text: str) -> ApiKey | None:
+        """Return the key that a text is, if it holds now."""
+        parts = _KEY.fullmatch(text)
+        key = self.named(parts[1]) if parts else None
+        return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
+
+    def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
+        """Change the file in one step, beside others who do. **Raises** as `load`, and UsageError without a path."""
+        if self._path is None:
+            raise UsageError("there is no file of API keys", hint="--file, or REFOLD_GATEWAY__API_KEYS names it")
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with closing(open(f"{self._path}.lock", "w")) as lock:  # noqa: PTH123 - closing unlocks it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                there = dict(self.load())
+            except NotFoundError:
+                there = {}
+            change(there)
+            fresh = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}")
+            text = json.dumps([each.model_dump() for each in there.values()], indent=1, ensure_ascii=False)
+            keys.write_private(text + "\n", fresh)
+            fresh.replace(self._path)
+
+    def _refresh(self) -> None:
+        if self._path is None or (state := _state(self._path)) == self._state:
+            return
+        self._state = state
+        try:
+            self._keys = self.load()
+        except RefoldError as error:
+            self._keys = {}
+            _log.error("gateway.keys_unread", reason=error.message)
+
+
+def _state(path: Path) -> _State:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,273 @@
+"""Who asks: each request's login, by an API key, a token, a cookie or the word of a proxy; or the one user of this
+machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import math
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from hashlib import sha256
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Any, NamedTuple
+
+from refold.core.errors import not_installed
+
+try:
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+import structlog
+
+from refold.core.approval.catalog import is_person
+from refold.core.errors import UnauthorisedError, UsageError
+from refold.gateway.apikeys import KEY_PREFIX, ApiKey, ApiKeys
+from refold.gateway.guard import is_own_host
+from refold.gateway.oidc import TokenVerifier
+from refold.gateway.rates import BusyError, RateLimit
+from refold.gateway.roles import ACCESS, PUBLIC, SAFE, may, role_of
+from refold.runtime import keys
+from refold.runtime.settings import GatewayPart
+
+_log = structlog.get_logger()
+
+COOKIE = "__Host-refold"
+CSRF_HEADER, SECRET_HEADER = "refold-csrf", "refold-proxy-secret"
+SESSION_S = 12 * 3_600
+FAILED_S = 0.5
+"""How long the answer to a login that fails takes. A good one is never held up."""
+MOST_FAILING = 256
+"""Failed logins that wait for their answer. A further one is answered at once, by 429."""
+LOGGED_A_MINUTE = 30
+RECHECK_S = 5.0
+"""How long a stream goes on, at most, once its login holds no more and there is something to send."""
+MOST_ROLES = 100
+LONGEST_NAME = 200
+
+
+class Login(NamedTuple):
+    """Somebody who asks. `roles` are what they may use, and what goes into their votes.
+
+    `until` is in seconds since 1970. `key` is the prefix of the API key that it rests on. `local`: the one user of this
+    machine, who may do everything, and of whom no login has told roles. `cookie`: what a browser sends by itself.
+    """
+
+    actor: str
+    roles: tuple[str, ...] = ()
+    until: float = math.inf
+    key: str = ""
+    local: bool = False
+    cookie: str = ""
+
+    def may(self, role: str) -> bool:
+        """True if it may use what needs a role."""
+        return self.local or may(self.roles, role)
+
+    def check(self, role: str) -> None:
+        """**Raises** UnauthorisedError if it may not use what needs a role."""
+        if not self.may(role):
+            raise UnauthorisedError(f"this needs the role {role}", hint="GET /api/login shows what you have")
+
+
+class _WrongLoginError(Exception):
+    """What a request brings proves nothing; of which kind it is."""
+
+
+class Logins:
+    """Maps requests to logins, by settings. `actor` is the user of this machine. **Raises** UsageError for settings."""
+
+    def __init__(self, part: GatewayPart, actor: str) -> None:
+        self._part, self._actor = part, actor
+        self._keys = ApiKeys(part.api_keys)
+        self._keys.load()
+        self._proxy_secret = keys.shared_key(part.proxy.secret).hex()
+        self._session_key = keys.shared_key(part.session_key) or secrets.token_bytes(32)
+        self._failing, self._logged = 0, RateLimit(LOGGED_A_MINUTE)
+        self.local = not (part.api_keys or part.oidc.issuer or part.proxy.actor)
+        if part.proxy.actor and not (self._proxy_secret or part.proxy.peers):
+            hint = "set REFOLD_GATEWAY__PROXY__SECRET, REFOLD_GATEWAY__PROXY__PEERS, or both"
+            raise UsageError("anybody could send the header of the proxy", hint=hint)
+        if wrong := sorted(set(part.roles.values()) - set(ACCESS)):
+            raise UsageError(f"{wrong[0]!r} is no role of the gateway", hint=f"they are {', '.join(ACCESS)}")
+        if part.oidc.issuer:
+            self._verifier = TokenVerifier(part.oidc)
+
+    async def admit(self, request: Request, route: str) -> Login | None:
+        """Return who asks, if they may use a route; None for nobody, where that is enough.
+
+        **Raises** HTTPException 401 without saying why, UnauthorisedError for a role that is missing.
+        """
+        role = role_of(route, {request.method})
+        try:
+            login = await self._login(request)
+        except _WrongLoginError as error:
+            if role == PUBLIC:
+                return None
+            await self._refuse(request, str(error))
+            raise _unknown() from None
+        if role == PUBLIC:
+            return login
+        if login is None:
+            raise _unknown()
+        if login.cookie and request.method not in SAFE:
+            self._check_page(request, login.cookie)
+        login.check(role)
+        return login
+
+    def session(self, login: Login) -> tuple[str, float]:
+        """Return the value of a cookie for a login, and until when it counts: never longer than the login."""
+        until = min(login.until, time.time() + SESSION_S)
+        said = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
+        text = urlsafe_b64encode(json.dumps(said).encode()).decode()
+        return f"{text}.{self._mac('session', text)}", until
+
+    def csrf(self, cookie: str) -> str:
+        """Return what a page sends with every write, as it is for its cookie."""
+        return self._mac("csrf", cookie)
+
+    def holds(self, login: Login) -> bool:
+        """True while a login counts: it is not over, and its API key is as it was."""
+        if time.time() >= login.until:
+            return False
+        if not login.key:
+            return True
+        key = self._keys.named(login.key)
+        return key is not None and (key.actor, key.roles) == (login.actor, login.roles)
+
+    async def while_held(self, login: Login, chunks: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """Yield what a stream yields, for as long as its login holds."""
+        checked = time.monotonic()
+        async with aclosing(chunks) as inner:  # type: ignore[type-var]
+            async for chunk in inner:
+                if time.monotonic() - checked > RECHECK_S:
+                    checked = time.monotonic()
+                    if not self.holds(login):
+                        return
+                yield chunk
+
+    async def _login(self, request: Request) -> Login | None:
+        if self.local:
+            return Login(self._actor, local=True)
+        proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
+        bearers = request.headers.getlist("authorization")
+        if len(proxied) + len(bearers) > 1:  # of two, somebody on the way may have checked the other
+            raise _WrongLoginError("twice")
+        if proxied:
+            return self._of_proxy(request, proxied[0])
+        if bearers:
+            scheme, _, text = bearers[0].partition(" ")
+            if scheme.lower() != "bearer":
+                raise _WrongLoginError("scheme")
+            return self._of_key(text) if text.startswith(KEY_PREFIX) else await self._of_token(text)
+        cookies = _cookies(request.headers.getlist("cookie"))
+        if len(cookies) > 1:
+            raise _WrongLoginError("cookie")
+        return self._of_cookie(cookies[0]) if cookies else None
+
+    def _of_key(self, text: str) -> Login:
+        if (key := self._keys.found(text)) is None:
+            raise _WrongLoginError("key")
+        return _by_key(key)
+
+    async def _of_token(self, text: str) -> Login:
+        if not self._part.oidc.issuer:
+            raise _WrongLoginError("token")
+        part = self._part.oidc
+        if (claims := await self._verifier.claims(text)) is None:
+            raise _WrongLoginError("token")
+        actor, told = _claim(claims, part.actor), _claim(claims, part.roles)
+        if part.actor == "email" and claims.get("email_verified") is not True:
+            raise _WrongLoginError("token")  # whoever registers there may have written any address
+        listed = told.split() if isinstance(told, str) else told if isinstance(told, list) else ()
+        return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
+
+    def _of_proxy(self, request: Request, actor: str) -> Login:
+        part = self._part.proxy
+        secret, peer = request.headers.getlist(SECRET_HEADER), request.client.host if request.client else ""
+        listed = request.headers.getlist(part.roles)
+        trusted = not self._proxy_secret or (len(secret) == 1 and _same(secret[0], self._proxy_secret))
+        trusted = trusted and (not part.peers or any(_is_in(peer, network) for network in part.peers))
+        if not trusted or "," in actor or len(listed) > 1:
+            raise _WrongLoginError("proxy")
+        return self._told("proxy", actor, [each.strip() for each in "".join(listed).split(",")])
+
+    def _of_cookie(self, cookie: str) -> Login:
+        text, _, mac = cookie.partition(".")
+        if not _same(mac, self._mac("session", text)):
+            raise _WrongLoginError("cookie")
+        said = json.loads(urlsafe_b64decode(text))
+        login = Login(said["actor"], tuple(said["roles"]), said["until"], said["key"], cookie=cookie)
+        if not self.holds(login):
+            raise _WrongLoginError("cookie")
+        return login
+
+    def _told(self, kind: str, actor: object, told: Iterable[object]) -> Login:
+        """Return the login of a name and roles that others have told. What opens routes is what settings make of it."""
+        if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
+            raise _WrongLoginError(kind)
+        names = [each for each in told if isinstance(each, str) and 0 < len(each) <= LONGEST_NAME]
+        here = [self._part.roles[each] for each in names if each in self._part.roles]
+        rest = [each for each in names if each not in self._part.roles and each not in ACCESS]
+        return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
+
+    def _check_page(self, request: Request, cookie: str) -> None:
+        """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent."""
+        host, origins = request.headers["host"], request.headers.getlist("origin")
+        csrf = request.headers.getlist(CSRF_HEADER)
+        own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
+        if not origins or origins not in own or len(csrf) != 1 or not _same(csrf[0], self.csrf(cookie)):
+            hint = "send this host's Origin, and in Refold-Csrf what GET /api/login has given"
+            raise UnauthorisedError("a write with a cookie comes from a page of this host", hint=hint)
+
+    async def _refuse(self, request: Request, kind: str) -> None:
+        if not self._logged.wait_s("failed"):
+            _log.warning("gateway.login_failed", kind=kind, peer=request.client.host if request.client else "")
+        if self._failing >= MOST_FAILING:
+            raise BusyError(f"{MOST_FAILING} logins fail at once", retry_after=FAILED_S)
+        self._failing += 1
+        try:
+            await asyncio.sleep(FAILED_S)
+        finally:
+            self._failing -= 1
+
+    def _mac(self, use: str, text: str) -> str:
+        return hmac.new(self._session_key, f"{use}:{text}".encode(), sha256).hexdigest()
+
+
+def _by_key(key: ApiKey) -> Login:
+    return Login(key.actor, key.roles, key.expires_ms / 1000 if key.expires_ms else math.inf, key.prefix)
+
+
+def _unknown() -> HTTPException:
+    detail = "log in with an API key or a token: Authorization: Bearer ..."
+    return HTTPException(401, detail, {"WWW-Authenticate": 'Bearer realm="refold"'})
+
+
+def _cookies(headers: Iterable[str]) -> list[str]:
+    pairs = (pair.strip().partition("=") for header in headers for pair in header.split(";"))
+    return [value for name, _, value in pairs if name == COOKIE]
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> Any:
+    """Return a claim by its name, or by its path through objects."""
+    found: Any = claims
+    for part in (name,) if name in claims else name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _same(text: str, other: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), other.encode())
+
+
+def _is_in(peer: str, network: IPv4Network | IPv6Network) -> bool:
+    try:
+        return ip_address(peer) in network
+    except ValueError:  # a socket of the file system, or no peer
+        return False

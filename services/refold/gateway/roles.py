@@ -1,0 +1,46 @@
+"""Who may use which route: the one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+_VIEWER, _OPERATOR, _APPROVER, _ADMIN = ACCESS = ("viewer", "operator", "approver", "admin")
+"""Roles that open routes. All others of a login only go into votes."""
+PUBLIC: Final = ""
+"""The role of a route that needs no login."""
+
+GRANTS: Mapping[str, frozenset[str]] = {
+    _VIEWER: frozenset({_VIEWER}),
+    _OPERATOR: frozenset({_VIEWER, _OPERATOR}),
+    _APPROVER: frozenset({_VIEWER, _APPROVER}),
+    _ADMIN: frozenset(ACCESS),
+}
+"""What each role includes."""
+
+ROUTE_ROLES: Mapping[str, str] = {
+    "health": PUBLIC,
+    "ready": PUBLIC,
+    "openapi": PUBLIC,
+    "logout": PUBLIC,
+    "log_in": _VIEWER,
+    "vote": _APPROVER,
+    "resolve_doubt": _VIEWER,  # that of `vote` or of `settle_doubt`, by whether people are asked
+    "settle_doubt": _OPERATOR,
+    "repair_run": _ADMIN,
+    "fail_run": _ADMIN,
+    "replay_letter": _ADMIN,
+}
+"""The role of each route by its name, where it is another than that of its method."""
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def role_of(route: str, methods: Iterable[str]) -> str:
+    """Return the role that a route needs: of one that only reads, `viewer`, of others `operator`."""
+    return ROUTE_ROLES.get(route, _VIEWER if SAFE.issuperset(methods) else _OPERATOR)
+
+
+def may(roles: Iterable[str], role: str) -> bool:
+    """True if one of a login's roles includes another."""
+    return any(role in GRANTS.get(each, ()) for each in roles)

@@ -1,0 +1,48 @@
+"""Who is logged in, and the cookie that browsers have for it."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Response
+
+from refold.core.errors import UsageError
+from refold.gateway.logins import COOKIE, Login
+from refold.gateway.site import Gateway, Site
+from refold.views.api import LoggedIn
+
+_COOKIE = f"{COOKIE}={{}}; Path=/; Max-Age={{}}; Secure; HttpOnly; SameSite=Lax"
+
+
+def add(site: APIRouter) -> None:
+    """Add the routes."""
+
+    @site.get("/api/login", summary="Show who is logged in")
+    def show_login(shared: Site) -> LoggedIn:
+        """In whose name you write, and your roles; with a cookie also what `Refold-Csrf` has to be."""
+        assert shared.login is not None, "nobody else gets here"
+        return _shown(shared, shared.login, shared.login.cookie)
+
+    @site.post("/api/login", summary="Log in")
+    def log_in(shared: Site, response: Response) -> LoggedIn:
+        """Set a cookie for the API key or token of `Authorization`, for browsers.
+
+        It lasts 12 hours, or as long as the key or token.
+        Every write with the cookie has to have this host's `Origin`, and `csrf` of the answer in `Refold-Csrf`.
+        """
+        login = shared.login
+        if login is None or login.local:
+            raise UsageError("there is one user here, who is logged in", hint="set REFOLD_GATEWAY__API_KEYS for others")
+        cookie, until = shared.logins.session(login)
+        response.headers["Set-Cookie"] = _COOKIE.format(cookie, max(0, int(until - time.time())))
+        return _shown(shared, login, cookie)
+
+    @site.post("/api/logout", summary="Log out", status_code=204)
+    def logout() -> Response:
+        """Remove the cookie from the browser. Where it was stolen, revoke the API key."""
+        return Response(status_code=204, headers={"Set-Cookie": _COOKIE.format("", 0)})
+
+
+def _shown(shared: Gateway, login: Login, cookie: str) -> LoggedIn:
+    csrf = shared.logins.csrf(cookie) if cookie else ""
+    return LoggedIn(actor=login.actor, roles=["admin"] if login.local else list(login.roles), csrf=csrf)

@@ -1,0 +1,145 @@
+"""Every route with every role: the table says who may use it, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Route
+
+from refold.gateway import logins, reading, writing
+from refold.gateway.app import routed
+from refold.gateway.roles import ACCESS, GRANTS, PUBLIC, ROUTE_ROLES, SAFE, role_of
+from refold.gateway.site import StrictRoute
+from refold.projections import service
+from refold.runtime.settings import GatewayPart
+from tests.gateway.test_hostile import Heard
+from tests.gateway.test_logins import Keys, bearer
+from tests.gateway.test_reading import Bench
+
+APP = routed()
+LATER = {"repair_run", "fail_run", "replay_letter"}
+"""Routes that the table names before they are there."""
+
+
+def routes_of(app: object) -> list[BaseRoute]:
+    """All routes, those of routers that are included too."""
+    found: list[BaseRoute] = []
+    for route in getattr(app, "routes", ()):
+        found += [route] if isinstance(route, Route | APIRoute) else routes_of(getattr(route, "original_router", route))
+    return found
+
+
+ROUTES = [route for route in routes_of(APP) if isinstance(route, Route | APIRoute)]
+CALLS = [(route.name, method, route.path) for route in ROUTES for method in sorted((route.methods or set()) - {"HEAD"})]
+CLOSED = [call for call in CALLS if role_of(call[0], {call[1]}) != PUBLIC]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, dict[str, str]]]:
+    keys = Keys(tmp_path_factory.mktemp("keys") / "api.json")
+    tokens = {role: keys.new("ada", role) for role in ACCESS} | {"lead": keys.new("ada", "lead")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "REFRESH_S", 0.0)
+        patch.setattr(reading, "WAIT_S", 0.0)
+        patch.setattr(logins, "FAILED_S", 0.0)
+        patch.setattr("refold.gateway.site.WRITES_A_MINUTE", 10**9)
+        patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
+        bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+        with bench.http:
+            yield bench, tokens
+
+
+def asked(bench: Bench, method: str, path: str, **headers: str) -> int:
+    """The status of a request without a body, about things that are not there."""
+    filled = path.replace("{", "").replace(":path", "").replace("}", "")
+    return bench.http.request(method, filled, headers=headers, params={"wait": "0"}).status_code
+
+
+def test_every_route_is_in_the_document_and_reads_bodies_after_logins_alone() -> None:
+    names = [name for name, _, _ in CALLS]
+
+    assert len(names) >= 25
+    assert {route.name for route in ROUTES if not isinstance(route, StrictRoute)} == {"openapi"}
+    assert set(ROUTE_ROLES) - set(names) <= LATER
+    assert {operation["operationId"] for methods in APP.openapi()["paths"].values() for operation in methods.values()}
+    assert {name for name, method, _ in CALLS if role_of(name, {method}) == PUBLIC} == {
+        *("health", "ready", "openapi", "logout"),
+    }
+
+
+def test_what_only_reads_is_for_viewers_and_a_vote_is_for_approvers() -> None:
+    for name, method, path in CLOSED:
+        role = role_of(name, {method})
+        if name not in ROUTE_ROLES:
+            assert role == ("viewer" if method in SAFE else "operator"), path
+    assert role_of("vote", {"POST"}) == "approver"
+    assert "approver" not in GRANTS["operator"]
+    assert GRANTS["approver"] == {"viewer", "approver"}
+    assert GRANTS["admin"] == set(ACCESS)
+
+
+@pytest.mark.parametrize(("name", "method", "path"), CLOSED, ids=lambda part: str(part))
+def test_a_route_is_open_to_the_roles_that_include_its_own(
+    site: tuple[Bench, dict[str, str]], name: str, method: str, path: str
+) -> None:
+    bench, tokens = site
+    if path.endswith("/stream"):
+        path = path.replace("{run}", "no-such-run")
+
+    for role in ACCESS:
+        status = asked(bench, method, path, **bearer(tokens[role]))
+        allowed = role_of(name, {method}) in GRANTS[role]
+        assert (status == 403) is not allowed, (role, status)
+        assert status != 401
+    assert asked(bench, method, path, **bearer(tokens["lead"])) == 403
+
+
+@pytest.mark.parametrize(("name", "method", "path"), CALLS, ids=lambda part: str(part))
+def test_without_a_login_only_what_is_public_answers(
+    site: tuple[Bench, dict[str, str]], name: str, method: str, path: str
+) -> None:
+    bench, _ = site
+
+    statuses = {asked(bench, method, path), asked(bench, method, path, **bearer("rfk_" + "0" * 12 + "_" + "x" * 43))}
+
+    assert (statuses == {401}) is (role_of(name, {method}) != PUBLIC)
+
+
+def test_a_refusal_says_how_to_log_in_and_not_what_was_wrong(site: tuple[Bench, dict[str, str]]) -> None:
+    bench, tokens = site
+    good = tokens["viewer"]
+    wrong = [
+        "",
+        "Basic eDp5",
+        f"Bearer {good[:-1]}",
+        f"Bearer {good[:5]}{'0' * 11}{good[16:]}",
+        "Bearer a.b.c",
+        "Bearer",
+    ]
+
+    found = [bench.http.get("/api/runs", headers={"Authorization": each} if each else {}) for each in wrong]
+
+    assert {each.headers["www-authenticate"] for each in found} == {'Bearer realm="refold"'}
+    assert len({each.text for each in found}) == 1
+    assert found[0].json()["code"] == "login"
+
+
+def test_writes_are_counted_for_each_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = Keys(tmp_path / "api.json")
+    ada, bob, again = keys.new("ada", "operator"), keys.new("bob", "operator"), keys.new("ada", "admin")
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    monkeypatch.setattr("refold.gateway.site.WRITES_A_MINUTE", 60)
+    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+    unsafe = [(method, path) for name, method, path in CLOSED if role_of(name, {method}) == "operator"]
+
+    with bench.http:
+        for number in range(60):
+            method, path = unsafe[number % len(unsafe)]
+            asked(bench, method, path, **bearer(ada))
+        writes = [(method, path) for _, method, path in CLOSED if method not in SAFE]
+        assert {asked(bench, method, path, **bearer(again)) for method, path in writes} == {429}
+        assert asked(bench, "GET", "/api/login", **bearer(ada)) == 200
+        assert asked(bench, "POST", "/api/runs", **bearer(bob)) == 422
