@@ -119,5 +119,5 @@ def test_the_command_lines_bound_what_clients_may_take_of_a_broker() -> None:
 
     quotas = [shlex.split(line) for line in lines if line.startswith("kafka-configs.sh")]
     bounds = {line[line.index("--entity-name") + 1]: line[line.index("--add-config") + 1] for line in quotas}
-    assert bounds.keys() == {"CN=web", "refold-approver", "refold-steward"}
+    assert bounds.keys() == {"CN=web", "refold-approver", "refold-steward", "refold-gateway"}
     assert bounds["CN=web"] == "producer_byte_rate=2097152,request_percentage=50"

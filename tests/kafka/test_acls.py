@@ -32,7 +32,6 @@ def rule(name: str, *, pattern: str = "literal", operation: str = "write", permi
         ("tool-claimed.*", "executor"),
         ("tool-completed.*", "executor"),
         ("approval-decided", "approval"),
-        ("approval-voted", "approver"),
         ("catalog", "authority"),
         ("run-stream.*", "executor"),
         ("dead-letter", "planner"),
@@ -48,7 +47,8 @@ def test_what_others_rely_on_has_one_writer(topic: str, writer: str) -> None:
 def test_only_inputs_and_reports_have_several_writers() -> None:
     several = {topic for topic in declared()["topics"] if len(writers(topic)) > 1}
 
-    assert several == {"run-requested", "run-signalled", "run-operated", "member"}
+    assert several == {"run-requested", "run-signalled", "run-operated", "member", "approval-voted"}
+    assert writers("approval-voted") == ["approver", "gateway"], "a vote counts by its signature"
 
 
 def test_no_service_may_read_what_every_executor_may_write_of_others() -> None:
