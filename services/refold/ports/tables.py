@@ -164,8 +164,8 @@ class ViewReader(Protocol):
         """Return how many rows meet the conditions of a query, by what they have in these columns."""
         ...
 
-    def scan(self, table: ViewTable) -> Iterator[ViewRow]:
-        """Iterate over all rows in order of their keys, as of one moment."""
+    def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
+        """Iterate over all rows as of one moment, in order of their keys or, which costs less, in any."""
         ...
 
     def positions(self) -> dict[Place, int]:

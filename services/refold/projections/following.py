@@ -41,6 +41,7 @@ class Follower:
         self._last = _last_records(notes)
         self._source, self._clock = source, clock
         self._feed: LogFeed | None = None
+        self._until: Mapping[Place, int] | None = None
         if reason := misplaced(notes, self.positions, source.identity(), bounds):
             raise self._lost(reason)
 
@@ -51,6 +52,9 @@ class Follower:
 
     def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
         """Apply the next batch and return how many records it had. Records at `until` or behind stay unread."""
+        if until != self._until:
+            self.close()  # records at the bound before were dropped: another feed begins at the positions
+            self._until = until
         feed = self._feed = self._feed or self._source.feed(self._wanted())
         positions = self.positions
         records = [
@@ -64,8 +68,6 @@ class Follower:
             if until is None or record.offset < until.get((record.topic, record.partition), 0)
         ]
         moves = self._moves(feed, taken, until)
-        if len(taken) < len(records):
-            self.close()  # another feed begins at the positions
         if moves:
             last = _last_of(taken)
             # A marker is written before the tombstones that follow it, so markers of a batch come first.

@@ -300,7 +300,7 @@ def verify(
                     f"the view of {projection.name} was made by {name} {kept or 'none'}, and here is {own or 'none'}",
                     hint="verify with the same --app and packages, or build it anew: `refold projection rebuild`",
                 )
-        tables = {table: rows_digest(table, _comparable(table, view)) for table in projection.tables}
+        tables = {table: rows_digest(table, _comparable(table, view, in_order=False)) for table in projection.tables}
         slot = KeptProjection(projection, scratch, source)
         scratch.create(projection.name, 1, slot.tables, slot.begun())
         again = Follower(projection, scratch.store(projection.name, 1), source)
@@ -309,7 +309,7 @@ def verify(
             again.advance(0.2, until)
             progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
         again.close()
-        found = {table: rows_digest(table, _comparable(table, again.store)) for table in projection.tables}
+        found = {table: rows_digest(table, _comparable(table, again.store, in_order=False)) for table in tables}
         differing = [table for table in tables if tables[table] != found[table]]
         differences = tuple(each for table in differing for each in _differences(table, view, again.store))
     return Comparison(number, until, {table.name: (tables[table], found[table]) for table in tables}, differences)
@@ -326,8 +326,8 @@ def serving(database: ViewDatabase, projection: str) -> int:
     )
 
 
-def _comparable(table: ViewTable, store: ViewReader) -> Iterator[ViewRow]:
-    return (row for row in store.scan(table) if not (table.sums and row[table.keys - 1]))
+def _comparable(table: ViewTable, store: ViewReader, *, in_order: bool = True) -> Iterator[ViewRow]:
+    return (row for row in store.scan(table, in_order=in_order) if not (table.sums and row[table.keys - 1]))
 
 
 def _differences(table: ViewTable, view: ViewReader, log: ViewReader) -> Iterator[Difference]:

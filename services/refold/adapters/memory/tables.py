@@ -58,7 +58,7 @@ class MemoryViewStore:
         rows = self._rows.get(table, {}).values()
         return [row for row in rows if all(meets(table, row, each) for each in where)]
 
-    def scan(self, table: ViewTable) -> Iterator[ViewRow]:
+    def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
         known = self._rows.get(table, {})
         return iter([known[key] for key in sorted(known)])
 

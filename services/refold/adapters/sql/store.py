@@ -118,11 +118,11 @@ class SqlViewReader:
             cursor.execute(statement, given)
             return {row[:-1]: int(row[-1]) for row in unescaped(cursor.fetchall(), texts)}
 
-    def scan(self, table: ViewTable) -> Iterator[ViewRow]:
+    def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
         of = self._for(table)
         with self._lend() as connection:
             cursor = self._driver.cursor(connection, streaming=True)
-            cursor.execute(f"{of.select} order by {of.keys}")
+            cursor.execute(f"{of.select} order by {of.keys}" if in_order else of.select)
             while rows := cursor.fetchmany(_SCANNED):
                 yield from unescaped(rows, of.texts)
             cursor.close()
