@@ -92,7 +92,7 @@ def test_a_projector_and_its_postgres_that_are_killed_leave_a_view_equal_to_the_
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(3_600)
 def test_a_campaign_of_kills_leaves_every_view_equal_to_its_log(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     for name in ("sqlite", "postgres"):
         (tmp_path / name).mkdir()
