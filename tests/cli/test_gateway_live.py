@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -139,6 +140,9 @@ def test_a_run_out_of_the_view_is_the_one_out_of_the_log(dev: Dev, http: httpx.C
         ("run", "list", "--agent", "cleaner"),
         ("run", "list", "--status", "suspended"),
         ("run", "list", "--status", "completed", "--label", "team=none"),
+        ("run", "list", "--at", "2100-01-01T00:00Z"),
+        ("run", "list", "--at", datetime.now(UTC).isoformat(), "--limit", "4", "--status", "suspended"),
+        ("run", "list", "--at", "2001-01-01T00:00Z"),
     ):
         viewed = dev.refold(*words, "--json").stdout
         assert viewed == dev.refold(*words, "--from-log", "--json").stdout, words

@@ -92,6 +92,11 @@ def reading() -> Iterator[tuple[str, Case]]:
     ):
         yield "run-list", ("run", "list", "--limit", "200", *filters)
         yield "run-list-json", ("run", "list", "--limit", "200", *filters, "--json")
+    for at in ("2023-11-14T22:13:21Z", "2100-01-01T00:00Z", "2001-01-01T00:00Z"):
+        yield "run-list-at", ("run", "list", "--limit", "200", "--at", at)
+        yield "run-list-at", ("run", "list", "--limit", "2", "--status", "suspended", "--at", at, "--json")
+    yield "run-list-at", ("run", "list", "--status", "stalled", "--at", "2100-01-01T00:00Z")
+    yield "run-list-at", ("run", "list", "--at", "yesterday")
     for run in ("", "done-1", "forked-1", "copied-1", "changed-1", "nobody"):
         yield "run-verify", ("run", "verify", *filter(None, [run]), "--settle", "0")
         yield "run-verify", ("run", "verify", *filter(None, [run]), "--settle", "0", "--json")

@@ -309,16 +309,19 @@ class AsyncClient:
         **Raises** NotFoundError, ConflictError when it is decided already, UsageError for a vote that is void.
         """
         edit = {"args": canonical.dumps(dict(args or {}))} if action == "edit" else {}
-        return await self.vote(approval, action, "", timeout=timeout, result=result, message=message, **edit)
+        return await self.vote(approval, action, "", {"result": result, "message": message, **edit}, timeout=timeout)
 
     async def resolve(
         self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
         """Says what came of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
         action = next(action for action, word in CAME.items() if word == verdict)
-        return await self.vote(approval, action, "", timeout=timeout, result=result, message=message, about=DOUBT)
+        words = {"result": result, "message": message, "about": DOUBT}
+        return await self.vote(approval, action, "", words, timeout=timeout)
 
-    async def vote(self, approval: str, action: str, key: str, /, *, timeout: timedelta = WAIT, **words: Any) -> Voted:
+    async def vote(
+        self, approval: str, action: str, key: str, words: Mapping[str, Any], *, timeout: timedelta = WAIT
+    ) -> Voted:
         """Votes, with the words of `decide` and `resolve`. `key` is your own name for this vote, if it has one.
 
         Repeated with it, it is the same vote, and the answer is that of the first. **Raises** as `decide`;

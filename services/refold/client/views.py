@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from refold.adapters.kafka.source import KafkaLogSource
@@ -17,7 +18,7 @@ from refold.core.ids import RunId, home, run_id
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
 from refold.operations.runs import Runs, Selector
-from refold.ports.tables import Query, ViewDatabase, ViewReader, Where
+from refold.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, Where
 from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns, runs_with
 from refold.projections.service import serving
@@ -29,6 +30,8 @@ from refold.views.history import Run
 FRESH_S = 2.0
 """How long a view that is behind the log is waited for. Whoever has just written reads what they wrote."""
 VIEW_POLL_S = 0.02
+MOST_LOOKED = 5_000
+"""Runs that are looked at for those that were in a state at a time: a millisecond each, or more."""
 
 
 def views(settings: Settings) -> ViewDatabase:
@@ -87,6 +90,34 @@ def listed(settings: Settings, which: Selector, status: str, limit: int, runs: R
         meant, total = view.count(query), view.count(Query(RUNS))
     _stall(found, runs.holds)
     return Listed(found, meant, total)
+
+
+def listed_at(
+    settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool]
+) -> Listed | None:
+    """Return the newest runs that `only` takes, as they were at a time; None where the log has to be asked.
+
+    Of all that there were, `MOST_LOOKED` are looked at.
+    """
+    source = KafkaLogSource(settings.kafka)
+    with _current(settings, source, range(source.partitions)) as view:
+        if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
+            return None
+        query = _listing(which, "", MOST_PAGE)
+        query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
+        meant, known, found = view.count(query), ViewedRuns(view), list[Run]()
+        for _ in range(MOST_LOOKED // MOST_PAGE):
+            rows = view.query(query)
+            for row in rows:
+                seq = known.seq_at(name := RunId(str(row[0])), at_ms)
+                if seq and (run := known.find(name, seq)) is not None and only(run):
+                    found.append(run)
+                if len(found) == limit:
+                    return Listed(found[::-1], meant, meant)
+            if len(rows) < MOST_PAGE:
+                break
+            query = replace(query, after=query.place(rows[-1]))
+        return Listed(found[::-1], len(found), meant)
 
 
 _LIVE = ("pending", "running", "suspended")

@@ -200,10 +200,7 @@ class ReadSide:
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
         """Return the number of a run's last event by a time; 0 if that is before its first one. **Raises** as `run`."""
-        name = RunId(str(self.check(view, run)[0]))
-        where = (Where("run_id", "=", name), Where("at_ms", "<=", at_ms))
-        rows = view.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
-        return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
+        return ViewedRuns(view).seq_at(RunId(str(self.check(view, run)[0])), at_ms)
 
     def daily(self, view: ViewReader, wanted: DailyFilter) -> list[DailyRow]:
         """Return sums by day, the latest first."""

@@ -12,7 +12,7 @@ from refold.core.ids import EntryId, RunId, log_key, run_id
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import RunsWith, ViewReader, ViewRow, Where
+from refold.ports.tables import Query, RunsWith, ViewReader, ViewRow, Where
 from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
 from refold.views.history import JudgedRecord, Run, fold_to
@@ -44,6 +44,12 @@ class ViewedRuns:
         except FoldError:
             return []
         return found if found[-1].records else []
+
+    def seq_at(self, run: RunId, at_ms: int) -> int:
+        """Return the number of a run's last event by a time; 0 if that is before its first one."""
+        where = (Where("run_id", "=", run), Where("at_ms", "<=", at_ms))
+        rows = self._store.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
+        return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
 
     def family(self, run: Run) -> list[Run]:
         """Return the runs below one, each behind the one that has started it."""

@@ -50,6 +50,7 @@ from refold.views.run import (
     records_of,
     row_of,
 )
+from refold.views.then import RunThen, run_then
 
 RUN_STATES = (
     *("pending", "running", "suspended", "completed", "failed", "cancelled"),
@@ -164,13 +165,20 @@ def list_runs(
     agent: options.AgentOption = "",
     session: options.SessionOption = "",
     label: options.LabelOption = None,
+    at: Annotated[str, "TIME", "As they were at TIME: 2030-01-31T12:00Z, 2h ago."] = "",
     from_log: FromLog = False,
     shell: Listing,
 ) -> None:
-    """List runs, the oldest first."""
+    """List runs, the oldest first. With --at, also what each had open, and what its models and tools were given."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Selector(session, labels_of(label), agent)
+    if at:
+        at_ms = since_ms(at)
+        then, meant, total = _listed_at(which, status, at_ms, shell, from_log=from_log)
+        hidden = meant - len(then)
+        shell.tell(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
+        return
     newest, meant, total = _listed(which, status, shell, from_log=from_log)
     shell.tell(newest, lambda: run_views.print_runs(newest, hidden=meant - len(newest), of=total))
 
@@ -350,8 +358,29 @@ def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> 
         return [row_of(run) for run in found.runs], found.meant, found.total
     all_runs = shell.runs.all()
     rows = [row_of(run) for run in all_runs if which.takes(run)]
-    rows = [row for row in rows if status in ("", row.status) or getattr(row, _ALSO.get(status, ""), False)]
+    rows = [row for row in rows if _is(row, status)]
     return rows[-shell.limit :], len(rows), len(all_runs)
+
+
+def _listed_at(
+    which: Selector, status: str, at_ms: int, shell: Listing, *, from_log: bool
+) -> tuple[list[RunThen], int, int]:
+    """The same as they were at a time. What stalled a run then is not known."""
+    if status == "stalled":
+        raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
+    settings = shell.platform.settings
+    only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
+    if (views := _views(settings, from_log=from_log)) and (
+        found := views.listed_at(settings, which, shell.limit, at_ms, only)
+    ):
+        return [run_then(run) for run in found.runs], found.meant, found.total
+    there = [run for run in shell.runs.all() if which.takes(run) and run.state.requested_ms <= at_ms]
+    then = list(filter(only, (at_time(run, at_ms) for run in there)))
+    return [run_then(run) for run in then[-shell.limit :]], len(then), len(there)
+
+
+def _is(row: RunRow, status: str) -> bool:
+    return status in ("", row.status) or bool(getattr(row, _ALSO.get(status, ""), False))
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:

@@ -37,6 +37,7 @@ from refold.views.history import Run
 from refold.views.messages import ModelMessages
 from refold.views.run import RunInfo, RunRow, RunShown
 from refold.views.steps import Ask, CallAttempt, RunStep, Successor
+from refold.views.then import RunThen
 
 MOST_KEPT = 5
 """Signals that a view of a run shows: those of a flood are alike."""
@@ -66,13 +67,13 @@ def _halted(run: Run, halts: Halts) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0) -> None:
-    """Runs as a table. `of`: how many there are, those that were not asked for among them."""
+def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int = 0) -> None:
+    """Runs as a table. `of`: how many there are, those that were not asked for among them. `now_ms` 0: now."""
     if not rows:
         start = "no runs; start one: refold run start AGENT --input '{...}'"
         say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
         return
-    lines, now_ms = [], clock_ms()
+    lines, now_ms = [], now_ms or clock_ms()
     for row in rows:
         settle = [*row.in_doubt, *row.held]
         doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
@@ -89,6 +90,18 @@ def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0) -> None:
     print_table([columns[number] for number in used], [[line[number] for number in used] for line in lines])
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
+
+
+def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int) -> None:
+    """Runs as they were at a time, and below them the steps that were open."""
+    if not of:
+        say("no run was there then")
+        return
+    print_runs(rows, hidden=hidden, of=of, now_ms=at_ms)
+    for row in rows:
+        for step in row.open_steps:
+            name, given = escape(step.label or step.name), escape(step.given)
+            say(f"{escape(row.run_id)}  step {step.step} {name} {styled(step.status)}  {given}")
 
 
 def print_meant(rows: Sequence[RunRow], would: str) -> None:

@@ -44,7 +44,7 @@ def add(site: APIRouter) -> None:
         words = body.model_dump(include={"result", "message"})
         if body.args is not None:
             words["args"] = canonical.dumps(body.args)
-        return await shared.client.vote(approval, body.action, key, timeout=MOST_WAIT, **words)
+        return await shared.client.vote(approval, body.action, key, words, timeout=MOST_WAIT)
 
     @site.get("/api/doubts", summary="List calls in doubt")
     def list_doubts(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> DoubtPage:
@@ -73,7 +73,7 @@ def add(site: APIRouter) -> None:
         if call != asked_about(call):
             action = next(action for action, verdict in CAME.items() if verdict == body.verdict)
             words = {"result": body.result, "message": body.message, "about": DOUBT}
-            return await shared.client.vote(call, action, key, timeout=MOST_WAIT, **words)
+            return await shared.client.vote(call, action, key, words, timeout=MOST_WAIT)
         settled = Settlement(body.verdict, body.result, body.message)
 
         def settle() -> Said | InputSent:

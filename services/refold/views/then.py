@@ -1,0 +1,60 @@
+"""Runs as they were at a time, in a list: what each had open, and what its models and tools were given."""
+
+from __future__ import annotations
+
+from refold.core.wire import canonical
+from refold.views.history import Run
+from refold.views.model import ReadModel, json_text
+from refold.views.run import RunRow, row_of
+from refold.views.steps import RunStep
+
+MOST_SEEN = 200
+"""Characters of what a call was given."""
+
+
+class OpenStep(ReadModel):
+    """A step without an outcome. `given` are its arguments in short; of a request to a model, its newest message."""
+
+    step: int
+    kind: str
+    name: str
+    status: str
+    label: str
+    given: str
+
+
+class RunThen(RunRow):
+    """A run as it was at a time."""
+
+    open_steps: list[OpenStep]
+
+
+def run_then(run: Run) -> RunThen:
+    """A run as it was, with the steps that were open."""
+    steps = run.timeline.steps
+    return RunThen(
+        **dict(row_of(run)),
+        open_steps=[
+            OpenStep(
+                step=each.step,
+                kind=each.kind,
+                name=each.name,
+                status=each.status,
+                label=each.label,
+                given=given if len(given := _given(each, steps)) <= MOST_SEEN else f"{given[: MOST_SEEN - 1]}…",
+            )
+            for each in steps
+            if each.step in run.state.open and not run.state.over
+        ],
+    )
+
+
+def _given(step: RunStep, steps: list[RunStep]) -> str:
+    """The newest message of a request to a model, or the arguments. A result that it names is that of its step."""
+    args = json_text(step.args)
+    try:
+        named = [(each, each.get("$result", 0)) for each in args["messages"][-1]["parts"]]
+        texts = [json_text(steps[number - 1].result) if number else each["content"] for each, number in named]
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return step.args
+    return " ".join(each if isinstance(each, str) else canonical.dumps(each) for each in texts)

@@ -1,0 +1,61 @@
+"""What runs had open at a time, and what their models and tools were given."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from refold.core.events import CallCompleted, Event, RunCompleted
+from refold.core.ids import RunId
+from refold.core.run.log import LogFold
+from refold.ports.log import Record
+from refold.views.history import Run, at_time, feed
+from refold.views.then import MOST_SEEN, run_then
+from tests.projections.histories import NOW, begun, call, entries
+
+
+def run_of(*batches: list[Event]) -> Run:
+    fold, run = LogFold(), Run.empty(RunId("r"))
+    for offset, (key, value) in enumerate(entries("r", *batches)):
+        run.take(feed(fold, Record("run-log", 0, offset, key, value, list, NOW)), fold)
+    return run
+
+
+def given(args: Any) -> str:
+    """What the second call of a run is shown to have, where the first has a result."""
+    text = args if isinstance(args, str) else json.dumps(args, separators=(",", ":"))
+    run = run_of([*begun(), *call(1)], [CallCompleted(1, 1, '{"sky":"blue"}'), *call(2, text)])
+    (step,) = run_then(run).open_steps
+    assert (step.step, step.kind, step.name, step.status) == (2, "call", "pay", "running")
+    return step.given
+
+
+def test_of_a_request_to_a_model_its_newest_message_is_shown() -> None:
+    old, question = {"parts": [{"content": "old"}]}, {"parts": [{"content": "which sky?"}, {"content": ["a", 1]}]}
+
+    assert given({"messages": [old, question]}) == 'which sky? ["a",1]'
+    assert given({"messages": [old, {"parts": [{"$result": 1, "tool_name": "look"}]}]}) == '{"sky":"blue"}'
+    assert given({"messages": [{"parts": [{"content": "x" * 500}]}]}) == "x" * (MOST_SEEN - 1) + "…"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *({}, {"n": 1}, {"messages": []}, {"messages": 7}, {"messages": [{}]}, {"messages": ["a"]}, {"messages": {}}),
+        *({"messages": [{"parts": [{"$result": 99}]}]}, {"messages": [{"parts": ["a"]}]}, {"messages": None}),
+        *({"messages": [{"parts": [{"$result": "1"}]}]}, {"messages": [{"parts": [{}]}]}, {"messages": [{"parts": 5}]}),
+    ],
+)
+def test_of_any_other_call_the_arguments_are_shown(args: Any) -> None:
+    assert given(args) == json.dumps(args, separators=(",", ":"))
+
+
+def test_a_run_that_is_over_has_nothing_open_and_had() -> None:
+    run = run_of([*begun(), *call(1)], [RunCompleted("1")])
+    first = run.records[0].entry
+    assert first is not None
+
+    assert run_then(run).open_steps == []
+    assert [step.step for step in run_then(at_time(run, first.at_ms)).open_steps] == [1]
