@@ -32,7 +32,7 @@ RUNS = table(
     key(run_id=str),
     indexes=(
         *(("requested_ms",), ("agent", "requested_ms"), ("status", "requested_ms"), ("root",)),
-        ("ended_ms", "agent", "version"),
+        ("ended_ms", "agent", "version", "run_id"),
     ),
     agent=str,
     root=str,
