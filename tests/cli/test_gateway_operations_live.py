@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -249,3 +251,26 @@ def test_a_vote_under_a_key_is_one_vote(http: httpx.Client) -> None:
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (422, "conflict")
     assert (late.status_code, late.json()["code"]) == (409, "conflict")
+
+
+def test_while_the_broker_is_frozen_reads_go_on_and_say_since_when_it_was_not_heard(
+    dev: Dev, http: httpx.Client
+) -> None:
+    started(http, "ops-12", "sleeper")
+    broker = dev.pid("broker")
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        lag = eventually(lambda: http.get("/api/runs/ops-12").headers.get("refold-lag"))
+        read = http.get("/api/runs/ops-12")
+        written = http.post("/api/runs", json={"agent": "sleeper"})
+        ready = http.get("/readyz")
+    finally:
+        os.kill(broker, signal.SIGCONT)
+
+    assert int(lag) >= 1
+    assert (read.status_code, read.json()["run_id"]) == (200, "ops-12")
+    assert (written.status_code, written.json()["code"]) == (503, "unreachable")
+    assert written.headers["retry-after"]
+    assert (ready.status_code, ready.json()["kafka"]) == (503, "not heard")
+    eventually(lambda: answers(http))
+    assert "refold-lag" not in http.get("/api/runs/ops-12").headers

@@ -117,6 +117,9 @@ def test_a_run_is_shown_as_it_is_and_as_it_was(site: Bench) -> None:
     assert (then["status"], then["seq"]) == ("running", 9)
     assert site.get("/api/runs/run-3/diff/9/9")["steps"] == []
     assert site.get("/api/runs/run-3?at_seq=999", 422)["hint"] == "its events are 1 to 33"
+    assert site.get("/api/runs/run-3?at_ms=7", 422)["hint"].startswith(
+        f"its entries are from {then['requested_ms']} to"
+    )
     assert [event["seq"] for event in site.get("/api/runs/run-3/events?after_seq=30")] == [31, 32, 33]
     assert len(site.get("/api/runs/run-3/steps")) == 10
     assert len(site.get("/api/runs/run-3/audit")) == 33
@@ -240,6 +243,7 @@ def test_while_kafka_is_away_reads_go_on_and_writes_say_so(site: Bench) -> None:
     assert found.headers["retry-after"]
     assert site.get("/readyz", 503)["kafka"] == "not heard"
     assert site.get("/api/runs/run-1")["status"] == "completed"
+    assert int(site.http.get("/api/runs/run-1").headers["refold-lag"]) >= 1
 
 
 def test_another_host_and_another_origin_are_refused(site: Bench) -> None:

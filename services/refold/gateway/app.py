@@ -10,7 +10,7 @@ from refold.core.errors import not_installed
 
 try:
     from anyio.to_thread import current_default_thread_limiter
-    from fastapi import APIRouter, FastAPI
+    from fastapi import APIRouter, Depends, FastAPI
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
 except ModuleNotFoundError as missing:
@@ -33,7 +33,7 @@ from refold.gateway.routes import (
     sessions,
     streams,
 )
-from refold.gateway.site import MOST_READS, WRITES_A_MINUTE, Gateway, StrictRoute
+from refold.gateway.site import MOST_READS, WRITES_A_MINUTE, Gateway, StrictRoute, show_lag
 
 
 class Api(FastAPI):
@@ -82,7 +82,7 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
     app.add_middleware(SiteGuard, hosts=hosts)
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
-    site = APIRouter(route_class=StrictRoute, redirect_slashes=False)
+    site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
     for routes in (runs, streams, inputs, people, sessions, lists, members, blobs, registry, logins, health):
         routes.add(site)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)

@@ -199,8 +199,13 @@ class ReadSide:
         return found
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
-        """Return the number of a run's last event by a time; 0 if that is before its first one. **Raises** as `run`."""
-        return ViewedRuns(view).seq_at(RunId(str(self.check(view, run)[0])), at_ms)
+        """Return the number of a run's last event by a time. **Raises** as `run_at`, of a time before its first one."""
+        name = RunId(str(self.check(view, run)[0]))
+        if seq := ViewedRuns(view).seq_at(name, at_ms):
+            return seq
+        row = view.rows(RUNS, [(name,)])[name,]
+        first, last = (row[RUNS.places[column]] for column in ("requested_ms", "at_ms"))
+        raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
     def daily(self, view: ViewReader, wanted: DailyFilter) -> list[DailyRow]:
         """Return sums by day, the latest first."""

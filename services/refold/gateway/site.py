@@ -152,6 +152,14 @@ def _gateway(request: Request) -> Gateway:
 
 
 Site = Annotated[Gateway, Depends(_gateway)]
+
+
+async def show_lag(shared: Site, response: Response) -> None:
+    """Tell the answer for how many seconds Kafka was not heard, while it is not."""
+    if lag_s := shared.writing.lag_s:
+        response.headers["Refold-Lag"] = str(lag_s)
+
+
 AfterHeader = Annotated[
     str,
     Header(alias="Refold-After", max_length=8_000, description="places of writes to wait for, as an answer named them"),

@@ -25,6 +25,8 @@ from refold.views.history import Run
 _log = structlog.get_logger()
 
 LISTEN_AGAIN_S = 1.0
+ASK_S = 5.0
+"""How often Kafka is asked whether it is there."""
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
 _UNSEEN = object()
@@ -41,7 +43,7 @@ class Refusals:
         self._found: OrderedDict[Cause, RefoldError] = OrderedDict()
         self._stop = threading.Event()
         self.log = ""
-        self.listens = threading.Event()
+        self.listens, self.heard_s = threading.Event(), time.monotonic()
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
     def of(self, position: Cause) -> RefoldError | None:
@@ -56,11 +58,16 @@ class Refusals:
         while not self._stop.is_set():
             try:
                 settings, partitions = self._platform.settings.kafka, self._platform.runs.partitions
-                self.log = KafkaLogSource(settings).identity()
+                source = KafkaLogSource(settings)
+                self.log = source.identity()
                 with closing(KafkaNews(settings, (DEAD_LETTER,), partitions)) as news:
+                    self.heard_s = time.monotonic()
                     self.listens.set()
                     while not self._stop.is_set():
                         self._take(news.take(0.2))
+                        if time.monotonic() - self.heard_s > ASK_S:
+                            self.log = source.identity()  # a broker that is silent has nothing new, or is not there
+                            self.heard_s = time.monotonic()
             except RefoldError as error:
                 self.listens.clear()
                 _log.warning("gateway.refusals_unread", reason=error.message)
@@ -83,6 +90,11 @@ class WriteSide:
     def listens(self) -> bool:
         """True while Kafka is heard."""
         return self._refusals.listens.is_set()
+
+    @property
+    def lag_s(self) -> int:
+        """How long ago Kafka was heard last, while it is not heard: what was written since is in no view."""
+        return 0 if self.listens else round(time.monotonic() - self._refusals.heard_s) + 1
 
     def other_log(self) -> str:
         """Return why the outcome of a write would never be seen: the view is of another log. Else nothing."""

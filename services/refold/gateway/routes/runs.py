@@ -45,9 +45,7 @@ def add(site: APIRouter) -> None:
         """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
         with shared.view(after) as view:
             seqs = [at_seq] if at_seq else []
-            if at_ms and not (seq := shared.reading.seq_at(view, run, at_ms)):
-                raise MalformedError(f"run {run} was not there at {at_ms}", hint="its first event has its time")
-            seqs += [seq] if at_ms else []
+            seqs += [shared.reading.seq_at(view, run, at_ms)] if at_ms else []
             found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
         return info_of(found, turns_of(found.state, _texts(shared, found)) if seqs else ())
 
