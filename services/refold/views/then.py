@@ -12,7 +12,7 @@ MOST_SEEN = 200
 """Characters of what a call was given."""
 
 
-class OpenStep(ReadModel):
+class StepThen(ReadModel):
     """A step without an outcome. `given` are its arguments in short; of a request to a model, its newest message."""
 
     step: int
@@ -26,7 +26,7 @@ class OpenStep(ReadModel):
 class RunThen(RunRow):
     """A run as it was at a time."""
 
-    open_steps: list[OpenStep]
+    open_steps: list[StepThen]
 
 
 def run_then(run: Run) -> RunThen:
@@ -35,7 +35,7 @@ def run_then(run: Run) -> RunThen:
     return RunThen(
         **dict(row_of(run)),
         open_steps=[
-            OpenStep(
+            StepThen(
                 step=each.step,
                 kind=each.kind,
                 name=each.name,

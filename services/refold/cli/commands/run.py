@@ -159,22 +159,28 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     showing.tell(_in_full(view.dump(), run, showing.archive, showing) if whole else view, show)
 
 
+@dataclass(frozen=True)
+class ListingThen(Listing):
+    """The options of a list of runs, as they are or were."""
+
+    at: Annotated[str, "TIME", "As they were at TIME: 2030-01-31T12:00Z, 2h ago."] = ""
+
+
 def list_runs(
     *,
     status: Annotated[str, "Only these; also `doubt`, `held`, `stalled`, `paused`."] = "",
     agent: options.AgentOption = "",
     session: options.SessionOption = "",
     label: options.LabelOption = None,
-    at: Annotated[str, "TIME", "As they were at TIME: 2030-01-31T12:00Z, 2h ago."] = "",
     from_log: FromLog = False,
-    shell: Listing,
+    shell: ListingThen,
 ) -> None:
     """List runs, the oldest first. With --at, also what each had open, and what its models and tools were given."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Selector(session, labels_of(label), agent)
-    if at:
-        at_ms = since_ms(at)
+    if shell.at:
+        at_ms = since_ms(shell.at)
         then, meant, total = _listed_at(which, status, at_ms, shell, from_log=from_log)
         hidden = meant - len(then)
         shell.tell(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))

@@ -73,7 +73,7 @@ def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int 
         start = "no runs; start one: refold run start AGENT --input '{...}'"
         say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
         return
-    lines, now_ms = [], now_ms or clock_ms()
+    lines, now_ms = [], _at_or_now(now_ms)
     for row in rows:
         settle = [*row.in_doubt, *row.held]
         doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
@@ -90,6 +90,10 @@ def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int 
     print_table([columns[number] for number in used], [[line[number] for number in used] for line in lines])
     if hidden:
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
+
+
+def _at_or_now(at_ms: int) -> int:
+    return at_ms or clock_ms()
 
 
 def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int) -> None:
