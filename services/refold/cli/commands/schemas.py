@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
+
+from refold.adapters.kafka.topics import declared
 from refold.cli import output
 from refold.cli.platform import Teller
 from refold.schemas import export
+from refold.schemas.asyncapi import asyncapi
 
 
 def append_changes(*, teller: Teller) -> None:
@@ -20,3 +25,9 @@ def compare_schemas(*, teller: Teller) -> None:
     lines = [f"[red]{output.escape(problem)}[/]" for problem in problems]
     words = "\n".join(lines) or "[green]the schemas are what Python says[/]"
     teller.tell({"ok": not problems, "problems": problems}, words, ok=not problems)
+
+
+def print_asyncapi(*, teller: Teller) -> None:
+    """Print the AsyncAPI document of the topics, as `schemas/asyncapi.json` has it."""
+    document = asyncapi(declared()["topics"])
+    teller.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))
