@@ -66,7 +66,7 @@ def test_valkey_is_as_durable_as_the_embedded_one(services: dict[str, Any], tmp_
 def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[str, Any]) -> None:
     needs = Provision(("default",), Path("/app/.refold/keys"))
     started = dev_services("${APP:-examples/deploy.py}", needs)
-    stack = [each for each in started if each.name not in ("projections", "gateway")]  # the image has no extras
+    stack = [each for each in started if each.name not in ("projections", "gateway")]
 
     assert [service.name for service in stack] == ["planner", "approval", "executor"]
     for service in stack:
@@ -76,6 +76,26 @@ def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[
         assert block["environment"].keys() == {*there, *service.env}
         assert not any(volume.startswith("root:") for volume in block["volumes"])
         assert (ROOT / block["build"]["dockerfile"]).is_file()
+
+
+def test_projections_and_gateway_share_a_view_and_the_image_has_what_they_need(services: dict[str, Any]) -> None:
+    install = next(
+        line
+        for line in resource("infra", "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+        if "-r pyproject.toml" in line
+    )
+    blocks = [services[name] for name in ("projections", "gateway")]
+
+    assert set(re.findall(r"--extra (\w+)", install)) == {"gateway", "postgres", "views"}
+    assert [block["command"][:2] for block in blocks] == [["serve", "projections"], ["serve", "gateway"]]
+    (url,) = {block["environment"]["REFOLD_VIEWS__URL"] for block in blocks}
+    assert url.removeprefix("sqlite:///").startswith("/app/views/")
+    assert all("views:/app/views" in block["volumes"] for block in blocks)
+    assert "/app/views" in resource("infra", "Dockerfile").read_text()
+    # It asks nobody who they are: were it in a network of containers, its port could not be the loopback's alone.
+    assert services["gateway"]["network_mode"] == "host"
+    assert "--host" not in services["gateway"]["command"]
+    assert "REFOLD_GATEWAY__HOST" not in services["gateway"]["environment"]
 
 
 def test_everything_is_published_on_the_loopback_interface_only(services: dict[str, Any]) -> None:
