@@ -83,21 +83,21 @@ def test_whoever_wrote_reads_what_they_wrote(http: httpx.Client) -> None:
 
 
 def test_a_note_is_in_the_audit_trail_once_however_often_it_is_sent(dev: Dev, http: httpx.Client) -> None:
-    started(http, "http-4", "sleeper")
+    started(http, "noted-1", "sleeper")
     body, key = {"note": "the customer called"}, {"Idempotency-Key": "n-1"}
-    sent = [http.post("/api/runs/http-4/notes", json=body, headers=key, params={"wait": 30}) for _ in range(2)]
-    other = http.post("/api/runs/http-4/notes", json={"note": "another"}, headers=key, params={"wait": 30})
-    dev.read("run", "annotate", "http-4", "look at the invoice", "--id", "n-2", "--as-operator")
-    http.post("/api/runs/http-4/cancel", params={"wait": 30})
-    late = http.post("/api/runs/http-4/notes", json={"note": "late"}, params={"wait": 30})
+    sent = [http.post("/api/runs/noted-1/notes", json=body, headers=key, params={"wait": 30}) for _ in range(2)]
+    other = http.post("/api/runs/noted-1/notes", json={"note": "another"}, headers=key, params={"wait": 30})
+    dev.read("run", "annotate", "noted-1", "look at the invoice", "--id", "n-2", "--as-operator")
+    http.post("/api/runs/noted-1/cancel", params={"wait": 30})
+    late = http.post("/api/runs/noted-1/notes", json={"note": "late"}, params={"wait": 30})
 
-    trail = http.get("/api/runs/http-4/audit").json()
+    trail = http.get("/api/runs/noted-1/audit").json()
     assert [answer.json()["outcome"] for answer in sent] == ["accepted", "known"]
     assert (other.status_code, late.status_code) == (409, 409)
     noted = [(line["actors"], line["note"]) for line in trail if line["note"]]
     assert [note for _, note in noted] == ["the customer called", "look at the invoice"]
     assert all(actors for actors, _ in noted)
-    assert [line["note"] for line in dev.lines("run", "audit", "http-4") if line["note"]] == [note for _, note in noted]
+    assert [line["note"] for line in dev.lines("run", "audit", "noted-1") if line["note"]] == [note for _, note in noted]
 
 
 def test_a_stream_goes_on_after_every_process_was_killed(dev: Dev, http: httpx.Client) -> None:
