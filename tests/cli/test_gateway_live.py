@@ -97,7 +97,9 @@ def test_a_note_is_in_the_audit_trail_once_however_often_it_is_sent(dev: Dev, ht
     noted = [(line["actors"], line["note"]) for line in trail if line["note"]]
     assert [note for _, note in noted] == ["the customer called", "look at the invoice"]
     assert all(actors for actors, _ in noted)
-    assert [line["note"] for line in dev.lines("run", "audit", "noted-1") if line["note"]] == [note for _, note in noted]
+    assert [line["note"] for line in dev.lines("run", "audit", "noted-1") if line["note"]] == [
+        note for _, note in noted
+    ]
 
 
 def test_a_stream_goes_on_after_every_process_was_killed(dev: Dev, http: httpx.Client) -> None:
