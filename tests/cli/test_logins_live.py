@@ -167,7 +167,7 @@ def test_a_session_outlives_its_gateway(gateway: LoginGateway) -> None:
         (("--host", "0.0.0.0"), {"REFOLD_GATEWAY__API_KEYS": ""}, "asks nobody who they are"),
         (("--host", "0.0.0.0"), {"REFOLD_GATEWAY__HOSTS": ""}, "no name of it is known"),
         (("--actor", "ada"), {}, "--actor names the one user"),
-        ((), {"REFOLD_GATEWAY__API_KEYS": "nowhere.json"}, "there is no key file"),
+        ((), {"REFOLD_GATEWAY__API_KEYS": "nowhere.json"}, "there is no file nowhere.json"),
         ((), {"REFOLD_GATEWAY__SESSION_KEY": "nowhere"}, "there is no key file"),
     ],
 )

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -563,6 +563,14 @@ class TestProxy:
             spelt = {name.replace("-", "_"): value for name, value in self.HEADERS.items()}
             assert http.get("/api/login", headers=spelt).status_code == 401
 
+    @pytest.mark.parametrize(
+        "page", [{"Origin": "null"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}]
+    )
+    def test_no_other_site_writes_through_it(self, page: dict[str, str]) -> None:
+        with self.proxied("10.0.0.7", secret=SECRET) as http:
+            assert http.post("/api/runs", headers=self.HEADERS).status_code == 422
+            assert http.post("/api/runs", headers=self.HEADERS | page).status_code == 403
+
     def test_without_a_proxy_its_headers_mean_nothing(self, http: TestClient, keys: Keys) -> None:
         ada = keys.new("ada", "viewer")
 
@@ -639,6 +647,20 @@ def _with(app: Any, state: dict[str, Any]) -> Callable[..., Any]:
         await app({**scope, "state": dict(state)}, receive, send)
 
     return call
+
+
+def test_no_more_writes_are_under_way_than_there_is_room_for(keys: Keys) -> None:
+    tokens = [keys.new(f"actor-{number}", "operator") for number in range(3)]
+    bench = Bench(part=GatewayPart(api_keys=str(keys.path)))
+    with bench.http as http, ExitStack() as under_way:
+        for number in range(64):
+            under_way.enter_context(bench.gateway.by(Login(f"other-{number}")).write())
+        busy = [http.post("/api/runs", headers=bearer(each)) for each in tokens]
+        under_way.close()
+        after = http.post("/api/runs", headers=bearer(tokens[0]))
+
+    assert [(each.status_code, each.json()["code"]) for each in busy] == [(429, "busy")] * 3
+    assert after.status_code == 422
 
 
 def test_a_stream_ends_soon_after_its_key(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,7 +337,8 @@ def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
 
 def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None:
     for _ in range(60):
-        site.gateway.by(Login("ada", local=True)).check_rate()
+        with site.gateway.by(Login("ada", local=True)).write():
+            pass
 
     found = site.http.post("/api/runs", json={"agent": "ten"})
 

@@ -43,6 +43,7 @@ class ApiKey(BaseModel):
     made_ms: int
 
 
+_HINT = "`refold keys api new` writes one"
 _FILE = TypeAdapter(list[ApiKey])
 _State = tuple[int, int, int]
 
@@ -71,9 +72,10 @@ class ApiKeys:
             return {}
         try:
             return {key.prefix: key for key in _FILE.validate_json(keys.read_private(self._path, MOST_FILE))}
+        except NotFoundError:
+            raise NotFoundError(f"there is no file {self._path}", hint=_HINT) from None
         except ValidationError:
-            hint = "`refold keys api new` writes such a file"
-            raise UsageError(f"{self._path} is no file of API keys", hint=hint) from None
+            raise UsageError(f"{self._path} is no file of API keys", hint=_HINT) from None
 
     def named(self, prefix: str) -> ApiKey | None:
         """Return the key with a prefix, if it holds now. Where the file cannot be read, none does."""

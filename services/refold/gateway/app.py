@@ -33,7 +33,7 @@ from refold.gateway.routes import (
     sessions,
     streams,
 )
-from refold.gateway.site import MOST_READS, WRITES_A_MINUTE, Gateway, StrictRoute, show_lag
+from refold.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
 
 
 class Api(FastAPI):
@@ -55,7 +55,7 @@ def build_api(gateway: Gateway) -> Api:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Gateway]]:
         # A write waits in a thread for its outcome: as many as there may be leave room for all reads.
-        current_default_thread_limiter().total_tokens = MOST_READS + WRITES_A_MINUTE + 16
+        current_default_thread_limiter().total_tokens = MOST_READS + MOST_WRITES + 16
         yield {"gateway": gateway}
         gateway.streams.close()
         gateway.writing.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ from refold.operations.runs import Runs
 from refold.ports.tables import ViewDatabase, ViewReader
 from refold.views.api import LARGEST_NUMBER
 
-MOST_READS = 64
+MOST_READS = MOST_WRITES = 64
 WRITES_A_MINUTE = 60
 DEFAULT_WAIT_S = 2.0
 LONGEST_WAIT_S = 30.0
@@ -58,7 +58,7 @@ class Gateway:
         self.streams = RunStreams(self.reading)
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
-        self._writes = RateLimit(WRITES_A_MINUTE)
+        self._writes, self._writing = RateLimit(WRITES_A_MINUTE), threading.BoundedSemaphore(MOST_WRITES)
 
     def by(self, login: Login | None) -> Gateway:
         """Return the same for a request of somebody: what it writes is in their name."""
@@ -103,16 +103,19 @@ class Gateway:
         """A large value on its way to a client, which may be slow. **Raises** BusyError."""
         return _one(self._sent)
 
-    def check_rate(self) -> None:
-        """Count a write of who asks. **Raises** BusyError when they had too many in the last minute."""
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Room for a write of who asks. **Raises** BusyError when they had too many, or too many are under way."""
         if wait_s := self._writes.wait_s(self.actor):
             raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=wait_s)
+        with _one(self._writing, "writes"):
+            yield
 
 
 @contextmanager
-def _one(of: threading.BoundedSemaphore) -> Iterator[None]:
+def _one(of: threading.BoundedSemaphore, what: str = "reads") -> Iterator[None]:
     if not of.acquire(blocking=False):
-        raise BusyError(f"{MOST_READS} reads are under way", retry_after=1.0)
+        raise BusyError(f"too many {what} are under way", retry_after=1.0)
     try:
         yield
     finally:
@@ -136,9 +139,8 @@ class StrictRoute(APIRoute):
             gateway: Gateway = request.state.gateway
             login = await gateway.logins.admit(request, self.name)
             shared = request.scope["state"]["gateway"] = gateway.by(login)
-            if login is not None and request.method not in SAFE:
-                shared.check_rate()
-            response = await handle(StrictRequest(request.scope, request.receive))
+            with shared.write() if login is not None and request.method not in SAFE else nullcontext():
+                response = await handle(StrictRequest(request.scope, request.receive))
             if login is not None and not login.local and isinstance(response, StreamingResponse):
                 vars(response).update(body_iterator=gateway.logins.while_held(login, response.body_iterator))
             return response
