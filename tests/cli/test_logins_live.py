@@ -161,6 +161,28 @@ def test_a_session_outlives_its_gateway(gateway: LoginGateway) -> None:
     assert statuses == [403, 200]
 
 
+def test_who_connects_is_who_connects_whatever_a_header_says(gateway: LoginGateway) -> None:
+    proxy = {"actor": "X-Forwarded-User", "peers": ["10.0.0.7"]}
+    gateway.env |= {"REFOLD_GATEWAY__PROXY": json.dumps(proxy), "REFOLD_GATEWAY__ROLES": '{"sre": "viewer"}'}
+    key = gateway.key("opal", "viewer")
+    gateway.start()
+    told = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "sre"}
+    with gateway.speaking(key) as http:
+        up(http)
+        del http.headers["Authorization"]
+        forged = [
+            http.get("/api/login", headers=told | more).status_code for more in ({}, {"X-Forwarded-For": "10.0.0.7"})
+        ]
+        gateway.kill()
+        gateway.env["REFOLD_GATEWAY__PROXY"] = json.dumps(proxy | {"peers": ["127.0.0.1"]})
+        gateway.start()
+        up(http)
+        good = http.get("/api/login", headers=told).json()
+
+    assert forged == [401, 401]
+    assert good["actor"] == "ada"
+
+
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [

@@ -14,6 +14,7 @@ from refold.gateway.app import routed
 from refold.gateway.roles import ACCESS, GRANTS, PUBLIC, ROUTE_ROLES, SAFE, role_of
 from refold.gateway.site import StrictRoute
 from refold.projections import service
+from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys, bearer
@@ -106,6 +107,26 @@ def test_without_a_login_only_what_is_public_answers(
     statuses = {asked(bench, method, path), asked(bench, method, path, **bearer("rfk_" + "0" * 12 + "_" + "x" * 43))}
 
     assert (statuses == {401}) is (role_of(name, {method}) != PUBLIC)
+
+
+@pytest.mark.parametrize("path", sorted({path for _, _, path in CALLS}))
+def test_a_verb_that_a_path_has_not_is_none_for_anybody(site: tuple[Bench, dict[str, str]], path: str) -> None:
+    bench, tokens = site
+
+    for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}:
+        assert asked(bench, method, path, **bearer(tokens["admin"])) == 405
+
+
+def test_why_a_gateway_is_not_ready_is_for_those_who_are_logged_in(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "api.json")
+    ada = keys.new("ada", "viewer")
+    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+    bench.database.drop(Shipped.name, service.serving(bench.database, Shipped.name))
+    with bench.http as http:
+        found = [http.get("/readyz", headers=headers).json()["views"] for headers in ({}, bearer(ada))]
+
+    assert found[0] == "not ok"
+    assert Shipped.name in found[1]
 
 
 def test_a_refusal_says_how_to_log_in_and_not_what_was_wrong(site: tuple[Bench, dict[str, str]]) -> None:
