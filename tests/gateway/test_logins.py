@@ -306,11 +306,14 @@ class Provider:
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []
         self.status, self.asked, self.to = 200, 0, ""
+        self.open = threading.Event()
+        self.open.set()
         provider = self
 
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 provider.asked += 1
+                provider.open.wait(30)
                 body = json.dumps({"keys": provider.keys}).encode()
                 self.send_response(provider.status)
                 if provider.to:
@@ -467,6 +470,20 @@ class TestTokens:
             monkeypatch.setattr(oidc, "REFETCH_S", 0.0)
             assert status(http, **bearer(token(new, kid="k2"))) == 200
             assert provider.asked == 2
+
+    def test_whoever_comes_while_keys_are_fetched_waits_for_them(self, provider: Provider, rsa: RSAKey) -> None:
+        provider.open.clear()
+
+        async def ask() -> list[Any]:
+            verifier = oidc.TokenVerifier(provider.part().oidc)
+            asking = [asyncio.create_task(verifier.claims(token(rsa))) for _ in range(5)]
+            while not provider.asked:  # noqa: ASYNC110 - a thread counts
+                await asyncio.sleep(0.001)
+            provider.open.set()
+            return await asyncio.gather(*asking)
+
+        assert [found["sub"] for found in asyncio.run(ask())] == ["ada"] * 5
+        assert provider.asked == 1
 
     def test_keys_outlive_the_issuer_for_an_hour(
         self, provider: Provider, rsa: RSAKey, monkeypatch: pytest.MonkeyPatch

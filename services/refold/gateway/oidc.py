@@ -77,7 +77,7 @@ class TokenVerifier:
             header = jws.extract_compact(token.encode(), registry=self._registry).headers()
             alg, kid = header.get("alg"), header.get("kid")
             key = await self._key(kid) if alg in ALGORITHMS and isinstance(kid, str) else None
-            if key is not None and key.get("alg") in (None, alg):
+            if key is not None:
                 found = jwt.decode(token, key, registry=self._registry).claims
                 self._claims.validate(found)
                 return found
@@ -87,7 +87,7 @@ class TokenVerifier:
         now = time.monotonic()
         known = kid in self._keys and now - self._read < JWKS_KEPT_S
         due = now - self._read > JWKS_FRESH_S or not known
-        if due and now - self._tried > REFETCH_S and not (known and self._lock.locked()):
+        if due and (now - self._tried > REFETCH_S or (self._lock.locked() and not known)):
             async with self._lock:
                 if time.monotonic() - self._tried > REFETCH_S:
                     await self._fetch()
@@ -116,7 +116,7 @@ def _fetched(url: str) -> dict[str, Key]:
         raise ValueError("it has no keys")
     found: dict[str, Key] = {}
     for each in listed:
-        if not isinstance(each, dict) or each.get("kty") not in PUBLIC_KINDS or each.get("use", "sig") != "sig":
+        if not isinstance(each, dict) or each.get("kty") not in PUBLIC_KINDS:
             continue
         if isinstance(kid := each.get("kid"), str):
             with suppress(JoseError, ValueError, TypeError):
