@@ -474,7 +474,7 @@ class TestTokens:
     def test_whoever_comes_while_keys_are_fetched_waits_for_them(self, provider: Provider, rsa: RSAKey) -> None:
         provider.open.clear()
 
-        async def ask() -> list[Any]:
+        async def ask() -> Any:
             verifier = oidc.TokenVerifier(provider.part().oidc)
             asking = [asyncio.create_task(verifier.claims(token(rsa))) for _ in range(5)]
             while not provider.asked:  # noqa: ASYNC110 - a thread counts
