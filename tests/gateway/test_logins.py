@@ -546,6 +546,8 @@ class TestProxy:
 
             assert found.json() == {"actor": "ada", "roles": ["operator", "lead"], "csrf": ""}
             assert status(http) == 401
+            refused = http.post("/api/login", headers=self.HEADERS)
+            assert (refused.status_code, "set-cookie" in refused.headers) == (422, False)
 
     @pytest.mark.parametrize("peer", ["10.0.1.7", "127.0.0.1", "::1", "testclient", ""])
     def test_nobody_else_s_is(self, peer: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from fastapi import APIRouter, Response
@@ -31,8 +32,8 @@ def add(site: APIRouter) -> None:
         Every write with the cookie has to have this host's `Origin`, and `csrf` of the answer in `Refold-Csrf`.
         """
         login = shared.login
-        if login is None or login.local:
-            raise UsageError("there is one user here, who is logged in", hint="set REFOLD_GATEWAY__API_KEYS for others")
+        if login is None or (login.until == math.inf and not login.key):  # a proxy's word would outlive the proxy's no
+            raise UsageError("your login is no key and no token", hint="ask without a cookie: you are known already")
         cookie, until = shared.logins.session(login)
         response.headers["Set-Cookie"] = _COOKIE.format(cookie, max(0, int(until - time.time())))
         return _shown(shared, login, cookie)
