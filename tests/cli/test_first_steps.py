@@ -225,7 +225,7 @@ def test_status_and_kill_know_the_processes_of_a_dev(dev: Dev) -> None:
     eventually(lambda: dev.state["processes"]["executor"] not in ([], [killed["pid"]]))
     after = dev.read("dev", "status")
 
-    roles = {"broker", "valkey", "planner", "approval", "executor", "projections", "gateway"}
+    roles = {"broker", "valkey", "planner", "approval", "executor", "gateway"}
     assert {row["role"] for row in before["processes"]} == roles
     assert all(row["state"] == "running" and row["pid"] for row in before["processes"])
     assert all(address["answers"] for address in before["addresses"])

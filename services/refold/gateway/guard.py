@@ -126,7 +126,8 @@ class _Body:
         if self._whole:  # what comes now is the end of the connection, which streams wait for
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
+            # Not 0: what has come is taken, however late it is asked for, as by a stream that was slow to begin.
+            message = await asyncio.wait_for(self._receive(), max(0.01, self._until - time.monotonic()))
         except TimeoutError:
             if self._answer.begun:  # a stream, whose request has a body that nobody reads
                 return {"type": "http.disconnect"}

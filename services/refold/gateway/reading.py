@@ -168,6 +168,10 @@ class ReadSide:
             raise refused
         return f"{cause.topic}/{cause.partition}/{cause.offset}"
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a change, see `ViewDatabase`."""
+        return self._database.wait(timeout_s)
+
     def head(self, run: RunId) -> ViewRow | None:
         """Return the row of `heads` of a run."""
         with _in_use():

@@ -45,6 +45,8 @@ _T = TypeVar("_T")
 
 NEWS_S = 0.05
 """How often the view is asked for entries that are new."""
+NET_S = 1.0
+"""The same where the database tells of changes, in case that it does not."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
 """How often all runs that are listened to are looked up: an erased run has no entries."""
@@ -153,6 +155,7 @@ class RunStreams:
         self._store: ViewReader | None = None
         self._log = ""
         self._of_sessions = 0
+        self._looking = False
         self._sessions: dict[str, list[str]] = {}
         self._pages: dict[tuple[Channel, str], asyncio.Task[tuple[Page, int] | None]] = {}
         self._reads = asyncio.Semaphore(MOST_PAGES)
@@ -202,6 +205,8 @@ class RunStreams:
         if not channel.listeners:
             self._of_sessions += selection.kind == "session"
             channel.heard = time.monotonic()
+            # A look under way may have passed over events that it would have.
+            channel.live = self._seen is not None and not self._looking
         channel.listeners += 1
         self.count += 1
         try:
@@ -282,15 +287,18 @@ class RunStreams:
             return None
 
     async def _look_for_ever(self) -> None:
-        wait_s = NEWS_S
+        wait_s, more = NEWS_S, False
         while True:
             await asyncio.sleep(wait_s)
             wait_s = NEWS_S
             if not self._channels:
                 self._seen, self._slow, self._store = None, -math.inf, None
                 continue
-            known = [channel for channel in self._channels.values() if not channel.live]
             try:
+                if self._seen is not None and not more and await _in_thread(lambda: self._reading.wait(NET_S)):
+                    wait_s = 0.0
+                known = [channel for channel in self._channels.values() if not channel.live]
+                self._looking = True
                 news = await _in_thread(self._look)
             except RefoldError as error:
                 self._store = None
@@ -298,7 +306,10 @@ class RunStreams:
                 wait_s = AWAY_S
             else:
                 self._give(news, known)
-                wait_s = 0.0 if news.more else NEWS_S
+                more = news.more
+                wait_s = 0.0 if more else wait_s
+            finally:
+                self._looking = False
             self._show_life(time.monotonic())
 
     def _give(self, news: StreamNews, known: list[Channel]) -> None:

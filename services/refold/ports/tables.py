@@ -234,6 +234,13 @@ class ViewDatabase(Protocol):
         """Take the right to write a projection until the process ends; False while another process has it."""
         ...
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a change of any process, at most so long. False, at once: nobody tells of changes here; look.
+
+        For one thread. **Raises** UnreachableError.
+        """
+        ...
+
     def bytes(self) -> int:
         """Return the size of the database."""
         ...

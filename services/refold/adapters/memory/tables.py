@@ -171,6 +171,9 @@ class MemoryViewDatabase:
     def lock(self, projection: str) -> bool:
         return True
 
+    def wait(self, timeout_s: float) -> bool:
+        return False
+
     def bytes(self) -> int:
         return 0
 

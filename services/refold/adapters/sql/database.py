@@ -76,6 +76,10 @@ class SqlViews(SqlDriver):
         """See `ViewDatabase`."""
 
     @abstractmethod
+    def wait(self, timeout_s: float) -> bool:
+        """See `ViewDatabase`."""
+
+    @abstractmethod
     def bytes(self) -> int:
         """See `ViewDatabase`."""
 

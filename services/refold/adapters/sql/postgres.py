@@ -19,6 +19,7 @@ _CONNECT = {"connect_timeout": 10, "client_encoding": "utf8"}
 """Of a connection, where the URL has nothing else."""
 _LOCK_WAIT_S = 10
 """For another session that holds a table, such as a dump."""
+_CHANNEL = "refold_views"
 _TYPES = {str: "text", int: "int8", bytes: "bytea"}
 _LOCKED = (UnreachableError, "another session holds its tables: wait, or end that session")
 
@@ -51,6 +52,7 @@ class PostgresViews(SqlViews):
     def __init__(self, url: sa.URL) -> None:
         self._cursors = count()
         self._locking: sa.Connection | None = None
+        self._listening: sa.Connection | None = None
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             connect_args={name: value for name, value in _CONNECT.items() if name not in url.query},
@@ -95,6 +97,28 @@ class PostgresViews(SqlViews):
                 copy.write_row(row)
         cursor.execute(of.upsert(f'select {of.columns} from "{staged}"'))
 
+    def announce(self, connection: sa.Connection) -> None:
+        # Without naming runs: 8,000 bytes hold few of them, and whoever listens looks for all that is new.
+        connection.execute(sa.text(f"notify {_CHANNEL}"))
+
+    def wait(self, timeout_s: float) -> bool:
+        with self._translating():
+            try:
+                if self._listening is None:
+                    self._listening = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                    self._listening.execute(sa.text(f"listen {_CHANNEL}"))
+                    return True  # of what was before nobody tells
+                driver: Any = self._listening.connection.driver_connection
+                for _ in driver.notifies(timeout=timeout_s, stop_after=1):
+                    pass
+                return True
+            except self._errors:
+                if self._listening is not None:
+                    self._listening.invalidate()
+                    self._listening.close()
+                self._listening = None
+                raise
+
     def cleanse(self, *, removed: bool) -> None:
         pass  # see the class
 
@@ -132,6 +156,8 @@ class PostgresViews(SqlViews):
         if self._locking is not None:
             self._locking.invalidate()
             self._locking.close()
+        if self._listening is not None:
+            self._listening.invalidate()
         super().close()
 
 

@@ -81,6 +81,12 @@ class SqliteViews(SqlViews):
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
         cursor.executemany(of.upsert(f"values {of.row}"), rows)
 
+    def announce(self, connection: sa.Connection) -> None:
+        pass  # nobody can wait
+
+    def wait(self, timeout_s: float) -> bool:
+        return False
+
     def cleanse(self, *, removed: bool) -> None:
         # What is overwritten in the file stays in the log of it until that is cut. A reader may hold that up: then a
         # later transaction does it. The one before this is committed, so nothing here may fail.

@@ -68,6 +68,10 @@ class SqlDriver(ABC):
         """Write rows, or add them."""
 
     @abstractmethod
+    def announce(self, connection: sa.Connection) -> None:
+        """Tell those who wait for a change of it, once the transaction is committed."""
+
+    @abstractmethod
     def cleanse(self, *, removed: bool) -> None:
         """See to it, after a transaction, that rows which were removed lie nowhere any more. Raises nothing."""
 
@@ -185,6 +189,7 @@ class SqlViewStore(SqlViewReader):
             if changes.notes:
                 noted = sa.update(GENERATIONS).where(*self._mine(GENERATIONS))
                 connection.execute(noted, {"notes": json.dumps(known | changes.notes)})
+            self._driver.announce(connection)
         self._driver.cleanse(removed=bool(changes.runs))
 
     def _move(self, connection: sa.Connection, moves: Mapping[Place, tuple[int, int]]) -> None:

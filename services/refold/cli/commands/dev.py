@@ -77,16 +77,21 @@ def _pools(app: str) -> tuple[str, ...]:
         raise
 
 
-def dev_services(app: str, needs: Provision, *, python: str = sys.executable) -> list[ServiceProcess]:
-    """One planner, one approval service, one executor per pool, and what keeps the views."""
+def dev_services(
+    app: str, needs: Provision, *, python: str = sys.executable, shared: bool = False
+) -> list[ServiceProcess]:
+    """One planner, one approval service, one executor per pool, and what keeps views; `shared`: in Postgres."""
     serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.public_root}"}
     approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)), env)
     sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
     executor = (*serve, "executor", "--app", app, "--pool")
     executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
-    views = [ServiceProcess("projections", (*serve, "projections", "--app", app), env)] if has("sqlalchemy") else []
-    if views and has("fastapi"):
-        views.append(ServiceProcess("gateway", (*serve, "gateway", "--data", str(needs.keys.parent)), env))
+    projections = ServiceProcess("projections", (*serve, "projections", "--app", app), env)
+    data = str(needs.keys.parent)
+    gateway = ServiceProcess("gateway", (*serve, "gateway", "--app", app, "--data", data), env)
+    views = [gateway] if has("fastapi") else []
+    if has("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
+        views.insert(0, projections)
     return [ServiceProcess("planner", (*serve, "planner", "--app", app), env), approval, *executors, *views]
 
 
@@ -114,7 +119,7 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
         output.say(f"API       [bold]{stack.gateway}/api/runs[/]")
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
-    if "projections" in pids:
+    if has("sqlalchemy"):
         output.say(f"views     [bold]{output.escape(public_url(stack.views))}[/]")
     output.say(f"app       {output.escape(app)}")
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated
 
 import structlog
+import typer
 
-from refold.cli.commands.serve.process import DevOption, Member, served
+from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, served
+from refold.cli.commands.serve.projections import keep_views
 from refold.client.addresses import on_loopback, own_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
@@ -24,6 +29,7 @@ from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
 from refold.gateway.logins import Logins
 from refold.gateway.site import Gateway
+from refold.runtime.settings import Settings
 
 _log = structlog.get_logger()
 
@@ -35,11 +41,16 @@ def gateway(
     *,
     host: Annotated[str, "HOST", "Address to listen at.  \\[default: REFOLD_GATEWAY__HOST, 127.0.0.1]"] = "",
     port: Annotated[int, "PORT", "Port to listen at.  \\[default: REFOLD_GATEWAY__PORT, 8321]"] = 0,
+    app: Annotated[str, typer.Option(help="MODULE:APP or path/file.py[:APP], for projections of an app.")] = "",
     actor: Annotated[str, "Name of the one user of this machine, without logins.  \\[default: your login]"] = "",
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Serve the HTTP API over the views of REFOLD_VIEWS__URL, which `refold serve projections` keeps up to date."""
+    """Serve the HTTP API over the views of REFOLD_VIEWS__URL.
+
+    Views in SQLite it keeps up to date itself, unless another process does; those in Postgres are kept by
+    `refold serve projections`.
+    """
     process = served("gateway", member, data)
     settings = process.where.settings
     at, number = host or settings.gateway.host, port or settings.gateway.port
@@ -66,7 +77,9 @@ def gateway(
         backlog=2_048,
         http=TimedProtocol,
     )
-    uvicorn.Server(config).run()
+    server = uvicorn.Server(config)
+    with _beside(settings, app, server) if settings.views.url.startswith("sqlite:") else nullcontext():
+        server.run()
     _log.info("service.stopped", service="gateway")
 
 
@@ -78,3 +91,23 @@ def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
     if not part.hosts:
         hint = """set REFOLD_GATEWAY__HOSTS='["refold.example"]'"""
         raise UsageError(f"{host} is reached from other machines, and no name of it is known", hint=hint)
+
+
+@contextmanager
+def _beside(settings: Settings, app: str, server: uvicorn.Server) -> Iterator[None]:
+    """Keep the views up to date in a thread. If that fails the server ends: nobody would see that they are old."""
+    stop = threading.Event()
+
+    def keep() -> None:
+        try:
+            keep_views(settings, app, stop.is_set)
+        finally:
+            server.should_exit = True
+
+    thread = threading.Thread(target=keep, name="projections", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(CLOSE_S)

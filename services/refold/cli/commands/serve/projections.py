@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import structlog
@@ -12,6 +13,7 @@ from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
 from refold.client.views import views
 from refold.projections.service import KeptProjection, keep_all, shipped
+from refold.runtime.settings import Settings
 
 _log = structlog.get_logger()
 
@@ -24,14 +26,18 @@ def projections(
 ) -> None:
     """Keep tables up to date with the log: those that Refold ships, and an app's. The database is REFOLD_VIEWS__URL."""
     process = served("projections", member, data)
-    database = views(process.where.settings)
-    source = KafkaLogSource(process.where.settings.kafka)
+    with ends_within(CLOSE_S) as asked:
+        keep_views(process.where.settings, app, asked.is_set)
+
+
+def keep_views(settings: Settings, app: str, stop: Callable[[], bool]) -> None:
+    """Keep the views that are set up to date until told to stop. **Raises** UsageError when none are set."""
+    database, source = views(settings), KafkaLogSource(settings.kafka)
     loaded = load_app(app) if app else None
     own = [found() for found in loaded.projections.values()] if loaded else []
     ours = shipped(loaded.prices.own if loaded else None)
     kept = [KeptProjection(each, database, source) for each in (*ours, *own)]
-    with ends_within(CLOSE_S) as asked:
-        _log.info("service.started", service="projections", projections=[each.name for each in kept])
-        keep_all(kept, asked.is_set)
+    _log.info("service.started", service="projections", projections=[each.name for each in kept])
+    keep_all(kept, stop)
     database.close()
     _log.info("service.stopped", service="projections")
