@@ -122,18 +122,18 @@ class Selection:
         """Return the next events behind a place, up to another; None: all that there are."""
         if isinstance(at, int):
             return self._page_of_run(store, at, until)
-        for number, (end, _) in (until or {}).items():
-            start, given = at.get(number, NOWHERE)
-            if start < end and self.home in (None, number):
-                limit = LOOK_ENTRIES if self.kind == "inbox" else PAGE_ENTRIES
-                rows, reached = _counting(store, number, start, min(end, start + WINDOW), limit, self._conditions())
-                found = []
-                for told in told_of(row for row in rows if self.kind != "family" or is_below(str(row[0]), self.name)):
-                    if told.place > (start, given) and (sent := self.sent(told, at := {**at, number: told.place})):
-                        found.append(sent)
-                return Page(found, {**at, number: (reached, 0)}, whole=False)
-        mine = {number: end for number, end in (until or {}).items() if self.home in (None, number)}
-        return Page([], at, whole=all(at.get(number, NOWHERE) == end for number, end in mine.items()))
+        mine = {number: end for number, (end, _) in (until or {}).items() if self.home in (None, number)}
+        behind = (number for number, end in mine.items() if at.get(number, NOWHERE)[0] < end)
+        if (number := next(behind, None)) is None:
+            return Page([], at, whole=all(at.get(number, NOWHERE) == (end, 0) for number, end in mine.items()))
+        before, end = at.get(number, NOWHERE), min(mine[number], at.get(number, NOWHERE)[0] + WINDOW)
+        rows, reached = _counting(store, number, before[0], end, self._conditions())
+        found = []
+        for told in told_of(filter(self._has, rows)):
+            at = {**at, number: told.place}
+            if told.place > before and (sent := self.sent(told, at)):
+                found.append(sent)
+        return Page(found, {**at, number: (reached, 0)}, whole=False)
 
     def _page_of_run(self, store: ViewReader, seq: int, until: Places | None) -> Page:
         where = [Where("run_id", "=", self.name), Where("last_seq", ">", seq)]
@@ -144,12 +144,17 @@ class Selection:
         events = [sent for sent in found if sent]
         return Page(events, events[-1].at if events else seq, whole=len(rows) < PAGE_ENTRIES)
 
+    def _has(self, row: ViewRow) -> bool:
+        return self.kind != "family" or is_below(str(row[0]), self.name)
+
     def _conditions(self) -> Query:
         if self.kind == "family":
-            return Query(ENTRIES, (Where("run_id", ">=", self.name), Where("run_id", "<", f"{self.name}/")))
+            named = Where("run_id", ">=", self.name), Where("run_id", "<", f"{self.name}/")
+            return Query(ENTRIES, named, limit=PAGE_ENTRIES)
         if self.kind == "session":
-            return Query(ENTRIES, within=(RunsWith(RUN_SESSIONS, (Where("session", "=", self.name),)),))
-        return Query(ENTRIES)
+            within = RunsWith(RUN_SESSIONS, (Where("session", "=", self.name),))
+            return Query(ENTRIES, within=(within,), limit=PAGE_ENTRIES)
+        return Query(ENTRIES, limit=LOOK_ENTRIES if self.kind == "inbox" else PAGE_ENTRIES)
 
 
 def _place(text: str) -> tuple[int | None, tuple[int, int]]:
@@ -161,16 +166,14 @@ def _place(text: str) -> tuple[int | None, tuple[int, int]]:
 
 def looked_through(store: ViewReader, partition: int, start: int, end: int) -> tuple[list[ViewRow], int]:
     """Return entries that count since offsets from one up to another, and up to which offset these are all."""
-    return _counting(store, partition, start, end, LOOK_ENTRIES, Query(ENTRIES))
+    return _counting(store, partition, start, end, Query(ENTRIES, limit=LOOK_ENTRIES))
 
 
-def _counting(
-    store: ViewReader, partition: int, start: int, end: int, limit: int, wanted: Query
-) -> tuple[list[ViewRow], int]:
+def _counting(store: ViewReader, partition: int, start: int, end: int, wanted: Query) -> tuple[list[ViewRow], int]:
     between = Where("partition", "=", partition), Where("since_offset", ">=", start), Where("since_offset", "<", end)
-    query = replace(wanted, where=(*between, *wanted.where), order="since_offset", limit=limit)
+    query = replace(wanted, where=(*between, *wanted.where), order="since_offset")
     rows = store.query(query)
-    if len(rows) < limit:
+    if len(rows) < query.limit:
         return rows, end
     last = int(rows[-1][_SINCE])
     if rows[0][_SINCE] != last:

@@ -14,7 +14,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -54,11 +54,13 @@ SWITCHED_S = 0.5
 """How often the generation in use is looked up. One that was dropped has no positions, so nothing is new in it."""
 AWAY_S = 1.0
 """How long a stream waits while the database is away."""
-KEPT_BYTES, KEPT_S = 1 << 20, 2.0
-"""Of the latest events, encoded for those who listen to the same: so many, for so long after the last one."""
+KEPT_BYTES = 1 << 20
+"""Of the latest events, encoded for those who listen to the same."""
+FORGOTTEN_S = 2.0
+"""How long they are kept after the last one."""
 CHUNK_BYTES = 64 << 10
 """Of a chunk: a slow reader holds no more than this, and one page."""
-MOST_PAGES = 3
+PAGES_AT_ONCE = 3
 """Pages that are read at once: the look for news needs a thread too."""
 MOST_SESSIONS = 10_000
 """Runs whose sessions are remembered."""
@@ -69,6 +71,15 @@ class TooManyError(TransientError):
     """More streams than a process serves."""
 
     code = "too_many_streams"
+
+
+class StreamChunk(NamedTuple):
+    """Events, joined; the number behind them, and where a client is that has them. `ends`: their run is over."""
+
+    end: int
+    at: Cursor
+    data: bytes
+    ends: bool
 
 
 @dataclass(eq=False)
@@ -90,7 +101,7 @@ class Channel:
     def __post_init__(self) -> None:
         self.more = asyncio.Event()
         self._bytes = 0
-        self._joined: tuple[int, int, bytes] = (0, 0, b"")
+        self._joined = (-1, -1), StreamChunk(0, 0, b"", ends=False)
 
     @property
     def end(self) -> int:
@@ -108,7 +119,7 @@ class Channel:
 
     def forget(self) -> None:
         """Keep no events: whoever has not read them reads them from the view."""
-        self.first, self._bytes, self._joined = self.end, 0, (0, 0, b"")
+        self.first, self._bytes = self.end, 0
         self.events.clear()
 
     def wake(self) -> None:
@@ -116,23 +127,44 @@ class Channel:
         self.more.set()
         self.more = asyncio.Event()
 
-    def chunk(self, number: int, at: Cursor) -> tuple[int, bytes]:
-        """Return events from a number on, joined, and the number behind them: a write costs more than its bytes.
+    def chunk(self, number: int, at: Cursor) -> StreamChunk:
+        """Return events from a number on, joined: a write costs more than its bytes.
 
         A client of a run may know more of it than the last look has found, from another gateway.
         """
         while isinstance(at, int) and number < self.end and self.events[number - self.first].seq <= at:
             number += 1
-        if self._joined[:2] != (number, self.end):
+        if number == self.end:
+            return StreamChunk(number, at, b"", ends=False)
+        if self._joined[0] != (number, self.end):
             found, size, end = list[bytes](), 0, number
             while end < self.end and size < CHUNK_BYTES:
                 found.append(self.events[end - self.first].data)
                 size += len(found[-1])
                 end += 1
-            if end < self.end:
-                return end, b"".join(found)
-            self._joined = number, end, b"".join(found)
-        return self._joined[1:]
+            last = self.events[end - self.first - 1]
+            self._joined = (number, self.end), StreamChunk(end, last.at, b"".join(found), last.ends)
+        return self._joined[1]
+
+    def count(self, change: int) -> None:
+        """Count a listener, or that one has left."""
+        self.listeners += change
+
+    def go_live(self, now: float) -> None:
+        """Have it take events from now on."""
+        self.live, self.heard = True, now
+
+    def finish(self) -> None:
+        """Have its streams end."""
+        self.over = True
+
+    def show_life(self, now: float) -> None:
+        """Forget what nobody needs any more, and give a sign of life when it is time."""
+        if self.events and now - self.heard > FORGOTTEN_S:
+            self.forget()
+        if now - self.heard >= HEARTBEAT_S:
+            self.heard, self.beats = now, self.beats + 1
+            self.wake()
 
 
 class StreamNews(NamedTuple):
@@ -157,8 +189,8 @@ class RunStreams:
         self._of_sessions = 0
         self._looking = False
         self._sessions: dict[str, list[str]] = {}
-        self._pages: dict[tuple[Channel, str], asyncio.Task[tuple[Page, int] | None]] = {}
-        self._reads = asyncio.Semaphore(MOST_PAGES)
+        self._pages: dict[tuple[Channel, str], asyncio.Task[tuple[Page, int]]] = {}
+        self._reads = asyncio.Semaphore(PAGES_AT_ONCE)
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
 
@@ -204,10 +236,9 @@ class RunStreams:
         channel = self._channels.setdefault(key, Channel(selection))
         if not channel.listeners:
             self._of_sessions += selection.kind == "session"
-            channel.heard = time.monotonic()
-            # A look under way may have passed over events that it would have.
-            channel.live = self._seen is not None and not self._looking
-        channel.listeners += 1
+            if self._seen is not None and not self._looking:  # a look under way may have passed over events for it
+                channel.go_live(time.monotonic())
+        channel.count(1)
         self.count += 1
         try:
             if named:
@@ -216,7 +247,7 @@ class RunStreams:
                 yield chunk
         finally:
             self.count -= 1
-            channel.listeners -= 1
+            channel.count(-1)
             if not channel.listeners:
                 self._of_sessions -= selection.kind == "session"
                 del self._channels[key]
@@ -229,41 +260,35 @@ class RunStreams:
     async def _follow(self, channel: Channel, at: Cursor) -> AsyncIterator[bytes]:
         number, beats = -1, channel.beats  # -1: it is not up to date
         while True:
-            more, last = channel.more, None
+            more, ends, chunks = channel.more, False, list[bytes]()
             if beats != channel.beats:
                 beats = channel.beats
                 if number == channel.end and not isinstance(at, int):
                     at = self._seen or at
-                yield _beat(channel.selection, at)
+                chunks = [_beat(channel.selection, at)]
             elif channel.first <= number < channel.end:
-                number, chunk = channel.chunk(number, at)
-                if chunk:
-                    last = channel.events[number - channel.first - 1]
-                    at = last.at
-                    yield chunk
+                number, at, chunk, ends = channel.chunk(number, at)
+                chunks = [chunk] if chunk else []
             elif number >= channel.first or not channel.live:
                 if channel.over:
                     return
                 await more.wait()
-            elif (found := await self._page(channel, at)) is None:
-                await asyncio.sleep(AWAY_S)
             else:
-                page, number = found
-                ahead, at = page.at == at, page.at
-                last = page.events[-1] if page.events else None
-                for chunk in _chunks(page.events):
-                    yield chunk
-                if ahead and number < 0:  # a look has yet to come to where the client is
-                    await asyncio.sleep(NEWS_S)
-            if last and last.ends and isinstance(at, int) and await self._is_over(channel, at):
+                (events, at, _), number = await self._page(channel, at)
+                chunks, ends = _chunks(events), bool(events) and events[-1].ends
+            for chunk in chunks:
+                yield chunk
+            if ends and await self._is_over(channel, at):
                 return
 
-    async def _is_over(self, channel: Channel, seq: int) -> bool:
-        """True if nothing follows an event that ends its run, such as a retry."""
-        page = await self._read(lambda store: channel.selection.page(store, seq, None))
+    async def _is_over(self, channel: Channel, at: Cursor) -> bool:
+        """True if nothing follows an event that ends the run, such as a retry."""
+        if not isinstance(at, int):
+            return False
+        page = await self._read(lambda store: channel.selection.page(store, at, None))
         return page is not None and not page.events
 
-    async def _page(self, channel: Channel, at: Cursor) -> tuple[Page, int] | None:
+    async def _page(self, channel: Channel, at: Cursor) -> tuple[Page, int]:
         """Return the next page behind a place, and the number in the channel of what follows; -1: more of the view."""
         key = channel, channel.selection.sealed(at)
         task = self._pages.get(key)
@@ -272,11 +297,14 @@ class RunStreams:
             task.add_done_callback(lambda _: self._pages.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _load(self, channel: Channel, at: Cursor) -> tuple[Page, int] | None:
+    async def _load(self, channel: Channel, at: Cursor) -> tuple[Page, int]:
         async with self._reads:
             number, until = channel.end, self._seen or {}
             page = await self._read(lambda store: channel.selection.page(store, at, until))
-        return None if page is None else (page, number if page.whole else -1)
+        if page is None or (page.at == at and not page.whole):  # it is away, or no look has come to where a client is
+            await asyncio.sleep(AWAY_S if page is None else NEWS_S)
+            return Page([], at, whole=False), -1
+        return page, number if page.whole else -1
 
     async def _read(self, read: Callable[[ViewReader], _T]) -> _T | None:
         """Return what is read from the view; None while it is away, or was just switched."""
@@ -310,7 +338,8 @@ class RunStreams:
                 wait_s = 0.0 if more else wait_s
             finally:
                 self._looking = False
-            self._show_life(time.monotonic())
+            for channel in list(self._channels.values()):
+                channel.show_life(time.monotonic())
 
     def _give(self, news: StreamNews, known: list[Channel]) -> None:
         now, fed = time.monotonic(), dict[Channel, None]()
@@ -320,19 +349,12 @@ class RunStreams:
                 fed[channel] = None
         self._seen = news.seen
         for channel in known:
-            channel.live = True
+            channel.go_live(now)
         for channel in news.over:
-            channel.over, fed[channel] = True, None
+            channel.finish()
+            fed[channel] = None
         for channel in (*fed, *known):
             channel.wake()
-
-    def _show_life(self, now: float) -> None:
-        for channel in list(self._channels.values()):
-            if channel.events and now - channel.heard > KEPT_S:
-                channel.forget()
-            if now - channel.heard >= HEARTBEAT_S:
-                channel.heard, channel.beats = now, channel.beats + 1
-                channel.wake()
 
     def _look(self) -> StreamNews:
         """Return what is new since the last look. What a failed look had is looked for again."""
@@ -396,18 +418,15 @@ def _beat(selection: Selection, at: Cursor) -> bytes:
     return b": still here\n\n" if isinstance(at, int) else f"id: {selection.sealed(at)}\n: still here\n\n".encode()
 
 
-def _chunks(events: list[SentEvent]) -> Iterator[bytes]:
+def _chunks(events: list[SentEvent]) -> list[bytes]:
     """Events in few pieces."""
-    held: list[bytes] = []
-    size = 0
+    found: list[bytes] = []
     for event in events:
-        held.append(event.data)
-        size += len(event.data)
-        if size >= CHUNK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+        if found and len(found[-1]) < CHUNK_BYTES:
+            found[-1] += event.data
+        else:
+            found.append(event.data)
+    return found
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

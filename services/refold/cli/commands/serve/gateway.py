@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -77,9 +79,8 @@ def gateway(
         backlog=2_048,
         http=TimedProtocol,
     )
-    server = uvicorn.Server(config)
-    with _beside(settings, app, server) if settings.views.url.startswith("sqlite:") else nullcontext():
-        server.run()
+    with _beside(settings, app) if settings.views.url.startswith("sqlite:") else nullcontext():
+        uvicorn.Server(config).run()
     _log.info("service.stopped", service="gateway")
 
 
@@ -94,15 +95,16 @@ def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
 
 
 @contextmanager
-def _beside(settings: Settings, app: str, server: uvicorn.Server) -> Iterator[None]:
+def _beside(settings: Settings, app: str) -> Iterator[None]:
     """Keep the views up to date in a thread. If that fails the server ends: nobody would see that they are old."""
     stop = threading.Event()
 
     def keep() -> None:
         try:
             keep_views(settings, app, stop.is_set)
-        finally:
-            server.should_exit = True
+        except BaseException:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
 
     thread = threading.Thread(target=keep, name="projections", daemon=True)
     thread.start()
