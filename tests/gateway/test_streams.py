@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
+from refold.client.streams import LivePart
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
 from refold.core.events import ApprovalDecided, Entry, Event, RunFailed
 from refold.core.ids import RunId
@@ -454,3 +455,34 @@ def test_behind_the_end_of_a_run_there_is_no_more(monkeypatch: pytest.MonkeyPatc
         found = site.http.get("/api/runs/run-7/stream", headers={"Last-Event-ID": "33"})
 
     assert (found.status_code, found.content) == (204, b"")
+
+
+async def test_parts_come_beside_events_without_an_id_and_move_nobody(place: Site) -> None:
+    before, _, failed = halves("sad")
+    place.write(before[:2])
+    chunks: dict[str, list[bytes]] = {"run": [], "family": [], "plain": []}
+
+    async def follow(kind: str, parts: bool) -> None:
+        selection, at = place.streams.begin("family" if kind == "family" else "run", "sad", parts=parts)
+        assert at is not None
+        async for chunk in place.streams.follow(selection, at):
+            chunks["plain" if not parts else kind].append(chunk)
+
+    tasks = [asyncio.create_task(follow(*each)) for each in (("run", True), ("family", True), ("run", False))]
+    await eventually(lambda: all(each and b'"seq":3' in each[-1] for each in chunks.values()))
+    await asyncio.sleep(0.03)
+
+    assert place.streams._wants("sad")
+    assert place.streams._wants("sad.1")
+    assert not place.streams._wants("bad")
+    place.streams._hand_over([LivePart("sad", "sad/3", 1, 1, "text", {"text": "a\nb\ud800"}, supersedes=True)])
+    await eventually(lambda: b"event: part" in chunks["run"][-1] and b"event: part" in chunks["family"][-1])
+    place.write(before[2:])
+    await asyncio.wait_for(asyncio.gather(tasks[0], tasks[2]), 10)
+    tasks[1].cancel()
+
+    (message,) = [each for each in b"".join(chunks["run"]).split(b"\n\n") if each.startswith(b"event: part")]
+    assert json.loads(message.splitlines()[1].removeprefix(b"data: "))["supersedes"] is True
+    assert len(message.splitlines()) == 2
+    assert ids(b"".join(chunks["run"]).decode()) == ids(b"".join(chunks["plain"]).decode()) == [*range(1, failed + 1)]
+    assert b"event: part" not in b"".join(chunks["plain"])

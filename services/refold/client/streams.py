@@ -78,8 +78,8 @@ class Vouched:
         run = self._run.state.run_id
         if record.topic == RUN_LOG:
             return self._learn(record) if run_named(record) == run.encode() else []
-        part, pool = _part(record, run), pool_of(record.topic)
-        if part is None:
+        part, pool = part_in(record), pool_of(record.topic)
+        if part is None or part.run_id != run:
             return []
         if part.call_id in self._pools:
             return [part] if self._pools[part.call_id] == pool else []
@@ -131,12 +131,12 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
             yield None
 
 
-def _part(record: Record, run: RunId) -> StreamPart | None:
-    """The part in a record; None for one of another run, or of nobody that writes parts."""
+def part_in(record: Record) -> StreamPart | None:
+    """Return the part in a record; None where there is none that can be read, or of a call of another run."""
     try:
         found = codec.decode(StreamPart, record.value or b"")
         canonical.parse(found.data)
         whose = parse_call_id(found.call_id)[0]
     except (FoldError, MalformedError):  # of a newer version, too: others go on to be heard
         return None
-    return found if found.run_id == whose == run else None
+    return found if found.run_id == whose else None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
+from refold.client.streams import LivePart
 from refold.core.errors import MalformedError
 from refold.core.ids import is_below
 from refold.core.topics import RUN_LOG
@@ -79,6 +80,7 @@ class Selection:
     kind: SelectionKind
     name: str = ""
     home: int | None = None
+    parts: bool = False
     tag: str = field(default="", compare=False)
 
     def tagged(self, log: str) -> Selection:
@@ -155,6 +157,16 @@ class Selection:
             within = RunsWith(RUN_SESSIONS, (Where("session", "=", self.name),))
             return Query(ENTRIES, within=(within,), limit=PAGE_ENTRIES)
         return Query(ENTRIES, limit=LOOK_ENTRIES if self.kind == "inbox" else PAGE_ENTRIES)
+
+
+LIVE = 1 << 62
+"""Stands for the number of what has none."""
+
+
+def part_message(part: LivePart, at: Places, *, of_run: bool) -> SentEvent:
+    """Return a part as a message without an id. It is lost where it is not taken at once."""
+    data = json.dumps(asdict(part), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return SentEvent(0 if of_run else at, b"event: part\ndata: %s\n\n" % data, LIVE, ends=False)
 
 
 def _place(text: str) -> tuple[int | None, tuple[int, int]]:

@@ -55,7 +55,7 @@ class Gateway:
         refusals = Refusals(self.platform)
         self.reading = ReadSide(self.database, refusals.of)
         self.writing = WriteSide(self.platform, self.reading, refusals)
-        self.streams = RunStreams(self.reading)
+        self.streams = RunStreams(self.reading, self.platform)
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
         self._writes, self._writing = RateLimit(WRITES_A_MINUTE), threading.BoundedSemaphore(MOST_WRITES)

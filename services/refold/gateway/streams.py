@@ -20,9 +20,12 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
+from refold.client.platform import Platform
+from refold.client.streams import LivePart
 from refold.core.errors import NotFoundError, RefoldError, TransientError
 from refold.core.ids import RunId, parents_of
 from refold.core.topics import RUN_LOG
+from refold.gateway.parts import LiveParts
 from refold.gateway.reading import After, ReadSide
 from refold.gateway.selecting import (
     NOWHERE,
@@ -33,6 +36,7 @@ from refold.gateway.selecting import (
     SelectionKind,
     SentEvent,
     looked_through,
+    part_message,
     positions_in,
     told_of,
 )
@@ -143,8 +147,11 @@ class Channel:
                 size += len(found[-1])
                 end += 1
             last = self.events[end - self.first - 1]
-            self._joined = (number, self.end), StreamChunk(end, last.at, b"".join(found), last.ends)
-        return self._joined[1]
+            ends = any(self.events[each - self.first].ends for each in range(number, end))
+            self._joined = (number, self.end), StreamChunk(end, last.at, b"".join(found), ends)
+        chunk = self._joined[1]
+        # What has no number takes nobody back.
+        return chunk._replace(at=at) if isinstance(at, int) and isinstance(chunk.at, int) and chunk.at < at else chunk
 
     def count(self, change: int) -> None:
         """Count a listener, or that one has left."""
@@ -179,9 +186,12 @@ class StreamNews(NamedTuple):
 class RunStreams:
     """The streams of a process. Used on its event loop, but for `begin`, which any thread may call."""
 
-    def __init__(self, reading: ReadSide) -> None:
+    def __init__(self, reading: ReadSide, platform: Platform | None = None) -> None:
         self._reading = reading
-        self._channels: dict[tuple[str, str], Channel] = {}
+        self._live = LiveParts(platform, reading, self._wants, self._hand_over) if platform else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._channels: dict[tuple[str, str, bool], Channel] = {}
+        self._of_parts = 0
         self._seen: Places | None = None
         self._slow, self._opened = -math.inf, -math.inf
         self._store: ViewReader | None = None
@@ -205,7 +215,7 @@ class RunStreams:
             raise TooManyError(f"there are {self.count} streams", retry_after=5.0)
 
     def begin(
-        self, kind: SelectionKind, name: str = "", last: str = "", after: After | None = None
+        self, kind: SelectionKind, name: str = "", last: str = "", after: After | None = None, *, parts: bool = False
     ) -> tuple[Selection, Cursor | None]:
         """Return what to follow and from where; None: there is no more of it.
 
@@ -219,7 +229,7 @@ class RunStreams:
                 where = int(view.rows(RUNS, [(name,)])[name,][RUNS.places["partition"]])
             elif kind == "session":
                 _check_session(view, name)
-        found = Selection(kind, name, where).tagged(log)
+        found = Selection(kind, name, where, parts).tagged(log)
         begun: Cursor = 0 if kind == "run" else now if kind in ("all", "inbox") else {}
         at = found.opened(last) if last else begun
         if isinstance(at, int):
@@ -231,9 +241,13 @@ class RunStreams:
     async def follow(self, selection: Selection, at: Cursor, *, named: bool = False) -> AsyncIterator[bytes]:
         """Yield the events behind a place, and on. `named`: begin with the place itself."""
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.get_running_loop().create_task(self._look_for_ever())
-        key = selection.kind, selection.name
+            self._loop = asyncio.get_running_loop()
+            self._watch = self._loop.create_task(self._look_for_ever())
+        key = selection.kind, selection.name, selection.parts
         channel = self._channels.setdefault(key, Channel(selection))
+        self._of_parts += selection.parts
+        if selection.parts and self._live is not None:
+            self._live.listen()
         if not channel.listeners:
             self._of_sessions += selection.kind == "session"
             if self._seen is not None and not self._looking:  # a look under way may have passed over events for it
@@ -247,6 +261,7 @@ class RunStreams:
                 yield chunk
         finally:
             self.count -= 1
+            self._of_parts -= selection.parts
             channel.count(-1)
             if not channel.listeners:
                 self._of_sessions -= selection.kind == "session"
@@ -254,6 +269,7 @@ class RunStreams:
 
     def close(self) -> None:
         """Look for no more events."""
+        self._of_parts = 0
         if self._watch is not None:
             self._watch.cancel()
 
@@ -384,14 +400,34 @@ class RunStreams:
 
     def _listened(self, store: ViewReader, run: str) -> list[Channel]:
         """The channels that have the events of a run."""
-        keys = [("run", run), ("all", ""), ("inbox", ""), *(("family", each) for each in (*parents_of(run), run))]
+        keys = [("all", "", False), ("inbox", "", False)]
+        for kind, name, _ in _with_parts(run):
+            keys += (kind, name, False), (kind, name, True)
         if self._of_sessions:
             if run not in self._sessions:
                 if len(self._sessions) >= MOST_SESSIONS:
                     self._sessions.clear()
                 self._sessions[run] = [str(row[1]) for row in store.rows_of(RUN_SESSIONS, RunId(run))]
-            keys += (("session", name) for name in self._sessions[run])
+            keys += (("session", name, False) for name in self._sessions[run])
         return [channel for key in keys if (channel := self._channels.get(key)) is not None]
+
+    def _wants(self, run: str) -> bool:
+        """True if somebody wants parts of a run, or of any for the empty name. Any thread may ask."""
+        return self._of_parts > 0 and (not run or any(key in self._channels for key in _with_parts(run)))
+
+    def _hand_over(self, parts: list[LivePart]) -> None:
+        """Take parts from the thread that reads them."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._give_parts, parts)
+
+    def _give_parts(self, parts: list[LivePart]) -> None:
+        now = time.monotonic()
+        for part in parts:
+            for key in _with_parts(part.run_id):
+                channel = self._channels.get(key)
+                if channel is not None and channel.live:
+                    channel.add(part_message(part, self._seen or {}, of_run=key[0] == "run"), now)
+                    channel.wake()
 
     def _over(self, store: ViewReader) -> list[Channel]:
         """Look now and then for streams that are over: of runs that were erased, and all if the log is another."""
@@ -402,10 +438,15 @@ class RunStreams:
         before, self._log = self._log, store.notes().get("log", "")
         if before not in ("", self._log):
             return list(channels.values())
-        of = {name: (("run", name), ("family", name)) for kind, name in channels if kind in ("run", "family")}
-        heads = store.rows(HEADS, [(name,) for name in of])
-        gone = (name for (name,), row in heads.items() if row[HEADS.places["status"]] == "erased")
-        return [channels[key] for name in gone for key in of[str(name)] if key in channels]
+        mine = {key: channel for key, channel in channels.items() if key[0] in ("run", "family")}
+        heads = store.rows(HEADS, [(name,) for name in {key[1] for key in mine}])
+        gone = {name for (name,), row in heads.items() if row[HEADS.places["status"]] == "erased"}
+        return [channel for key, channel in mine.items() if key[1] in gone]
+
+
+def _with_parts(run: str) -> list[tuple[str, str, bool]]:
+    """The streams that have the parts of a run, if they are wanted."""
+    return [("run", run, True), *(("family", each, True) for each in (*parents_of(run), run))]
 
 
 def _check_session(view: ViewReader, name: str) -> None:

@@ -46,6 +46,10 @@ class KafkaLogReader:
 
     def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
         """See `LogReader`. **Raises** UnreachableError too."""
+        return self._assigned(self.names(kinds), {partition: OFFSET_BEGINNING}).for_ever()
+
+    def names(self, kinds: Collection[str]) -> list[str]:
+        """Return the names of the topics of some kinds, of each pool. **Raises** UnreachableError."""
         with closing(self._consumer()) as consumer:
             try:
                 there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
@@ -53,8 +57,7 @@ class KafkaLogReader:
                 raise translate(error, "look which topics there are") from None
         prefix = self._settings.prefix
         names = sorted(name.removeprefix(prefix) for name in there if name.startswith(prefix))
-        topics = [name for name in names if kind_of(name) in kinds]
-        return self._assigned(topics, {partition: OFFSET_BEGINNING}).for_ever()
+        return [name for name in names if kind_of(name) in kinds]
 
     def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
         """Some partitions from these offsets on. **Raises** as `scan`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -14,6 +15,8 @@ from refold.gateway.selecting import SelectionKind
 from refold.gateway.site import AfterHeader, Gateway, SeqOption, Site
 
 Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, description="the id of the last event")]
+
+PartsOption = Annotated[bool, Query(description="with what models say while they say it, as messages `part`")]
 
 
 def add(site: APIRouter) -> None:
@@ -26,7 +29,12 @@ def add(site: APIRouter) -> None:
 
     @site.get("/api/runs/{run}/stream", summary="Follow a run", **ending)
     async def stream_run(
-        shared: Site, run: str, last: Last = "", after_seq: SeqOption = 0, after: AfterHeader = ""
+        shared: Site,
+        run: str,
+        last: Last = "",
+        after_seq: SeqOption = 0,
+        after: AfterHeader = "",
+        parts: PartsOption = False,
     ) -> Response:
         """Server-sent events: the events of a run as they come, until it is over. The id of each is its number.
 
@@ -34,15 +42,17 @@ def add(site: APIRouter) -> None:
         a run that is completed or cancelled the answer is 204: browsers do not come back after it. Behind `RunFailed`
         the stream waits for the events of a retry. The stream of a run that is erased ends, and coming back is 410.
         """
-        return await _followed(shared, "run", run_id(run), last or str(after_seq), after)
+        return await _followed(shared, "run", run_id(run), last or str(after_seq), after, parts=parts)
 
     @site.get("/api/runs/{run}/family/stream", summary="Follow a run and the runs below it", **stream)
-    async def stream_family(shared: Site, run: str, last: Last = "", after: AfterHeader = "") -> Response:
+    async def stream_family(
+        shared: Site, run: str, last: Last = "", after: AfterHeader = "", parts: PartsOption = False
+    ) -> Response:
         """Server-sent events: those of a run and of all that it has started, or will, from the beginning.
 
         Each event names its run. It ends when the run is erased.
         """
-        return await _followed(shared, "family", run_id(run), last, after)
+        return await _followed(shared, "family", run_id(run), last, after, parts=parts)
 
     @site.get("/api/sessions/{session}/stream", summary="Follow a session", **stream)
     async def stream_session(shared: Site, session: str, last: Last = "", after: AfterHeader = "") -> Response:
@@ -63,10 +73,12 @@ def add(site: APIRouter) -> None:
         return await _followed(shared, "inbox", "", last, after)
 
 
-async def _followed(shared: Gateway, kind: SelectionKind, name: str, last: str, after: str) -> Response:
+async def _followed(
+    shared: Gateway, kind: SelectionKind, name: str, last: str, after: str, *, parts: bool = False
+) -> Response:
     streams = shared.streams
     streams.check_room()
-    selection, at = await run_in_threadpool(streams.begin, kind, name, last, after_of(after))
+    selection, at = await run_in_threadpool(partial(streams.begin, kind, name, last, after_of(after), parts=parts))
     if at is None:
         return Response(status_code=204)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}

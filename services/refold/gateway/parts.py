@@ -1,0 +1,98 @@
+"""What calls say while they run, for all listeners of a process: one reader of `run-stream`, bounded, and lossy.
+
+A part is believed once the view has its call, and if that is one of the pool on whose topic the part lies: an executor
+writes into the topic of its own pool alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import structlog
+
+from refold.adapters.kafka.news import KafkaNews
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.platform import Platform
+from refold.client.streams import MOST_WAITING_BYTES, LivePart, Tries, part_in
+from refold.core.errors import RefoldError
+from refold.core.ids import RunId, parse_call_id
+from refold.core.messages import StreamPart
+from refold.core.topics import RUN_STREAM, pool_of
+from refold.gateway.reading import ReadSide, events_after
+
+_log = structlog.get_logger()
+
+PATIENCE_S = 5.0
+"""How long a part waits until the view has its call."""
+MOST_CALLS = 10_000
+"""Calls of which pool and last try are remembered."""
+PARTS_AGAIN_S = 1.0
+
+
+class LiveParts:
+    """See the module. `wanted` says if somebody listens to a run, to any one for the empty name; `give` gets parts."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        reading: ReadSide,
+        wanted: Callable[[str], bool],
+        give: Callable[[list[LivePart]], object],
+    ) -> None:
+        self._platform, self._reading, self._wanted, self._give = platform, reading, wanted, give
+        self._pools: dict[str, str] = {}
+        self._tries = Tries()
+        self._waiting: list[tuple[float, str, StreamPart]] = []
+        self._thread: threading.Thread | None = None
+
+    def listen(self) -> None:
+        """Read for as long as somebody listens."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._read, name="refold-gateway-parts", daemon=True)
+            self._thread.start()
+
+    def _read(self) -> None:
+        settings = self._platform.settings.kafka
+        while self._wanted(""):
+            try:
+                topics = KafkaLogReader(settings).names((RUN_STREAM,))
+                with closing(KafkaNews(settings, topics, self._platform.runs.partitions)) as news:
+                    while self._wanted(""):
+                        new = [(time.monotonic(), pool_of(each.topic), part_in(each)) for each in news.take(0.1)]
+                        self._waiting += ((at, pool, part) for at, pool, part in new if part)
+                        if found := list(self._believed()):
+                            self._give(found)
+            except RefoldError as error:  # the streams go on without parts
+                _log.warning("gateway.parts_unread", reason=error.message)
+                time.sleep(PARTS_AGAIN_S)
+
+    def _believed(self) -> Iterator[LivePart]:
+        """The parts of which the view has the call. Others wait, the oldest of a pool go first."""
+        if len(self._pools) > MOST_CALLS:
+            self._pools, self._tries = {}, Tries()
+        waiting, kept, sizes = self._waiting, list[tuple[float, str, StreamPart]](), dict[str, int]()
+        self._waiting = kept
+        asked = dict[str, str]()
+        for at, pool, part in waiting:
+            if not self._wanted(part.run_id):
+                continue
+            if not (of := self._pools.get(part.call_id) or asked.get(part.call_id)):
+                of = asked[part.call_id] = self._pool(part)
+            if of == pool:
+                self._pools[part.call_id] = of
+                if (told := self._tries.read(part)) is not None:
+                    yield told
+            elif not of and time.monotonic() - at < PATIENCE_S:
+                sizes[pool] = sizes.get(pool, 0) + len(part.data)
+                if sizes[pool] < MOST_WAITING_BYTES:
+                    kept.append((at, pool, part))
+
+    def _pool(self, part: StreamPart) -> str:
+        """The pool of a call; nothing if the view has it not."""
+        seq = parse_call_id(part.call_id)[1]
+        events = events_after(self._reading.store(), RunId(part.run_id), seq - 1, 1)
+        event = events[0] if events and events[0].seq == seq else None
+        return str(event.event["pool"]) if event is not None and event.type == "CallProposed" else ""
