@@ -11,7 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.core.ids import RunId, call_id, home
+from refold.core.messages import StreamPart
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
+from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
@@ -149,3 +156,88 @@ def test_a_run_out_of_the_view_is_the_one_out_of_the_log(dev: Dev, http: httpx.C
         viewed = dev.refold(*words, "--json").stdout
         assert viewed == dev.refold(*words, "--from-log", "--json").stdout, words
     assert json.loads(dev.refold("run", "show", "http-4", "--at", "2", "--json").stdout)["seq"] == 2
+
+
+def test_parts_of_a_call_come_while_it_runs_and_nobody_speaks_for_another_pool(dev: Dev, http: httpx.Client) -> None:
+    started(http, "http-6", "marks", count=1)
+    eventually(lambda: http.get("/api/runs/http-6").json()["status"] == "completed")
+    (call,) = [each["seq"] for each in http.get("/api/runs/http-6/events").json() if each["type"] == "CallProposed"]
+
+    producer = Producer({"bootstrap.servers": dev.state["kafka"]})
+    settings = KafkaSettings(bootstrap=dev.state["kafka"])
+    partitions = KafkaLogReader(settings).partitions(RUN_LOG)
+    sent = 0
+
+    def say(seq: int, text: str) -> None:
+        nonlocal sent
+        sent += 1
+        run = RunId("http-6")
+        part = StreamPart(run, call_id(run, seq), 1, 1, sent, "text", json.dumps({"text": text}))
+        topic = f"{settings.prefix}run-stream.default"
+        producer.produce(topic, codec.encode(part), part.call_id.encode(), partition=home(run, partitions))
+        producer.flush(10)
+
+    found: list[dict[str, Any]] = []
+    stop = threading.Event()
+
+    def speak() -> None:
+        while not stop.wait(0.2):
+            say(call + 1, "of a call that is none")
+            say(call, "hello")
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    url = "/api/runs/http-6/family/stream?parts=true"
+    try:
+        with http.stream("GET", url, timeout=60) as stream:
+            for line in stream.iter_lines():
+                if line.startswith('data: {"run_id":"http-6","call_id"'):
+                    found.append(json.loads(line.removeprefix("data: ")))
+                if len(found) == 5:
+                    break
+    finally:
+        stop.set()
+        speaker.join()
+
+    assert {each["data"]["text"] for each in found} == {"hello"}
+    assert [each["n"] for each in found] == sorted(each["n"] for each in found)
+
+
+def test_a_family_and_the_inbox_go_on_through_a_gateway_that_was_killed(dev: Dev, http: httpx.Client) -> None:
+    with http.stream("GET", "/api/inbox/stream") as stream:
+        begun = next(line for line in stream.iter_lines() if line.startswith("id: ")).removeprefix("id: ")
+    started(http, "http-7", "household")
+    eventually(lambda: http.get("/api/runs?root=http-7&state=waiting_for_people").json()["runs"])
+    seen: list[tuple[str, int]] = []
+    last = ""
+    for _ in range(3):
+        eventually(lambda: answers(http))
+        last = part_of_family(http, "http-7", last, seen, 4)
+        dev.kill("gateway")
+    eventually(lambda: answers(http))
+    runs = [row["run_id"] for row in http.get("/api/runs?root=http-7").json()["runs"]]
+    expected = {(run, each["seq"]) for run in runs for each in http.get(f"/api/runs/{run}/events").json()}
+    part_of_family(http, "http-7", last, seen, len(expected) - len(seen))
+
+    assert len(seen) == len(set(seen)) == len(expected)
+    assert set(seen) == expected
+    for run in runs:
+        assert [seq for name, seq in seen if name == run] == sorted(seq for name, seq in seen if name == run)
+    with http.stream("GET", "/api/inbox/stream", headers={"Last-Event-ID": begun}) as stream:
+        assert next(line for line in stream.iter_lines() if line.startswith("event: ")) == "event: ApprovalRequested"
+
+
+def part_of_family(http: httpx.Client, run: str, last: str, seen: list[tuple[str, int]], count: int) -> str:
+    """Reads so many events behind an id, and returns the id of the last."""
+    url, place = f"/api/runs/{run}/family/stream", last
+    with http.stream("GET", url, headers={"Last-Event-ID": last} if last else {}) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("id: "):
+                place = line.removeprefix("id: ")
+            elif line.startswith("data: {") and line != "data: {}":
+                data = json.loads(line.removeprefix("data: "))
+                seen.append((data["run_id"], data["seq"]))
+                last, count = place, count - 1
+                if not count:
+                    return last
+    raise AssertionError("the stream has ended")
