@@ -25,7 +25,7 @@ from refold.core.errors import NotFoundError, UsageError
 from refold.core.redaction import public_url
 from refold.embedded.children import Exit
 from refold.embedded.files import FolderLock
-from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
+from refold.embedded.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
 
 HELLO = "refold.cli.commands.hello:hello_app"
 
@@ -53,7 +53,7 @@ def dev(
         data_dir(data),
         servers=Servers(kafka or None, redis or None),
         fresh=fresh,
-        services=dev_services(app, needs),
+        services=dev_services(app, needs, shared=os.environ.get(VIEWS_URL, "").startswith("postgres")),
         prepare=needs.prepare,
         told=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
     )
