@@ -47,8 +47,8 @@ PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 2_769
-"""13 principals, of whom one has no right at all, x (24 topics x 8 operations + 7 groups x 3)."""
+CELLS = 2_873
+"""13 principals, of whom one has no right at all, x (25 topics x 8 operations + 7 groups x 3)."""
 
 Place = tuple[str, str, str]
 Cells = dict[tuple[str, Place], str]

@@ -30,6 +30,7 @@ from refold.core.topics import (
     RUN_REQUESTED,
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
+    RUN_VIEW,
     TOOL_CLAIMED,
     TOOL_COMPLETED,
     TOOL_REQUESTED,
@@ -42,7 +43,7 @@ _AGAIN, _CALLBACK = b"again/", b"cb_"
 ORDER = (
     *(RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, TOOL_COMPLETED, APPROVAL_VOTED),
     *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
-    *(RUN_COMPLETED, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
+    *(RUN_COMPLETED, RUN_VIEW, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
 )
 """The topics that hold something of a run, in the order in which it is erased there."""
 

@@ -383,6 +383,46 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class RunView:
+    """Topic `run-view`, key run_id: the row of a run in the table `runs` of a view. A tombstone follows its erasure.
+
+    The guide on views describes the fields. A record may come twice.
+    """
+
+    run_id: RunId
+    agent: str
+    root: str
+    parent: str
+    requester: str
+    policy: str
+    version: str
+    app: str
+    partition: int
+    requested_ms: int
+    started_ms: int
+    ended_ms: int
+    at_ms: int
+    seq: int
+    head: str
+    steps: int
+    open: int
+    busy: int
+    waiting: int
+    paused: int
+    says: str
+    failure_code: str
+    failure_message: str
+    retries: int
+    price_table: str
+    status: str
+    waiting_for_people: int
+    doubt: int
+    on_hold: int
+    tokens: int
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunErased:
     """Topic `run-snapshot`, key erased/run_id: the run was erased, and something of it may lie somewhere still.
 

@@ -11,6 +11,7 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogFeed, LogSource, Place, Record
 from refold.ports.tables import ViewStore
 from refold.projections.projector import Projector
+from refold.projections.publishing import RunRows, Send
 from refold.projections.whole import LoggedRuns
 from refold.sdk.projection import Projection
 
@@ -33,9 +34,11 @@ class Follower:
         source: LogSource,
         *,
         clock: Callable[[], float] = time.monotonic,
+        send: Send | None = None,
     ) -> None:
         self.projection, self.store = projection, store
-        self.projector = Projector(projection, store, LoggedRuns(source.reader))
+        self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=send is not None)
+        self.rows = RunRows(store, send) if send else None
         bounds, notes = source.bounds(), store.notes()
         self.positions = dict.fromkeys(bounds, 0) | store.positions()
         self._last = _last_records(notes)
@@ -72,9 +75,12 @@ class Follower:
             last = _last_of(taken)
             # A marker is written before the tombstones that follow it, so markers of a batch come first.
             taken.sort(key=_markers_first)
-            self.projector.apply(taken, moves, {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()})
+            notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
+            changes = self.projector.apply(taken, moves, notes)
             self._last |= last
             self.positions.update({place: after for place, (_, after) in moves.items()})
+            if self.rows is not None:
+                self.rows.publish(changes)
         if self._marking and not self._behind_in(RUN_SNAPSHOT):
             self.close()
         return len(taken)

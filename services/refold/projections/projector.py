@@ -28,6 +28,7 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewChanges, ViewStore, ViewTable
 from refold.projections.batch import Batch, shares_of
+from refold.projections.publishing import REPLACED
 from refold.sdk.projection import Called, Projection, Recorded
 
 HEADS = ViewTable(
@@ -117,6 +118,7 @@ _NEW = RunHead(Head(), "", marked=False, reason="")
 class Projector:
     """Applies batches of records to the tables of one generation of a projection.
 
+    `notes_replaced`: a note names the runs whose rows a batch removes, for whoever has to pass that on.
     `counts` are of records `accepted` and `void`, of `events`, and of runs `erased` and read whole (`repaired`).
     """
 
@@ -124,6 +126,7 @@ class Projector:
     store: ViewStore
     histories: WholeRuns
     counts: Counter[str] = field(default_factory=Counter)
+    notes_replaced: bool = False
 
     def __post_init__(self) -> None:
         wanted = self.projection.events
@@ -151,6 +154,8 @@ class Projector:
             changes = self._changes(records, moves)
             changes.moves.update(moves)
             changes.notes.update(notes or {})
+            if self.notes_replaced and changes.runs:
+                changes.notes[REPLACED] = " ".join(sorted(changes.runs))
             self.store.commit(changes)
             return changes
 

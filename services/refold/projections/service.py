@@ -17,6 +17,7 @@ from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
+from refold.projections.publishing import Send
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.memory import give_back
 from refold.sdk.prices import Price, Prices
@@ -62,9 +63,10 @@ class KeptProjection:
         source: LogSource,
         *,
         clock: Callable[[], float] = time.monotonic,
+        send: Send | None = None,
     ) -> None:
         self.projection, self.stopped = projection, ""
-        self._database, self._source, self._clock = database, source, clock
+        self._database, self._source, self._clock, self._send = database, source, clock, send
         self._serving: Follower | None = None
         self._building: Follower | None = None
         self._number = self._next = self._newest = 0
@@ -174,7 +176,9 @@ class KeptProjection:
             self._serving = None
             if self._is_current(serving):
                 try:
-                    self._serving = self._open(serving)
+                    self._serving = self._open(serving, self._send)
+                    if self._serving.rows is not None:
+                        self._serving.rows.begin()
                 except UsageError as error:
                     if not building:
                         raise
@@ -209,11 +213,11 @@ class KeptProjection:
             return False
         return self._database.store(self.name, number).notes().items() >= made_by(self.projection).items()
 
-    def _open(self, number: int) -> Follower:
+    def _open(self, number: int, send: Send | None = None) -> Follower:
         store = self._database.store(self.name, number)
         if store.notes().get("stopped"):  # its code may be another by now
             store.commit(ViewChanges((), notes={"stopped": ""}))
-        return Follower(self.projection, store, self._source, clock=self._clock)
+        return Follower(self.projection, store, self._source, clock=self._clock, send=send)
 
     def _switch(self, building: Follower) -> None:
         """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""

@@ -156,6 +156,8 @@ class ViewsPart(_Room):
 
     url: str = ""
     """`sqlite:///folder/views.db` or `postgresql://user@host/database`. Empty: nowhere."""
+    run_view: bool = False
+    """Write the rows of `runs` to the topic `run-view` too."""
 
 
 class OidcPart(_Room):

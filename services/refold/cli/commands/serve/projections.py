@@ -9,6 +9,7 @@ import structlog
 import typer
 
 from refold.adapters.kafka.source import KafkaLogSource
+from refold.adapters.kafka.table import RunViewTopic
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
 from refold.client.views import views
@@ -36,7 +37,8 @@ def keep_views(settings: Settings, app: str, stop: Callable[[], bool]) -> None:
     loaded = load_app(app) if app else None
     own = [found() for found in loaded.projections.values()] if loaded else []
     ours = shipped(loaded.prices.own if loaded else None)
-    kept = [KeptProjection(each, database, source) for each in (*ours, *own)]
+    send = RunViewTopic(settings.kafka, source.partitions).write if settings.views.run_view else None
+    kept = [KeptProjection(each, database, source, send=send if each in ours else None) for each in (*ours, *own)]
     _log.info("service.started", service="projections", projections=[each.name for each in kept])
     keep_all(kept, stop)
     database.close()

@@ -1,0 +1,87 @@
+"""Rows of runs on their way into `run-view`: after the transaction that has changed them, at least once.
+
+What is written is read from the database, and read again once Kafka has it: whoever has lost the lock meanwhile writes
+the newer row after its old one. A note of the view says up to where of the run log rows were written; it moves later
+than the rows, so what a crash has left unwritten is written at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from refold.core.ids import RunId
+from refold.core.messages import RunView
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
+from refold.ports.tables import Query, ViewChanges, ViewRow, ViewStore, Where
+from refold.projections.shipped.tables import ENTRIES, RUNS
+
+Send = Callable[[Mapping[RunId, bytes | None]], None]
+"""Writes values by run, None for a tombstone, and returns when Kafka has them. **Raises** UnreachableError."""
+
+PUBLISHED, REPLACED = "published", "replaced"
+"""Notes: positions up to which rows are written; runs whose rows went in the last batch that removed some."""
+MANY_RUNS = 500
+NOTED_EACH = 50
+"""Batches after which the position is noted. A start writes what these have changed once more."""
+
+
+class RunRows:
+    """See the module. `store` is the generation in use. **Raises** UnreachableError: begin again with another one."""
+
+    def __init__(self, store: ViewStore, send: Send) -> None:
+        self._store, self._send = store, send
+        self._batches = 0
+
+    def begin(self) -> None:
+        """Write what may not have been written: all rows where nothing is known of that."""
+        notes = self._store.notes()
+        known = json.loads(notes.get(PUBLISHED, "null"))
+        runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if known is None else self._since(known)
+        for some in _some([*runs, *map(RunId, notes.get(REPLACED, "").split())]):
+            self._write(some)
+        self._note()
+
+    def publish(self, changes: ViewChanges) -> None:
+        """Write the rows that a batch has changed, which is committed."""
+        runs = {RunId(str(key[0])) for key in changes.rows.get(RUNS, ())} | changes.runs
+        for some in _some(runs):
+            self._write(some)
+        self._batches += 1
+        if changes.runs or self._batches >= NOTED_EACH:  # the note may name runs that were erased
+            self._note()
+
+    def _since(self, known: Mapping[str, int]) -> Iterator[RunId]:
+        for partition in (number for topic, number in self._store.positions() if topic == RUN_LOG):
+            where = (Where("partition", "=", partition), Where("offset", ">=", known.get(str(partition), 0)))
+            query = Query(ENTRIES, where, order="offset")
+            while page := self._store.query(query):
+                yield from (RunId(str(row[0])) for row in page)
+                query = replace(query, after=query.place(page[-1]))
+
+    def _write(self, runs: Collection[RunId]) -> None:
+        keys = [(run,) for run in runs]
+        rows: dict[RunId, ViewRow | None] = {}
+        while (now := self._rows(keys)) != rows:
+            self._send({run: _value(row) for run, row in now.items() if run not in rows or rows[run] != row})
+            rows = now
+
+    def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
+        found = self._store.rows(RUNS, keys)
+        return {key[0]: found.get(key) for key in keys}
+
+    def _note(self) -> None:
+        ends = {str(place[1]): at for place, at in self._store.positions().items() if place[0] == RUN_LOG}
+        self._store.commit(ViewChanges((), notes={PUBLISHED: json.dumps(ends), REPLACED: ""}))
+        self._batches = 0
+
+
+def _value(row: ViewRow | None) -> bytes | None:
+    return None if row is None else codec.encode(RunView(*row))  # type: ignore[arg-type]
+
+
+def _some(runs: Iterable[RunId]) -> Iterator[list[RunId]]:
+    left = list(dict.fromkeys(runs))
+    return (left[first : first + MANY_RUNS] for first in range(0, len(left), MANY_RUNS))

@@ -1,0 +1,124 @@
+"""Rows of runs reach `run-view`, whenever a projector dies or loses its lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_type_hints
+
+import pytest
+
+from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.core.errors import UnreachableError
+from refold.core.ids import RunId
+from refold.core.messages import RunView
+from refold.core.wire import codec
+from refold.ports.tables import ViewChanges
+from refold.projections import service
+from refold.projections.publishing import REPLACED, RunRows
+from refold.projections.service import KeptProjection, serving
+from refold.projections.shipped.projection import Shipped
+from refold.projections.shipped.tables import RUNS
+from tests.projections.source import ListedLog
+from tests.projections.test_service import settle
+
+
+class Topic:
+    """A compacted topic. `dies` is at which write its writer dies, before or after it is there."""
+
+    def __init__(self) -> None:
+        self.values: dict[RunId, bytes | None] = {}
+        self.writes, self.dies, self.late = 0, 0, False
+
+    def write(self, values: Mapping[RunId, bytes | None]) -> None:
+        self.writes += 1
+        if self.writes == self.dies and not self.late:
+            raise UnreachableError("killed before")
+        self.values |= values
+        if self.writes == self.dies:
+            raise UnreachableError("killed behind")
+
+    @property
+    def rows(self) -> list[tuple[object, ...]]:
+        """What a reader has that knows the last value of each key."""
+        views = [codec.decode(RunView, value) for _, value in sorted(self.values.items()) if value is not None]
+        return [tuple(getattr(view, name) for name in RUNS.names) for view in views]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    monkeypatch.setattr(service, "BACKOFF_S", (0.0, 0.0))
+
+
+def rows(database: MemoryViewDatabase) -> list[tuple[object, ...]]:
+    return list(database.public[RUNS.name].scan(RUNS))
+
+
+def test_a_record_has_the_columns_of_a_row() -> None:
+    assert list(get_type_hints(RunView).items()) == list(RUNS.columns.items())
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("dies", range(1, 9))
+def test_a_writer_that_dies_at_a_write_leaves_nothing_unwritten(dies: int, late: bool) -> None:
+    log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
+    log.finish("r-2")  # nothing is in the other partition so far
+    settle(KeptProjection(Shipped(), database, log, send=topic.write))
+    topic.writes, topic.dies, topic.late = 0, dies, late
+    steps = [("finish", "r-3"), ("mark", "r-2"), ("bury", "r-2"), ("finish", "r-5")]
+    for step, run in steps:
+        getattr(log, step)(run)
+        settle(KeptProjection(Shipped(), database, log, send=topic.write))
+
+    assert topic.rows == rows(database)
+    assert topic.values[RunId("r-2")] is None
+
+
+def test_nothing_names_an_erased_run_that_was_passed_on() -> None:
+    log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
+    log.finish("r-1")
+    slot = KeptProjection(Shipped(), database, log, send=topic.write)
+    settle(slot)
+    log.mark("r-1")
+    log.bury("r-1")
+
+    settle(slot)
+
+    assert topic.values == {"r-1": None}
+    assert database.store(Shipped.name, serving(database, Shipped.name)).notes()[REPLACED] == ""
+
+
+def test_a_rebuild_writes_no_old_row_and_the_topic_follows_the_new_generation() -> None:
+    log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
+    log.finish("r-1")
+    slot = KeptProjection(Shipped(), database, log, send=topic.write)
+    settle(slot)
+    before, topic.values = topic.rows, {}
+    database.create(Shipped.name, 2, slot.tables, slot.begun())
+
+    settle(slot)
+
+    assert serving(database, Shipped.name) == 2
+    assert topic.rows == before == rows(database)
+
+
+def test_a_zombie_ends_with_the_newer_row() -> None:
+    log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
+    log.finish("r-1")
+    settle(KeptProjection(Shipped(), database, log))
+    store = database.store(Shipped.name, serving(database, Shipped.name))
+    seen: list[int] = []
+
+    def overtaken(values: Mapping[RunId, bytes | None]) -> None:
+        if not seen:  # another process goes on, and is there first
+            (row,) = store.scan(RUNS)
+            newer = (*row[: RUNS.places["says"]], "newer", *row[RUNS.places["says"] + 1 :])
+            store.commit(ViewChanges((RUNS,), rows={RUNS: {(row[0],): newer}}))
+            topic.write({RunId(str(row[0])): codec.encode(RunView(*newer))})  # type: ignore[arg-type]
+        seen.append(1)
+        topic.write(values)
+
+    RunRows(store, overtaken).begin()
+
+    assert topic.rows == list(store.scan(RUNS))
+    assert len(seen) == 2
