@@ -9,7 +9,7 @@ from benchmarks.prefill import finished
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased
 from refold.core.run.erased import erased_key
-from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Place, Record
 
@@ -22,7 +22,7 @@ class ListedLog:
     def __init__(self, partitions: int = 2, name: str = "log-1") -> None:
         self.name, self.number = name, partitions
         self.lists: dict[Place, list[Record]] = {
-            (topic, number): [] for topic in (RUN_SNAPSHOT, RUN_LOG) for number in range(partitions)
+            (topic, number): [] for topic in (*TOPICS, RUN_SIGNALLED) for number in range(partitions)
         }
         self.starts: dict[Place, int] = {}
         self.ends = dict.fromkeys(self.lists, 0)
@@ -72,7 +72,7 @@ class ListedLog:
         return self.name
 
     def bounds(self) -> dict[Place, tuple[int, int]]:
-        return {place: (self.starts.get(place, 0), end) for place, end in self.ends.items()}
+        return {place: (self.starts.get(place, 0), end) for place, end in self.ends.items() if place[0] in TOPICS}
 
     def feed(self, positions: Mapping[Place, int]) -> ListedFeed:
         return ListedFeed(self, dict(positions))

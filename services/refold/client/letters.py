@@ -6,16 +6,44 @@ rights, which reach further than those of the letter's writer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import RunId, home, parse_callback_token, run_id
 from refold.core.messages import DeadLetter
-from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
-from refold.ports.log import Record
+from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
+from refold.ports.log import LogReader, Record
+from refold.views.letter import letters_in
 
 INPUTS = (RUN_REQUESTED, RUN_SIGNALLED)
 """What is sent again."""
+
+
+def find_letter(reader: LogReader, place: str) -> DeadLetter:
+    """Return the dead letter at `[SERVICE/]PARTITION/OFFSET`. **Raises** UsageError, NotFoundError."""
+    parts = re.fullmatch("(?:(approval|executor)/)?([0-9]{1,9})/([0-9]{1,18})", place)
+    if parts is None:
+        raise UsageError(f"{place[:80]!r} is not a dead letter", hint="write it as `refold deadletter list` does")
+    topic, partition = f"{DEAD_LETTER}-{parts[1]}" if parts[1] else DEAD_LETTER, int(parts[2])
+    for record in reader.scan(topic, partition) if partition < reader.partitions(topic) else ():
+        if record.offset == int(parts[3]) and record.value is not None:
+            return next(letters_in([record]))[1]
+    raise NotFoundError(f"there is no dead letter {place}", hint="`refold deadletter list` shows all")
+
+
+def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
+    """Return the input of a dead letter as it lies in its topic, and where it belongs. **Raises** as `original`."""
+    if place.count("/") > 1:
+        hint = "vote again, or have the planner ask again"
+        raise UsageError(f"{place[:80]} is a letter of a service whose inputs are not sent again", hint=hint)
+    content, partitions = find_letter(reader, place), reader.partitions(RUN_REQUESTED)
+
+    def records() -> Iterable[Record]:
+        return reader.scan(content.topic, content.partition) if content.partition in range(partitions) else ()
+
+    found = original(content, records, letter=place)
+    return found, home_of(found, partitions)
 
 
 def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:

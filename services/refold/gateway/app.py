@@ -24,6 +24,7 @@ from refold.gateway.routes import (
     blobs,
     health,
     inputs,
+    letters,
     lists,
     logins,
     members,
@@ -83,7 +84,7 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
-    for routes in (runs, streams, inputs, people, sessions, lists, members, blobs, registry, logins, health):
+    for routes in (runs, streams, inputs, people, letters, sessions, lists, members, blobs, registry, logins, health):
         routes.add(site)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)
     return app

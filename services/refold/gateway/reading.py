@@ -25,14 +25,26 @@ from refold.core.ids import RunId, run_id
 from refold.core.run.state import Status
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.ports.log import Place
-from refold.ports.tables import MOST_PAGE, Query, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
+from refold.ports.tables import MOST_PAGE, Query, RunsWith, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
 from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns, entry_of, runs_with
 from refold.projections.service import serving
+from refold.projections.shipped.beside import spent_of
 from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import BUCKETS, DAILY, ENTRIES, OPERATOR_ACTIONS, RUNS
-from refold.views.api import ActionFilter, DailyFilter, DailyRow, OperatorAction, RunPage, RunSummary
+from refold.projections.shipped.tables import (
+    BUCKETS,
+    DAILY,
+    DEAD_LETTER_ROWS,
+    ENTRIES,
+    HOLDS,
+    LIMIT_ROWS,
+    OPERATOR_ACTIONS,
+    RUNS,
+)
+from refold.views.api import ActionFilter, DailyFilter, DailyRow, LetterFilter, OperatorAction, RunPage, RunSummary
+from refold.views.budget import LimitInUse, limits_of
 from refold.views.history import Run
+from refold.views.letter import Letter
 from refold.views.run import RunEvent, entry_events
 
 WAIT_S = 2.0
@@ -45,7 +57,8 @@ STATES: Mapping[str, Where] = {
     "waiting_for_people": Where("waiting_for_people", ">", 0),
 }
 """What a run may be beside its status."""
-STATUSES = get_args(Status)
+STALLED = "stalled"
+STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
 """Topics of what the gateway writes about runs."""
@@ -87,7 +100,10 @@ class RunQuery:
         """The query for the first page."""
         by = self.sort.lstrip("-")
         where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
-        if self.state:
+        within = runs_with(self.labels, self.session)
+        if self.state == STALLED:
+            within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
+        elif self.state:
             where.append(STATES.get(self.state, Where("status", "=", self.state)))
         where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
         where += [Where(by, "<", self.until_ms)] if self.until_ms else []
@@ -95,7 +111,7 @@ class RunQuery:
         return Query(
             RUNS,
             tuple(where),
-            runs_with(self.labels, self.session),
+            within,
             by,
             descending=self.sort.startswith("-"),
             limit=self.limit + 1,
@@ -227,6 +243,30 @@ class ReadSide:
         rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit))
         named: Iterator[dict[str, Any]] = (dict(zip(OPERATOR_ACTIONS.names, row, strict=True)) for row in rows)
         return [OperatorAction(**row) for row in named]
+
+    def letters(self, view: ViewReader, wanted: LetterFilter) -> list[Letter]:
+        """Return dead letters, the latest first."""
+        where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("code", wanted.code)) if value]
+        where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
+        query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit)
+        named: Iterator[dict[str, Any]] = (
+            dict(zip(DEAD_LETTER_ROWS.names, row, strict=True)) for row in view.query(query)
+        )
+        return [
+            Letter(
+                letter=of["letter"],
+                lies=f"{of['from_topic']}/{of['from_partition']}/{of['from_offset']}",
+                topic=of["from_topic"],
+                partition=of["from_partition"],
+                offset=of["from_offset"],
+                **{name: of[name] for name in ("code", "reason", "service", "at_ms")},
+            )
+            for of in named
+        ]
+
+    def limits(self, view: ViewReader) -> list[LimitInUse]:
+        """Return what was spent of limits, the newest windows first."""
+        return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
 
     def check(self, view: ViewReader, run: str) -> ViewRow:
         """Return the row of `heads` of a run that has events. **Raises** as `run`."""

@@ -11,7 +11,7 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogFeed, LogSource, Place, Record
 from refold.ports.tables import ViewStore
 from refold.projections.projector import Projector
-from refold.projections.publishing import RunRows, Send
+from refold.projections.publishing import RunRows, SendRows
 from refold.projections.whole import LoggedRuns
 from refold.sdk.projection import Projection
 
@@ -34,7 +34,7 @@ class Follower:
         source: LogSource,
         *,
         clock: Callable[[], float] = time.monotonic,
-        send: Send | None = None,
+        send: SendRows | None = None,
     ) -> None:
         self.projection, self.store = projection, store
         self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=send is not None)

@@ -8,6 +8,7 @@ replaced: so copied, mirrored, linked and repaired histories end as everywhere e
 from __future__ import annotations
 
 import gc
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, get_type_hints
 
 from refold.core import events
-from refold.core.errors import RefoldError
+from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
@@ -111,6 +112,8 @@ class RunHead(NamedTuple):
     orphans: bool = False
 
 
+LONGEST_APPLY_S = 1.0
+"""How long the code of a projection may take for a batch: others wait meanwhile."""
 _NEW = RunHead(Head(), "", marked=False, reason="")
 
 
@@ -131,6 +134,7 @@ class Projector:
     def __post_init__(self) -> None:
         wanted = self.projection.events
         self._wanted = frozenset(wanted)
+        self._took_s = 0.0
         self._seq = 0  # of the event that is applied, to be named if that fails
         self._take = getattr(self.projection, "take", self._apply)
         of_calls = not wanted or any("step" in get_type_hints(cls) for cls in wanted)
@@ -150,6 +154,7 @@ class Projector:
         **Raises** ProjectionError, with nothing committed, when the projection's own code raises; ConflictError when
         another process has moved the position.
         """
+        self._took_s = 0.0
         with _uncollected():
             changes = self._changes(records, moves)
             changes.moves.update(moves)
@@ -232,7 +237,7 @@ class Projector:
 
     def _apply(self, batch: Batch, accepted: Accepted) -> None:
         """Call a projection of a user with the events that it asks for."""
-        entry = accepted.entry
+        entry, begun = accepted.entry, time.monotonic()
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
             if self._of_calls and isinstance(event, events.CallProposed):
@@ -256,6 +261,9 @@ class Projector:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
             self.projection.apply(batch, Recorded(entry, event, seq, Called(*row) if row else None))  # type: ignore[arg-type]
+        self._took_s += time.monotonic() - begun
+        if self._took_s > LONGEST_APPLY_S:
+            raise UsageError(f"it has taken {self._took_s:.1f} s for a batch, and {LONGEST_APPLY_S:g} s is the most")
 
     def _bury(self, batch: Batch, record: Record, head: RunHead, aside: dict[RunId, None]) -> None:
         """A tombstone. That of the head says that the run is erased; any other that a loser is gone, or follows it."""

@@ -18,7 +18,7 @@ from refold.core.wire import codec
 from refold.ports.tables import Query, ViewChanges, ViewRow, ViewStore, Where
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
-Send = Callable[[Mapping[RunId, bytes | None]], None]
+SendRows = Callable[[Mapping[RunId, bytes | None]], None]
 """Writes values by run, None for a tombstone, and returns when Kafka has them. **Raises** UnreachableError."""
 
 PUBLISHED, REPLACED = "published", "replaced"
@@ -31,7 +31,7 @@ NOTED_EACH = 50
 class RunRows:
     """See the module. `store` is the generation in use. **Raises** UnreachableError: begin again with another one."""
 
-    def __init__(self, store: ViewStore, send: Send) -> None:
+    def __init__(self, store: ViewStore, send: SendRows) -> None:
         self._store, self._send = store, send
         self._batches = 0
 

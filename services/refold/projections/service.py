@@ -17,7 +17,7 @@ from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
-from refold.projections.publishing import Send
+from refold.projections.publishing import SendRows
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.memory import give_back
 from refold.sdk.prices import Price, Prices
@@ -63,7 +63,7 @@ class KeptProjection:
         source: LogSource,
         *,
         clock: Callable[[], float] = time.monotonic,
-        send: Send | None = None,
+        send: SendRows | None = None,
     ) -> None:
         self.projection, self.stopped = projection, ""
         self._database, self._source, self._clock, self._send = database, source, clock, send
@@ -213,7 +213,7 @@ class KeptProjection:
             return False
         return self._database.store(self.name, number).notes().items() >= made_by(self.projection).items()
 
-    def _open(self, number: int, send: Send | None = None) -> Follower:
+    def _open(self, number: int, send: SendRows | None = None) -> Follower:
         store = self._database.store(self.name, number)
         if store.notes().get("stopped"):  # its code may be another by now
             store.commit(ViewChanges((), notes={"stopped": ""}))

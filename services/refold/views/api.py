@@ -42,7 +42,7 @@ class RunFilter(ListFilter):
     """Which runs are listed, and in which order. What is left out means any."""
 
     agent: str = Field("", max_length=500, description="the name of the agent")
-    state: str = Field("", description="a status, or `doubt`, `on_hold`, `paused`, `waiting_for_people`")
+    state: str = Field("", description="a status, or `stalled`, `doubt`, `on_hold`, `paused`, `waiting_for_people`")
     label: list[str] = Field(default_factory=list, max_length=20, description="`NAME=VALUE`, may be repeated")
     session: str = Field("", max_length=500, description="runs that belong to this session")
     root: str = Field("", max_length=500, description="runs of the family of this one")
@@ -307,6 +307,23 @@ class OperatorAction(ReadModel):
     detail: str
     step: int
     reason: str
+
+
+class LetterFilter(ListFilter):
+    """Which dead letters are listed. What is left out means any."""
+
+    run: str = Field("", max_length=300, description="of inputs whose key names this run")
+    code: str = Field("", max_length=200, description="with this reason")
+    since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC")
+
+
+class InputReplayed(ReadModel):
+    """The input of a dead letter, and where it belongs; with `offset` if it was `sent` there."""
+
+    sent: bool
+    topic: str
+    partition: int
+    offset: int = -1
 
 
 class InputSent(ReadModel):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Listing, Shell, agree
-from refold.client.letters import home_of, original
+from refold.client.letters import find_letter, replayed
 from refold.client.platform import Platform
-from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTERS
-from refold.ports.log import Record
 from refold.views.letter import letter_of, letters_in, whole_letter
 
 LetterArgument = Annotated[str, "[SERVICE/]PARTITION/OFFSET", "Where the dead letter lies, as `list` prints it."]
@@ -29,7 +26,7 @@ def list_letters(*, code: Annotated[str, "Only those with this code."] = "", she
 
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
     """Show a dead letter in full."""
-    row = whole_letter(letter, _find(shell.platform, letter)).dump()
+    row = whole_letter(letter, find_letter(shell.platform.runs.reader, letter)).dump()
     names = ("letter", "from", "code", "reason", "service", "key", "value")
     shell.tell(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
 
@@ -43,12 +40,8 @@ def replay_letter(
 ) -> None:
     """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
     platform = shell.platform
-    if letter.count("/") > 1:
-        hint = "vote again, or have the planner ask again"
-        raise UsageError(f"{letter} is a letter of a service whose inputs are not sent again", hint=hint)
-    found = _original(platform, letter, _find(platform, letter))
+    found, partition = replayed(platform.runs.reader, letter)
     topic, key, value = found.topic, found.key or b"", found.value or b""
-    partition = home_of(found, platform.runs.partitions)
     what = f"{len(value)} bytes with key {key.decode(errors='backslashreplace')!r} to {topic}/{partition}"
     if dry_run:
         row = {"sent": False, "topic": topic, "partition": partition}
@@ -60,22 +53,5 @@ def replay_letter(
     shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))
 
 
-def _original(platform: Platform, letter: str, content: DeadLetter) -> Record:
-    def records() -> Iterable[Record]:
-        there = content.partition in range(platform.runs.partitions)
-        return platform.runs.reader.scan(content.topic, content.partition) if there else ()
-
-    return original(content, records, letter=letter)
-
-
 def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:
     return letters_in(chain.from_iterable(map(platform.runs.reader.scan, DEAD_LETTERS)))
-
-
-def _find(platform: Platform, name: str) -> DeadLetter:
-    if not re.fullmatch("((approval|executor)/)?[0-9]+/[0-9]+", name):
-        raise UsageError(f"{name!r} is not a dead letter", hint="write it as `refold deadletter list` does")
-    for place, content in _letters(platform):
-        if place == name:
-            return content
-    raise NotFoundError(f"there is no dead letter {name}", hint="`refold deadletter list` shows all")
