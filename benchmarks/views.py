@@ -50,6 +50,8 @@ TOGETHER = 100
 class NoHistories:
     """No run of these needs to be read whole, and all are in one partition."""
 
+    partitions = 1
+
     def home(self, run: RunId) -> int:
         """See `WholeRuns`."""
         return 0

@@ -11,7 +11,15 @@ from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import UsageError
 from refold.core.ids import RunId, home
-from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.core.topics import (
+    APPROVAL_REQUESTED,
+    APPROVAL_VOTED,
+    CATALOG,
+    DEAD_LETTER,
+    RUN_LOG,
+    RUN_REQUESTED,
+    RUN_SNAPSHOT,
+)
 from refold.projections.service import KeptProjection, verify
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import KafkaSettings
@@ -45,12 +53,12 @@ def test_a_view_is_built_and_verified_with_the_rights_of_a_viewer(viewer: KafkaS
     assert verify(Shipped(), database, MemoryViewDatabase(), source).equal
 
 
-@pytest.mark.parametrize("topic", [RUN_LOG, RUN_SNAPSHOT])
+@pytest.mark.parametrize("topic", [RUN_LOG, RUN_SNAPSHOT, APPROVAL_VOTED, DEAD_LETTER])
 def test_a_viewer_writes_nothing(viewer: KafkaSettings, topic: str) -> None:
     assert not may_write(viewer, topic)
 
 
-@pytest.mark.parametrize("topic", [RUN_REQUESTED, APPROVAL_VOTED, CATALOG])
+@pytest.mark.parametrize("topic", [RUN_REQUESTED, APPROVAL_REQUESTED, CATALOG])
 def test_a_viewer_does_not_even_see_the_other_topics(viewer: KafkaSettings, topic: str) -> None:
     with pytest.raises(UsageError, match="authorization failed"):
         may_write(viewer, topic)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from refold.approval.inputs import read_vote
+from refold.archive.erasure import run_of
 from refold.core import events
+from refold.core.approval.signature import content_of
+from refold.core.errors import FoldError, MalformedError, UnauthorisedError
+from refold.core.ids import root_of
+from refold.core.run.erased import Markers
+from refold.core.run.held import held_run
 from refold.core.run.metering import tokens_of, usage_of
+from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
+from refold.ports.log import Record
 from refold.projections.shipped import tables
+from refold.projections.shipped.beside import spent_of
+from refold.views.budget import limits_in_use, limits_of
 from refold.views.history import Run
 from refold.views.run import row_of
 from refold.views.steps import RunStep
-from tests.projections.viewed import Viewed, folded
+from tests.projections.viewed import Log, Viewed, folded
 
 LIVE = ("pending", "running", "suspended")
 
@@ -49,7 +60,68 @@ def differences(viewed: Viewed) -> list[str]:
             said = {**_of_step(line), "phase": opened.phase if opened else ""}
             found += [f"{name} step {line.step}: {key} is {step[key]!r}, not {value!r}"
                       for key, value in said.items() if step[key] != value]  # fmt: skip
-    return found + _of_sums(viewed, runs)
+    return found + _of_sums(viewed, runs) + _beside(viewed, runs)
+
+
+def _beside(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
+    """Rows of what lies beside the run log, recounted: the last record of each key, but for runs that are erased."""
+    markers = Markers((record.key, record.value) for record in viewed.log if record.topic == RUN_SNAPSHOT)
+    last: dict[tuple[str, int, bytes | None], list[Record]] = {}
+    for record in viewed.log:
+        known = last.setdefault((record.topic, record.partition, record.key), [])
+        if record.topic not in DEAD_LETTERS or record.value is None:
+            known.clear()
+        if record.value is not None and run_of(record) not in markers.runs:
+            known.append(record)
+    there = [record for records in last.values() for record in records]
+    counted = _decisive(runs)
+    votes = {
+        (record.key or b"").decode(): (record.partition, record.offset)
+        for record in there
+        if record.topic == APPROVAL_VOTED and _readable(record, viewed.log.number)
+    }
+    said = {
+        "holds": {held_run(record.key) for record in there if record.topic == RUN_SNAPSHOT} - {None},
+        "letters": {record[:3] for record in there if record.topic in DEAD_LETTERS},
+        "votes": votes,
+        "counted": {vote for vote in counted if vote.partition("/")[0] not in markers.runs},
+        "limits": limits_in_use(there_of(viewed.log, BUDGET_SPENT)),
+    }
+    rows = viewed.rows(tables.VOTES)
+    kept = {
+        "holds": {row["run_id"] for row in viewed.rows(tables.HOLDS)},
+        "letters": {(row["topic"], row["partition"], row["offset"]) for row in viewed.rows(tables.DEAD_LETTER_ROWS)},
+        "votes": {f"{r['approval_id']}/{r['vote_id']}": (r["partition"], r["offset"]) for r in rows if r["logged_ms"]},
+        "counted": {f"{row['approval_id']}/{row['vote_id']}" for row in rows if row["counts"]},
+        "limits": limits_of(map(spent_of, viewed.store.scan(tables.LIMIT_ROWS))),
+    }
+    return [f"{name} are {kept[name]}, not {value}" for name, value in said.items() if kept[name] != value]
+
+
+def there_of(log: Log, topic: str) -> list[Record]:
+    """The records of a topic."""
+    return [record for record in log if record.topic == topic]
+
+
+def _decisive(runs: dict[Any, Run]) -> set[str]:
+    """The votes that decisions in the log rest on."""
+    found = set[str]()
+    for run in runs.values():
+        for judged in run.records:
+            for event in judged.entry.events if judged.entry else ():
+                if isinstance(event, events.ApprovalDecided) and event.token:
+                    made = content_of(event.token)
+                    if not (made["grant"] and made["grant"]["use"]):
+                        found |= {f"{made['approval']}/{vote['vote']}" for vote in made["votes"]}
+    return found
+
+
+def _readable(record: Record, partitions: int) -> bool:
+    try:
+        content_of(read_vote(record, partitions=partitions).token)
+    except (MalformedError, FoldError, UnauthorisedError):
+        return False
+    return True
 
 
 def _of_run(run: Run) -> dict[str, Any]:
@@ -112,6 +184,8 @@ def _of_sums(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
             family[name] += row["status"] == name
         family["tokens"] += row["tokens"]
         family["nano_usd"] += row["nano_usd"]
+    for row in viewed.rows(tables.HOLDS):
+        families.setdefault(root_of(row["run_id"]), Counter())["stalled"] += 1
     kept = {row["root"]: +Counter({name: row[name] for name in tables.FAMILIES.names[2:]}) for row in
             viewed.rows(tables.FAMILIES)}  # fmt: skip
     found = [] if kept == {root: +family for root, family in families.items()} else ["families differ"]

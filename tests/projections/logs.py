@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from refold.adapters.kafka.source import TOPICS
 from refold.core.ids import RunId, log_key
-from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import RUN_LOG
 from tests.golden import everything, recording, samples
 from tests.projections.viewed import Log, of_broker, of_pairs
 from tests.recovery.rig import Rig
@@ -65,5 +66,5 @@ def simulated(seed: int) -> Log:
     case = Case(*schedule(seed))
     case.run(traced=False)
     written = case.world.witness.written
-    found = (record for topic in (RUN_SNAPSHOT, RUN_LOG) for record in written.get(topic, ()))
+    found = (record for topic in TOPICS for record in written.get(topic, ()))
     return Log(found, case.world.broker.partitions)

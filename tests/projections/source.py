@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from benchmarks.prefill import finished
 
+from refold.adapters.kafka.source import TOPICS
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased
 from refold.core.run.erased import erased_key

@@ -7,7 +7,7 @@ from genai_prices import Usage, calc_price
 
 from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import ConflictError
-from refold.core.events import CallCompleted
+from refold.core.events import CallCompleted, Event
 from refold.projections import service
 from refold.projections.service import KeptProjection, serving, shipped, verify
 from refold.projections.shipped.projection import Shipped
@@ -23,7 +23,11 @@ KNOWN = '{"usage":{"model":"openai:gpt-4o-mini","input_tokens":1000,"output_toke
 
 
 def test_a_package_has_the_prices_that_the_app_has_not() -> None:
-    paid = [[*begun(), *call(1)], [CallCompleted(1, 1, USAGE), *call(2)], [CallCompleted(2, 1, KNOWN)]]
+    paid: list[list[Event]] = [
+        [*begun(), *call(1)],
+        [CallCompleted(1, 1, USAGE), *call(2)],
+        [CallCompleted(2, 1, KNOWN)],
+    ]
     (ours,) = shipped(OWN)
 
     row = Viewed.of(log_of(entries("r-1", *paid)), projection=ours).row(RUNS, "r-1")
@@ -39,7 +43,8 @@ def test_views_of_other_prices_are_built_anew_and_not_taken_for_wrong(monkeypatc
     log, database = ListedLog(), MemoryViewDatabase()
     for key, value in entries("r-1", [*begun(), *call(1)], [CallCompleted(1, 1, USAGE)]):
         log.write(key, value)
-    settle(KeptProjection(*shipped(), database, log))
+    (plain,) = shipped()
+    settle(KeptProjection(plain, database, log))
     (ours,) = shipped(OWN)
 
     with pytest.raises(ConflictError, match="was made by inputs genai-prices-.*, and here is own-"):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.adapters.kafka.source import TOPICS
 from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.erased import Markers
@@ -47,7 +48,8 @@ class Log(list[Record]):
 
 def of_broker(broker: MemoryBroker) -> Log:
     """The records of a broker that views consume."""
-    places = [(topic, number) for topic in (RUN_SNAPSHOT, RUN_LOG) for number in range(broker.partitions)]
+    there = [topic for topic in TOPICS if topic in broker.topics]
+    places = [(topic, number) for topic in there for number in range(broker.partitions)]
     return Log((record for place in places for record in broker.log(*place).records), broker.partitions)
 
 

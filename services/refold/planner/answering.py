@@ -36,7 +36,7 @@ from refold.core.planning.verdict import (
 )
 from refold.core.run import suspension
 from refold.core.run.chain import Head
-from refold.core.run.fold import advance, extended, link, wakes
+from refold.core.run.fold import advance, extended, wakes
 from refold.core.run.handed import Lacks
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
@@ -285,7 +285,7 @@ class Answering:
         if len(value) > self._limits.entry_bytes:
             self.send_too_large(before, events, item, now)
             return
-        link(after, Head(entry_id, entry.last_seq))
+        after.link(Head(entry_id, entry.last_seq))
         self._large.send(SentEntry(entry_id, entry, after, value, item))
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:

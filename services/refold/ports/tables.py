@@ -29,7 +29,8 @@ class ViewTable:
     """A table: its columns by name, those of the key first. `sums`: every column behind the key is added up.
 
     A table whose rows belong to runs has a column `run_id`. `indexes` are further columns by which rows are looked up.
-    `forgets`: the key of sums names runs, so that nothing stays of what erased runs have added.
+    `forgets`: the key of sums names runs, so that nothing stays of what erased runs have added. `fading` are columns
+    with topic, partition and offset of a record that goes by age: a row may outlive it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ViewTable:
     sums: bool = False
     indexes: tuple[tuple[str, ...], ...] = ()
     forgets: bool = False
+    fading: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, get_type_hints
 
+from refold.archive.erasure import run_of
 from refold.core import events
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Entry
@@ -23,9 +24,10 @@ from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.erased import erased_run
+from refold.core.run.held import held_run
 from refold.core.run.redrive import reopens
 from refold.core.run.state import Status
-from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewChanges, ViewStore, ViewTable
 from refold.projections.batch import Batch, shares_of
@@ -84,8 +86,17 @@ Expect = Callable[[Batch, Sequence[Entry]], None]
 """Reads the rows of a batch's entries at once, before it is known which of them count: a query for each costs more."""
 
 
+Beside = Callable[[Batch, Record, int], None]
+"""Applies a record of another topic, of a platform with so many partitions."""
+
+
 class WholeRuns(Protocol):
     """Reads runs whole, each from its home."""
+
+    @property
+    def partitions(self) -> int:
+        """How many homes there are."""
+        ...
 
     def home(self, run: RunId) -> int:
         """Return the partition of a run: what lies in others under its name is none of its history."""
@@ -114,6 +125,8 @@ class RunHead(NamedTuple):
 
 LONGEST_APPLY_S = 1.0
 """How long the code of a projection may take for a batch: others wait meanwhile."""
+MOST_RUN = 255
+"""Characters of the id of a run at most."""
 _NEW = RunHead(Head(), "", marked=False, reason="")
 
 
@@ -140,6 +153,10 @@ class Projector:
         of_calls = not wanted or any("step" in get_type_hints(cls) for cls in wanted)
         self._of_calls = of_calls and self._take == self._apply
         self._expect: Expect | None = getattr(self.projection, "expect", None)
+        self._beside: Beside | None = getattr(self.projection, "beside", None)
+        self._forget: Callable[[Batch], None] = getattr(
+            self.projection, "forget", lambda batch: batch.forget(batch.run, erased=False)
+        )
 
     @staticmethod
     def tables_of(projection: Projection) -> tuple[ViewTable, ...]:
@@ -169,10 +186,13 @@ class Projector:
         batch = self._begin(read)
         aside: dict[RunId, None] = {}
         for record, (run, found) in read:
+            if found == "beside":
+                self._besides(batch, run, record)
+                continue
             if not run:
                 continue
             batch.enter(run)
-            if record.topic == RUN_SNAPSHOT:
+            if found == "marker":
                 self._mark(batch, record, aside)
             elif record.partition != self.histories.home(run):
                 self.counts["void"] += 1
@@ -196,6 +216,14 @@ class Projector:
         if self._expect is not None:
             self._expect(batch, entries)
         return batch
+
+    def _besides(self, batch: Batch, run: RunId, record: Record) -> None:
+        """A record of another topic than the run log. Of a run that is erased nothing counts."""
+        if record.topic in (RUN_SNAPSHOT, APPROVAL_VOTED) and record.partition != self.histories.home(run):
+            return
+        batch.enter(run)
+        if self._beside is not None and not (run and self._head(batch).status == "erased"):
+            self._beside(batch, record, self.histories.partitions)
 
     def _judge(self, batch: Batch, record: Record, found: _Found, aside: dict[RunId, None]) -> None:
         run = batch.run
@@ -304,7 +332,7 @@ class Projector:
                 if not marked and not history.marked:
                     self._unknow(batch)
                 continue
-            batch.forget(run, erased=False)
+            self._forget(batch)
             self._stand(batch, _NEW._replace(marked=marked))
             for accepted in history.entries:
                 self._accept(batch, accepted, self._head(batch))
@@ -347,8 +375,9 @@ _Found = LogRecord | Unreadable | str
 
 def _read(record: Record) -> tuple[RunId, _Found]:
     """The run that a record is of, empty for none, and what it is."""
-    if record.topic == RUN_SNAPSHOT:
-        return erased_run(record.key) or RunId(""), "marker"
+    if record.topic != RUN_LOG:
+        run = erased_run(record.key) if record.topic == RUN_SNAPSHOT else None
+        return (run, "marker") if run else _run_beside(record)
     found = chain.read(record.key, record.value)
     if isinstance(found, LogRecord):
         return found.entry.run_id, found
@@ -356,6 +385,14 @@ def _read(record: Record) -> tuple[RunId, _Found]:
         return found.run, found
     parts = parse_log_key(record.key)
     return (parts[0] if parts else RunId("")), found
+
+
+def _run_beside(record: Record) -> tuple[RunId, str]:
+    """The run of a record beside the run log, empty if it is of none; and that it makes rows, if it may."""
+    if record.topic == RUN_SNAPSHOT:
+        run = held_run(record.key)
+        return run or RunId(""), "beside" if run else ""
+    return RunId("" if record.topic == BUDGET_SPENT else run_of(record)[:MOST_RUN]), "beside"
 
 
 def _counts(head: RunHead, entry: Entry) -> bool:

@@ -297,14 +297,10 @@ def verify(
     """
     number = serving(database, projection.name)
     with database.store(projection.name, number).snapshot() as view:
-        until, notes = view.positions(), view.notes()
-        for name, own in made_by(projection).items():
-            if own != (kept := notes.get(name, "")):
-                raise ConflictError(
-                    f"the view of {projection.name} was made by {name} {kept or 'none'}, and here is {own or 'none'}",
-                    hint="verify with the same --app and packages, or build it anew: `refold projection rebuild`",
-                )
-        tables = {table: rows_digest(table, _comparable(table, view, in_order=False)) for table in projection.tables}
+        _check_made(projection, view)
+        until = view.positions()
+        starts = {place: start for place, (start, _) in source.bounds().items()}
+        tables = {table: _digest(table, view, starts) for table in projection.tables}
         slot = KeptProjection(projection, scratch, source)
         scratch.create(projection.name, 1, slot.tables, slot.begun())
         again = Follower(projection, scratch.store(projection.name, 1), source)
@@ -313,10 +309,20 @@ def verify(
             again.advance(0.2, until)
             progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
         again.close()
-        found = {table: rows_digest(table, _comparable(table, again.store, in_order=False)) for table in tables}
+        found = {table: _digest(table, again.store, starts) for table in tables}
         differing = [table for table in tables if tables[table] != found[table]]
-        differences = tuple(each for table in differing for each in _differences(table, view, again.store))
+        differences = tuple(each for table in differing for each in _differences(table, (view, again.store), starts))
     return Comparison(number, until, {table.name: (tables[table], found[table]) for table in tables}, differences)
+
+
+def _check_made(projection: Projection, view: ViewReader) -> None:
+    notes = view.notes()
+    for name, own in made_by(projection).items():
+        if own != (kept := notes.get(name, "")):
+            raise ConflictError(
+                f"the view of {projection.name} was made by {name} {kept or 'none'}, and here is {own or 'none'}",
+                hint="verify with the same --app and packages, or build it anew: `refold projection rebuild`",
+            )
 
 
 def serving(database: ViewDatabase, projection: str) -> int:
@@ -330,13 +336,26 @@ def serving(database: ViewDatabase, projection: str) -> int:
     )
 
 
-def _comparable(table: ViewTable, store: ViewReader, *, in_order: bool = True) -> Iterator[ViewRow]:
-    return (row for row in store.scan(table, in_order=in_order) if not (table.sums and row[table.keys - 1]))
+def _digest(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> int:
+    return rows_digest(table, _comparable(table, store, starts, in_order=False))
 
 
-def _differences(table: ViewTable, view: ViewReader, log: ViewReader) -> Iterator[Difference]:
+def _comparable(
+    table: ViewTable, store: ViewReader, starts: Mapping[Place, int], *, in_order: bool = True
+) -> Iterator[ViewRow]:
+    """The rows that the log still leads to, which `starts` there."""
+    rows = store.scan(table, in_order=in_order)
+    if table.fading:
+        topic, partition, offset = (table.places[name] for name in table.fading)
+        return (row for row in rows if row[offset] >= starts.get((row[topic], row[partition]), 0))  # type: ignore[arg-type, operator]
+    return (row for row in rows if not (table.sums and row[table.keys - 1]))
+
+
+def _differences(
+    table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
+) -> Iterator[Difference]:
     """The rows of a table that differ, both being in order of their keys. Sums that are all 0 are none."""
-    sides = [iter(_there(table, store)) for store in (view, log)]
+    sides = [iter(_there(table, store, starts)) for store in stores]
     left, right = (next(side, None) for side in sides)
     while left is not None or right is not None:
         keys = [None if row is None else row[: table.keys] for row in (left, right)]
@@ -348,8 +367,8 @@ def _differences(table: ViewTable, view: ViewReader, log: ViewReader) -> Iterato
         right = next(sides[1], None) if theirs is not None else right
 
 
-def _there(table: ViewTable, store: ViewReader) -> Iterator[ViewRow]:
-    return (row for row in _comparable(table, store) if not table.sums or any(row[table.keys :]))
+def _there(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
+    return (row for row in _comparable(table, store, starts) if not table.sums or any(row[table.keys :]))
 
 
 MANY_RECORDS = 1_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import cast
 
@@ -24,12 +24,13 @@ class LoggedRuns:
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self._partitions = 0
+
+    @cached_property
+    def partitions(self) -> int:
+        return self._reader.partitions(RUN_LOG)
 
     def home(self, run: RunId) -> int:
-        if not self._partitions:
-            self._partitions = self._reader.partitions(RUN_LOG)
-        return _home(root_of(run), self._partitions)
+        return _home(root_of(run), self.partitions)
 
     def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
         homes: dict[int, set[RunId]] = {}

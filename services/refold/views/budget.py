@@ -93,8 +93,13 @@ def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
             told.pop(record.key or b"", None)
         elif (spent := read(WindowSpent, record.value)) is not None and spent.lane == record.partition:
             told[record.key or b""] = spent  # the copies in other partitions are for the lanes of those
+    return limits_of(told.values())
+
+
+def limits_of(told: Iterable[WindowSpent]) -> list[LimitInUse]:
+    """The same by what was reported last under each key."""
     lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
-    for spent in sorted(told.values(), key=lambda each: each.log):
+    for spent in sorted(told, key=lambda each: each.log):
         lanes.setdefault(key_of(spent), {})[spent.lane] = spent  # of two reports of a lane, the one further in its log
     ordered = sorted(sorted(lanes), key=lambda key: key.window, reverse=True)
     return [_added(key, list(lanes[key].values())) for key in ordered]

@@ -13,10 +13,10 @@ from random import Random
 from typing import Any, cast
 from unittest.mock import patch
 
+from refold.adapters.kafka.source import TOPICS
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.events import CallCompleted, CallFailed, RunCompleted, RunRequested
-from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogReader, Place, Record, Taken
 from refold.ports.tables import ViewChanges, ViewStore, ViewTable
 from refold.projections import service
@@ -29,7 +29,6 @@ from tests.simulator.world.archivist import Pass
 from tests.simulator.world.process import Act
 from tests.simulator.world.surroundings import Surroundings
 
-TOPICS = (RUN_SNAPSHOT, RUN_LOG)
 GOES_ON, ACTS = 0.6, 0.5
 """The chance that a projector goes on over an effect without a stop, and that one that stands has a turn."""
 DIES, FREEZES, CUT, REBUILT, IDLE_MS = 0.015, 0.006, 0.02, 0.004, 150
@@ -304,7 +303,8 @@ class Views:
         self.counts = world.counts
         self.database = MemoryViewDatabase()
         self.sums: dict[int, Sums] = {}
-        self.places = [(topic, number) for topic in TOPICS for number in range(world.settings.partitions)]
+        there = [topic for topic in TOPICS if topic in world.broker.topics]
+        self.places = [(topic, number) for topic in there for number in range(world.settings.partitions)]
         self.wrong: list[str] = []
         self.outcomes: type[Outcomes] = Outcomes
         self.owner: SimProjector | None = None

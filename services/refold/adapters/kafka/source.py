@@ -13,11 +13,11 @@ from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
 from refold.adapters.kafka.errors import translate
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place
 from refold.runtime.settings import KafkaSettings
 
-TOPICS = (RUN_SNAPSHOT, RUN_LOG)
+TOPICS = (RUN_SNAPSHOT, RUN_LOG, APPROVAL_VOTED, BUDGET_SPENT, *DEAD_LETTERS)
 """Markers of erased runs first: a marker is written before the tombstones that follow it."""
 
 

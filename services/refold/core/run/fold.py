@@ -45,16 +45,8 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
         state.position = entry.cause
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
     state.unseen = state.unseen + wakes(entry.events) if entry.held else 0
-    link(state, Head(entry_id, entry.last_seq))
+    state.link(Head(entry_id, entry.last_seq))
     return state
-
-
-def link(state: RunState, head: Head) -> None:
-    """Names the entry whose events were applied last, in place."""
-    state.head = head
-    state.heads = state.heads.append(head)
-    if not state.busy or state.end is not None:
-        state.activation = head.seq + 1
 
 
 def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: int) -> None:

@@ -204,6 +204,12 @@ class RunState:
         """Somebody has added a note."""
         self.notes = self.notes.set(note_id, note_digest(note))
 
+    def link(self, head: Head) -> None:
+        """Name the entry whose events were applied last, in place."""
+        self.head, self.heads = head, self.heads.append(head)
+        if not self.busy or self.end is not None:
+            self.activation = head.seq + 1
+
     @property
     def over(self) -> bool:
         """Whether a terminal event was folded."""

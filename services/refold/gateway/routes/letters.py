@@ -32,7 +32,6 @@ def add(site: APIRouter) -> None:
         found, at = replayed(shared.platform.runs.reader, place)
         if dry_run:
             return InputReplayed(sent=False, topic=found.topic, partition=at)
-        shared.check_rate()
         sent = shared.platform.publisher.send_raw(
             found.topic, at, key=found.key or b"", value=found.value or b"", headers=found.read_headers() or ()
         )

@@ -7,6 +7,7 @@ from refold.core.events import DOUBT
 from refold.core.ids import CallId, approval_id, parent_of
 from refold.core.run.pausing import PARENT
 from refold.ports.tables import Scalar
+from refold.projections.shipped.beside import count_votes
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import APPROVALS, OPERATOR_ACTIONS, DayAt, RunAt, StepAt
 from refold.projections.shipped.turn import Turn, asks, cut
@@ -57,6 +58,8 @@ def _decided(turn: Turn, event: events.ApprovalDecided, seq: int) -> None:
     actors = ", ".join(event.actors)
     turn.question(row, verdict=event.verdict, ended_ms=turn.entry.at_ms, actors=actors, open=0)
     _now_about(turn, row, "")
+    if event.token:
+        count_votes(turn.batch, event)
     if ended is None or ended[APPROVALS.places["about"]] != DOUBT:
         turn.move(row, row[StepAt.status], "proposed")
     if event.verdict == "reject":

@@ -11,10 +11,12 @@ from refold.core.ids import EntryId, parent_of, root_of
 from refold.core.run import fold
 from refold.core.run.state import ENDED, RunState, Step
 from refold.core.wire import codec
+from refold.ports.log import Record
 from refold.ports.tables import ViewKey
 from refold.projections.batch import Batch
 from refold.projections.projector import Accepted
 from refold.projections.shipped import people, steps, tables
+from refold.projections.shipped.beside import rows_beside, take_beside, write_beside
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import DayAt, RunAt, StepAt
 from refold.projections.shipped.turn import PriceOf, Turn, asks, cut, failed
@@ -30,12 +32,17 @@ class Shipped(Projection):
     """
 
     name = "refold"
+    version = 2
     entries = tables.ENTRIES
     runs = tables.RUNS
     run_labels = tables.RUN_LABELS
     run_sessions = tables.RUN_SESSIONS
     steps = tables.STEPS
     approvals = tables.APPROVALS
+    votes = tables.VOTES
+    dead_letters = tables.DEAD_LETTER_ROWS
+    holds = tables.HOLDS
+    limits = tables.LIMIT_ROWS
     operator_actions = tables.OPERATOR_ACTIONS
     repeated_calls = tables.REPEATED_CALLS
     families = tables.FAMILIES
@@ -52,6 +59,16 @@ class Shipped(Projection):
         batch.fetch(tables.RUNS, ((entry.run_id,) for entry in known if entry.seq > 1))
         batch.fetch(tables.STEPS, _changed_steps(known))
         batch.fetch(tables.REPEATED_CALLS, _calls(known))
+
+    def beside(self, batch: Batch, record: Record, partitions: int) -> None:
+        """Apply a record of another topic than the run log."""
+        take_beside(batch, record, partitions)
+
+    def forget(self, batch: Batch) -> None:
+        """Remove what the run log has led to of a run, which is read anew."""
+        rows = rows_beside(batch)
+        batch.forget(batch.run, erased=False)
+        write_beside(batch, rows, root_of(batch.run))
 
     def take(self, batch: Batch, accepted: Accepted) -> None:
         """Apply an entry."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from refold.sdk.projection import key, sums, table
@@ -124,6 +125,75 @@ APPROVALS = table(
     about=str,
     escalated=int,
     open=int,
+)
+
+# Rows that records beside the run log make: see `beside`.
+
+VOTES = table(
+    "votes",
+    key(run_id=str, approval_id=str, vote_id=str),
+    indexes=(("actor", "issued_ms"), ("partition", "offset")),
+    actor=str,
+    action=str,
+    message=str,
+    issued_ms=int,
+    counts=int,
+    partition=int,
+    offset=int,
+    logged_ms=int,
+)
+
+DEAD_LETTER_ROWS = replace(
+    table(
+        "dead_letters",
+        key(run_id=str, topic=str, partition=int, offset=int),
+        indexes=(("at_ms",), ("code", "at_ms"), ("from_topic", "from_partition", "from_offset")),
+        letter=str,
+        from_topic=str,
+        from_partition=int,
+        from_offset=int,
+        code=str,
+        reason=str,
+        key=str,
+        service=str,
+        at_ms=int,
+        logged_ms=int,
+    ),
+    fading=("topic", "partition", "offset"),
+)
+
+HOLDS = table(
+    "holds",
+    key(run_id=str),
+    kind=str,
+    reason=str,
+    message=str,
+    needs=str,
+    code=str,
+    member=str,
+    at_ms=int,
+    retry_ms=int,
+    tries=int,
+)
+
+LIMIT_ROWS = table(
+    "limits",
+    key(run_id=str, lane=int, teller=str),
+    indexes=(("period",),),
+    period=str,
+    agent=str,
+    label=str,
+    value=str,
+    log=int,
+    tokens=int,
+    nano_usd=int,
+    calls=int,
+    limit_tokens=int,
+    limit_nano_usd=int,
+    limit_calls=int,
+    soft_percent=int,
+    beyond=str,
+    logged_ms=int,
 )
 
 OPERATOR_ACTIONS = table(
