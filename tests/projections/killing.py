@@ -1,7 +1,8 @@
-"""`refold serve projections` as a process that is killed, and a log that grows meanwhile."""
+"""`refold serve projections` and `gateway` as processes that are killed, a log that grows, and streams of its runs."""
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -30,7 +31,7 @@ from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import KafkaSettings
 from tests.contract.table_benches import Bench
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 SLOTS, RATE = 12, 80
 """Runs that are under way at a time, and records a second."""
@@ -54,6 +55,10 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Complete the runs that have begun, and begin no more."""
         self._stop.set()
         self._thread.join()
 
@@ -78,10 +83,11 @@ class Load:
 
 
 class Projecting:
-    """`refold serve projections` in a process of its own."""
+    """`refold serve projections`, or another service, in a process of its own."""
 
-    def __init__(self, settings: KafkaSettings, url: str, folder: Path) -> None:
-        self._log = folder / "projections.log"
+    def __init__(self, settings: KafkaSettings, url: str, folder: Path, *service: str) -> None:
+        service = service or ("projections",)
+        self._log = folder / f"{service[0]}.log"
         self._begun = self._log.stat().st_size if self._log.exists() else 0
         environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
@@ -91,7 +97,7 @@ class Projecting:
             "REFOLD_VIEWS__URL": url,
         }
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "refold", "serve", "projections"]
+            command = [sys.executable, "-m", "refold", "serve", *service]
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
 
     @property
@@ -100,6 +106,11 @@ class Projecting:
         with self._log.open("rb") as log:
             log.seek(self._begun)
             return b"service.started" in log.read()
+
+    def await_start(self) -> None:
+        """Wait until it has begun. **Raises** AssertionError if it has ended."""
+        eventually(lambda: self.began or self.process.poll() is not None, every=0.1)
+        assert self.process.poll() is None, self._log.read_text()
 
     @property
     def rss_mib(self) -> float:
@@ -138,10 +149,67 @@ def strike(settings: KafkaSettings, bench: Bench, folder: Path, kills: int, rng:
     """Kill the projector at random moments, mostly while it works."""
     for _ in range(kills):
         running = Projecting(settings, bench.url, folder)
-        eventually(lambda: running.began or running.process.poll() is not None, every=0.1)  # noqa: B023
-        assert running.process.poll() is None, (folder / "projections.log").read_text()
+        running.await_start()
         time.sleep(rng.random() * 0.5)
         running.kill()
+
+
+@dataclass
+class Listening:
+    """Clients that follow streams of runs to their ends, a new run each time, through a gateway that comes and goes.
+
+    `seen` has the ids that came, by run; `resumed` counts connections that went on behind an id.
+    """
+
+    load: Load
+    port: int
+    clients: int = 8
+    seen: dict[RunId, list[int]] = field(default_factory=dict)
+    resumed: int = 0
+
+    def __enter__(self) -> Listening:
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._follow, daemon=True) for _ in range(self.clients)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Waits for streams that have begun: their runs end with the load."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), "a stream has not come to its end"
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            run = self.load.runs[-1] if self.load.runs else None
+            ids: list[int] = []
+            if run is None or self.seen.setdefault(run, ids) is not ids:
+                self._stop.wait(0.05)
+                continue
+            while not self._is_over(run, ids):
+                time.sleep(0.05)
+
+    def _is_over(self, run: RunId, ids: list[int]) -> bool:
+        """Reads a stream for as long as it lasts; true if nothing follows."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", f"/api/runs/{run}/stream", headers={"Last-Event-ID": str(ids[-1])} if ids else {})
+            answer = connection.getresponse()
+            if answer.status == 200:
+                self.resumed, number = self.resumed + bool(ids), 0
+                for line in iter(answer.readline, b""):
+                    if line.startswith(b"id: "):
+                        number = int(line[4:])
+                    elif line == b"\n" and number:  # the message is whole
+                        ids.append(number)
+                        number = 0
+            return answer.status == 204
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
 
 def caught_up(settings: KafkaSettings, bench: Bench) -> bool:

@@ -1,4 +1,4 @@
-"""The real projector is killed while a real log grows, and so is its Postgres: each view is equal to its log."""
+"""Projector, gateway and Postgres are killed while a real log grows: views equal the log, streams have no gaps."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from refold.embedded.kafka import EmbeddedKafka
+from refold.embedded.ports import free_port
 from tests.contract.table_benches import Bench, PostgresBench, SqliteBench, postgres_server
 from tests.projections.killing import (
+    EVENTS,
+    Listening,
     Load,
+    Projecting,
     caught_up,
     differs,
     miscounted,
@@ -30,12 +34,13 @@ MOST_RSS_MIB = 120
 """Memory of a projector at rest."""
 
 
-def check(bootstrap: str, bench: Bench, folder: Path, trouble: Callable[[Any], None]) -> None:
+def check(bootstrap: str, bench: Bench, folder: Path, trouble: Callable[[Any, Load], None]) -> None:
     """Lets trouble come while a log grows, and compares the view with it when all of it is read."""
     settings = platform(bootstrap, f"killed-{os.urandom(3).hex()}")
     with Load(settings) as load:
-        trouble(settings)
+        trouble(settings, load)
     with projecting(settings, bench.url, folder) as running:
+        running.await_start()
         eventually(lambda: caught_up(settings, bench), every=0.5)
         rss_mib = running.rss_mib
         assert running.end() == 0
@@ -49,22 +54,40 @@ def check(bootstrap: str, bench: Bench, folder: Path, trouble: Callable[[Any], N
 def on_sqlite(kafka: EmbeddedKafka, folder: Path, kills: int) -> None:
     bench = SqliteBench(folder)
     rng = Random(kills)
-    check(kafka.bootstrap, bench, folder, lambda settings: strike(settings, bench, folder, kills, rng))
+    check(kafka.bootstrap, bench, folder, lambda settings, _: strike(settings, bench, folder, kills, rng))
 
 
-def on_postgres(kafka: EmbeddedKafka, folder: Path, kills: int, outages: int) -> None:
-    rng = Random(kills)
+def on_postgres(kafka: EmbeddedKafka, folder: Path, kills: int) -> None:
+    """Kill one of the three, again and again, while clients listen to the gateway."""
+    rng, port = Random(kills), free_port()
     with postgres_server() as server:
         bench = PostgresBench(server.get_uri())
 
-        def trouble(settings: Any) -> None:
-            strike(settings, bench, folder, kills, rng)
-            with projecting(settings, bench.url, folder) as running:
-                eventually(lambda: running.began, every=0.1)
-                for _ in range(outages):
-                    time.sleep(rng.random())
-                    fell(server)
-                    assert running.process.poll() is None, "it waits for its database"
+        def trouble(settings: Any, load: Load) -> None:
+            words = {"projections": ("projections",), "gateway": ("gateway", "--port", str(port))}
+            running = {name: Projecting(settings, bench.url, folder, *words[name]) for name in words}
+            try:
+                with Listening(load, port) as listening:
+                    eventually(lambda: any(listening.seen.values()))
+                    for number in range(kills):
+                        victim = (*words, "postgres")[number % 3]
+                        for each in running.values():
+                            each.await_start()
+                        time.sleep(rng.random() * 1.5)
+                        if victim == "postgres":
+                            fell(server)
+                            assert [each.process.poll() for each in running.values()] == [None, None], (
+                                "they wait for it"
+                            )
+                            continue
+                        running[victim].kill()
+                        running[victim] = Projecting(settings, bench.url, folder, *words[victim])
+                    load.stop()
+                assert listening.resumed >= kills // 3
+                assert {run: ids for run, ids in listening.seen.items() if ids != list(range(1, EVENTS + 1))} == {}
+            finally:
+                for each in running.values():
+                    each.kill()
 
         check(kafka.bootstrap, bench, folder, trouble)
 
@@ -85,10 +108,10 @@ def test_a_projector_that_is_killed_again_and_again_leaves_a_view_in_sqlite_equa
     on_sqlite(kafka, tmp_path, 8)
 
 
-def test_a_projector_and_its_postgres_that_are_killed_leave_a_view_equal_to_the_log(
+def test_projector_gateway_and_postgres_that_are_killed_leave_a_view_equal_to_the_log_and_streams_without_gaps(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    on_postgres(kafka, tmp_path, 7, 3)
+    on_postgres(kafka, tmp_path, 6)
 
 
 @pytest.mark.campaign
@@ -98,4 +121,4 @@ def test_a_campaign_of_kills_leaves_every_view_equal_to_its_log(kafka: EmbeddedK
         (tmp_path / name).mkdir()
 
     on_sqlite(kafka, tmp_path / "sqlite", 30)
-    on_postgres(kafka, tmp_path / "postgres", 30, 15)
+    on_postgres(kafka, tmp_path / "postgres", 60)
