@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-long test-all frameworks tidy demo sim chaos soak conformance bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -80,6 +80,9 @@ soak: setup ## Let the chaos campaign run for hours (HOURS=8)
 
 conformance: setup ## Have the judges of MCP look at our client, in both eras (needs Node and the network)
 	$(BIN)/python -m tests.mcp.conformance
+
+contract: setup ## Start, fold and follow a run from Node, by Confluent's registry client (needs Node, and npm's registry)
+	$(BIN)/python -m tests.contract.outside_node
 
 bench: setup ## Measure, as JSON and as a table
 	$(BIN)/refold bench
