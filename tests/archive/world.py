@@ -34,7 +34,7 @@ ALL = (
         topics.tool_claimed("default"),
         topics.tool_completed("default"),
     ),
-    *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED, topics.RUN_COMPLETED),
+    *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED, topics.RUN_COMPLETED, topics.RUN_VIEW),
     *(topics.RUN_SNAPSHOT, topics.CATALOG, *topics.DEAD_LETTERS, topics.tool_requested("default")),
 )
 
@@ -102,6 +102,7 @@ class World:
             (topics.RUN_OPERATED, f"{run}/o1"),
             (topics.tool_completed("default"), f"{run}/3"),
             (topics.APPROVAL_REQUESTED, f"{run}/3"),
+            (topics.RUN_VIEW, run),
             (topics.APPROVAL_VOTED, f"{run}/3/v1"),
             (topics.APPROVAL_DECIDED, f"again/{run}/3"),
             *((letters, f"{run}/s0") for letters in topics.DEAD_LETTERS),

@@ -14,7 +14,7 @@ SIM_TOPICS = (
     *(ORDERS, CLAIMS, ANSWERS),
     *(topics.tool_requested(OTHER), topics.tool_claimed(OTHER), topics.tool_completed(OTHER)),
     *(topics.APPROVAL_REQUESTED, topics.APPROVAL_VOTED, topics.APPROVAL_DECIDED),
-    *(topics.RUN_COMPLETED, topics.RUN_SNAPSHOT, topics.CATALOG, *topics.DEAD_LETTERS, topics.BUDGET_SPENT),
+    *(topics.RUN_COMPLETED, topics.RUN_VIEW, topics.CATALOG, *topics.DEAD_LETTERS, topics.BUDGET_SPENT),
 )
 
 
