@@ -20,21 +20,26 @@ from refold.core.errors import RefoldError
 from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
 from refold.gateway.problems import problem
-from refold.gateway.routes import (
-    blobs,
-    health,
-    inputs,
-    letters,
-    lists,
-    logins,
-    members,
-    people,
-    registry,
-    runs,
-    sessions,
-    streams,
-)
+from refold.gateway.routes.health import health_routes
+from refold.gateway.routes.inputs import input_routes
+from refold.gateway.routes.lists import list_routes
+from refold.gateway.routes.logins import login_routes
+from refold.gateway.routes.people import people_routes
+from refold.gateway.routes.registry import registry_routes
+from refold.gateway.routes.runs import run_routes
+from refold.gateway.routes.streams import stream_routes
 from refold.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
+
+ADDED = (
+    run_routes,
+    stream_routes,
+    input_routes,
+    people_routes,
+    list_routes,
+    registry_routes,
+    login_routes,
+    health_routes,
+)
 
 
 class Api(FastAPI):
@@ -84,7 +89,16 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
-    for routes in (runs, streams, inputs, people, letters, sessions, lists, members, blobs, registry, logins, health):
-        routes.add(site)
+    for add in (
+        run_routes,
+        stream_routes,
+        input_routes,
+        people_routes,
+        list_routes,
+        registry_routes,
+        login_routes,
+        health_routes,
+    ):
+        add(site)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)
     return app

@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 PATIENCE_S = 5.0
 """How long a part waits until the view has its call."""
-MOST_CALLS = 10_000
+MOST_LIVE_CALLS = 10_000
 """Calls of which pool and last try are remembered."""
 PARTS_AGAIN_S = 1.0
 
@@ -71,7 +71,7 @@ class LiveParts:
 
     def _believed(self) -> Iterator[LivePart]:
         """The parts of which the view has the call. Others wait, the oldest of a pool go first."""
-        if len(self._pools) > MOST_CALLS:
+        if len(self._pools) > MOST_LIVE_CALLS:
             self._pools, self._tries = {}, Tries()
         waiting, kept, sizes = self._waiting, list[tuple[float, str, StreamPart]](), dict[str, int]()
         self._waiting = kept

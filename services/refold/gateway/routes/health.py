@@ -10,7 +10,7 @@ from refold.gateway.site import Site
 from refold.views.api import Alive, Health
 
 
-def add(site: APIRouter) -> None:
+def health_routes(site: APIRouter) -> None:
     """Add the routes."""
 
     @site.get("/healthz", summary="Show if the process lives")

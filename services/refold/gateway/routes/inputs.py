@@ -40,7 +40,7 @@ WORDS = {
 }
 
 
-def add(site: APIRouter) -> None:
+def input_routes(site: APIRouter) -> None:
     """Add the routes."""
     post = partial(site.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
 

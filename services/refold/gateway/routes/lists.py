@@ -1,29 +1,143 @@
-"""Sums, and what operators did."""
+"""Lists: sessions, sums, what operators did, dead letters, limits, and what is deployed."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 
+from refold.adapters.kafka.source import KafkaLogSource
+from refold.client.letters import find_letter, replayed
+from refold.core.errors import NotFoundError, UnreachableError, UsageError
+from refold.core.topics import MEMBER
+from refold.gateway.listing import session_page, version_rows
+from refold.gateway.reading import RunQuery
+from refold.gateway.routes.runs import query_of
 from refold.gateway.site import AfterHeader, Site
-from refold.views.api import ActionFilter, DailyFilter, DailyRow, OperatorAction
+from refold.projections.status import status_of
+from refold.views.api import (
+    ActionFilter,
+    CursorFilter,
+    DailyFilter,
+    DailyRow,
+    InputReplayed,
+    LetterFilter,
+    OperatorAction,
+    RunFilter,
+    RunPage,
+    SessionPage,
+    VersionRow,
+)
+from refold.views.budget import LimitInUse
+from refold.views.halt import HaltRow, halt_rows
+from refold.views.letter import Letter, WholeLetter, whole_letter
+from refold.views.member import AgentServed, ToolServed, agents_served, tools_served
+from refold.views.projection import ProjectionInfo
+
+LetterPlace = Annotated[str, Path(description="`[SERVICE/]PARTITION/OFFSET`, as lists have it")]
 
 
-def add(site: APIRouter) -> None:
+def list_routes(site: APIRouter) -> None:
     """Add the routes."""
-    get = site.get
 
-    @get("/api/daily", summary="List sums by day")
+    @site.get("/api/sessions", summary="List sessions")
+    def list_sessions(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> SessionPage:
+        """Sessions, those first in which a run was asked for last."""
+        with shared.view(after) as view:
+            return session_page(view, wanted)
+
+    @site.get("/api/sessions/{session:path}", summary="List the runs of a session")
+    def show_session(
+        shared: Site, session: str, wanted: Annotated[RunFilter, Query()], after: AfterHeader = ""
+    ) -> RunPage:
+        """The runs that are part of a session, the newest first, with the filters of all runs."""
+        inside = wanted.model_copy(update={"session": session})
+        with shared.view(after) as view:
+            found = shared.reading.runs(view, query_of(inside), wanted.cursor)
+            if not found.runs and not shared.reading.runs(view, RunQuery(session=session, limit=1), "").runs:
+                raise NotFoundError(f"no run is part of the session {session[:100]!r}")
+        return found
+
+    @site.get("/api/daily", summary="List sums by day")
     def list_daily(shared: Site, wanted: Annotated[DailyFilter, Query()], after: AfterHeader = "") -> list[DailyRow]:
         """Calls, failures, effects avoided, tokens and cost by day, agent, tool and model, the latest first."""
         with shared.view(after) as view:
             return shared.reading.daily(view, wanted)
 
-    @get("/api/operator-actions", summary="List what operators did")
+    @site.get("/api/operator-actions", summary="List what operators did")
     def list_operator_actions(
         shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> list[OperatorAction]:
         """Who cancelled, paused, resumed, retried, resolved or migrated which run, and why; the latest first."""
         with shared.view(after) as view:
             return shared.reading.actions(view, wanted)
+
+    @site.get("/api/dead-letters", summary="List dead letters")
+    def list_letters(shared: Site, wanted: Annotated[LetterFilter, Query()], after: AfterHeader = "") -> list[Letter]:
+        """Inputs that no service could use, and why, the latest first."""
+        with shared.view(after) as view:
+            return shared.reading.letters(view, wanted)
+
+    @site.post("/api/dead-letters/{place:path}/replay", summary="Send a refused input again")
+    def replay_letter(
+        shared: Site, place: LetterPlace, dry_run: Annotated[bool, Query(description="send nothing")] = False
+    ) -> InputReplayed:
+        """Write the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
+        found, at = replayed(shared.platform.runs.reader, place)
+        if dry_run:
+            return InputReplayed(sent=False, topic=found.topic, partition=at)
+        sent = shared.platform.publisher.send_raw(
+            found.topic, at, key=found.key or b"", value=found.value or b"", headers=found.read_headers() or ()
+        )
+        return InputReplayed(sent=True, topic=found.topic, partition=sent[0], offset=sent[1])
+
+    @site.get("/api/dead-letters/{place:path}", summary="Show a dead letter")
+    def show_letter(shared: Site, place: LetterPlace) -> WholeLetter:
+        """A dead letter by the place that lists name, with its input. It is read from Kafka, which keeps it 14 days."""
+        return whole_letter(place, find_letter(shared.platform.runs.reader, place))
+
+    @site.get("/api/limits", summary="List limits per day and month")
+    def list_limits(shared: Site, after: AfterHeader = "") -> list[LimitInUse]:
+        """What was spent of limits per day and month, the newest windows first."""
+        with shared.view(after) as view:
+            return shared.reading.limits(view)
+
+    @site.get("/api/agents", summary="List the agents that planners have")
+    def list_agents(shared: Site) -> list[AgentServed]:
+        """Versions of agents, each with the planners that report to have it. It is read from Kafka."""
+        with shared.log() as runs:
+            return agents_served(runs.reader.scan(MEMBER))
+
+    @site.get("/api/tools", summary="List the tools that executors run")
+    def list_tools(shared: Site) -> list[ToolServed]:
+        """Tools by pool, each with the executors that report to run it. It is read from Kafka."""
+        with shared.log() as runs:
+            return tools_served(runs.reader.scan(MEMBER))
+
+    @site.get("/api/versions", summary="List the versions that runs need")
+    def list_versions(shared: Site, after: AfterHeader = "") -> list[VersionRow]:
+        """Versions with runs that go on, and the planners that have them, which are read from Kafka."""
+        with shared.log() as runs:
+            serving = agents_served(runs.reader.scan(MEMBER))
+        with shared.view(after) as view:
+            return version_rows(view, serving)
+
+    @site.get("/api/halts", summary="List what is halted")
+    def list_halts(shared: Site) -> list[HaltRow]:
+        """Tools, agents, pools and requesters whose calls wait, and why. It is read from Kafka."""
+        with shared.log():
+            try:
+                return halt_rows(shared.platform.catalog.whole.halts)
+            except UsageError as error:  # the gateway has no root key: no request can help that
+                raise UnreachableError(error.message, hint=error.hint) from None
+
+    @site.get("/api/projections", summary="List projections")
+    def list_projections(shared: Site) -> list[ProjectionInfo]:
+        """Projections: their generations, how far each is, or why it stands still. One that is behind takes a second.
+
+        It is compared with Kafka.
+        """
+        settings, database = shared.platform.settings, shared.database
+        with shared.log():
+            source = KafkaLogSource(settings.kafka)
+            return [status_of(name, database, settings.views.url, source) for name in database.projections()]

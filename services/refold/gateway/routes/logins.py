@@ -15,7 +15,7 @@ from refold.views.api import LoggedIn
 _COOKIE = f"{COOKIE}={{}}; Path=/; Max-Age={{}}; Secure; HttpOnly; SameSite=Lax"
 
 
-def add(site: APIRouter) -> None:
+def login_routes(site: APIRouter) -> None:
     """Add the routes."""
 
     @site.get("/api/login", summary="Show who is logged in")

@@ -24,7 +24,7 @@ from refold.views.outcome import Said, Voted
 MOST_WAIT = timedelta(seconds=LONGEST_WAIT_S)
 
 
-def add(site: APIRouter) -> None:
+def people_routes(site: APIRouter) -> None:
     """Add the routes."""
 
     @site.get("/api/approvals", summary="List questions to people")

@@ -27,7 +27,7 @@ class RegistryAnswer(JSONResponse):
     media_type = MEDIA_TYPE
 
 
-def add(site: APIRouter) -> None:
+def registry_routes(site: APIRouter) -> None:
     """Add the routes."""
     errors = {"model": RegistryError, "description": "Not Found"}
     get = partial(site.get, response_class=RegistryAnswer)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
 
 from refold.client.stores import blob_store
 from refold.client.values import texts_of
-from refold.core.errors import MalformedError
-from refold.core.ids import run_id
+from refold.core.errors import BlobError, MalformedError, NotFoundError, UnreachableError
+from refold.core.ids import RunId, run_id
+from refold.core.run.handed import own_pointers
+from refold.core.wire.blobs import MARK, size_of
 from refold.gateway.reading import RunQuery, events_after
 from refold.gateway.site import AfterHeader, Gateway, Seq, SeqOption, Site
-from refold.ports.tables import MOST_PAGE
-from refold.projections.runs import ViewedRuns
+from refold.ports.tables import MOST_PAGE, ViewReader
+from refold.projections.runs import ViewedRuns, entry_of
+from refold.projections.shipped.tables import ENTRIES
 from refold.views.api import LARGEST_NUMBER, RunFilter, RunPage
 from refold.views.audit import AuditLine, audit_of
 from refold.views.diff import RunDiff, run_diff
@@ -24,7 +29,7 @@ from refold.views.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.views.steps import RunStep
 
 
-def add(site: APIRouter) -> None:
+def run_routes(site: APIRouter) -> None:
     """Add the routes."""
     get = site.get
 
@@ -99,6 +104,32 @@ def add(site: APIRouter) -> None:
         with shared.view(after) as view:
             return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
 
+    octets: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    }
+
+    @site.get("/api/blobs/{digest}", summary="Read a large value", responses=octets, response_class=StreamingResponse)
+    def read_blob(
+        shared: Site,
+        digest: Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="the SHA-256 that the log has of it")],
+        run: Annotated[str, Query(description="the run whose value it is")],
+        after: AfterHeader = "",
+    ) -> StreamingResponse:
+        """A value that lies in the blob store, where an entry of this run names it. The run of a child has its own.
+
+        The value is checked against its digest while it is sent: one that was altered breaks off before its end.
+        """
+        with shared.view(after) as view:
+            shared.reading.check(view, run)
+            pointer = _pointer(view, run_id(run), digest)
+        parts = _parts(shared, run_id(run), pointer)
+        try:
+            first = next(parts)  # an error has to come before the status
+        except BlobError as error:
+            raise NotFoundError(error.message, hint=error.hint) from None
+        headers = {"Content-Length": str(size_of(pointer)), "Content-Disposition": "attachment"}
+        return StreamingResponse(chain((first,), parts), headers=headers, media_type="application/octet-stream")
+
 
 def query_of(wanted: RunFilter) -> RunQuery:
     """Return the query of a filter. **Raises** MalformedError."""
@@ -115,3 +146,20 @@ def _pair(text: str) -> tuple[str, str]:
     if not (equals and name):
         raise MalformedError(f"label={text[:80]!r} is no label", hint="write label=team=pay")
     return name, value
+
+
+def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
+    wanted = f"{MARK}{digest}:"
+    for row in view.rows_of(ENTRIES, run):
+        if wanted.encode() in row[ENTRIES.places["value"]]:  # type: ignore[operator]
+            for pointer in own_pointers(entry_of(row)[1].events):
+                if pointer.startswith(wanted):
+                    return pointer
+    raise NotFoundError(f"run {run} has no value {digest}", hint="a value of a child lies with the child")
+
+
+def _parts(shared: Gateway, run: RunId, pointer: str) -> Iterator[bytes]:
+    if (store := blob_store(shared.platform.settings)) is None:
+        raise UnreachableError("the gateway has no blob store", hint="set REFOLD_BLOBS__URL to that of the services")
+    with shared.sending():
+        yield from store.stream(run, pointer)

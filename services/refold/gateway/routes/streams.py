@@ -19,7 +19,7 @@ Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, descriptio
 PartsOption = Annotated[bool, Query(description="with what models say while they say it, as messages `part`")]
 
 
-def add(site: APIRouter) -> None:
+def stream_routes(site: APIRouter) -> None:
     """Add the routes."""
     stream: dict[str, Any] = {
         "responses": {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
