@@ -16,7 +16,7 @@ from refold.gateway.site import StrictRoute
 from refold.projections import service
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import GatewayPart
-from tests.gateway.test_hostile import Heard
+from tests.gateway.test_hostile import Ending, Heard
 from tests.gateway.test_logins import Keys, bearer
 from tests.gateway.test_reading import Bench
 
@@ -47,6 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, dict
         patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(logins, "FAILED_S", 0.0)
         patch.setattr("refold.gateway.site.WRITES_A_MINUTE", 10**9)
+        patch.setattr("refold.gateway.site.RunStreams", Ending)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
         with bench.http:
@@ -87,8 +88,6 @@ def test_a_route_is_open_to_the_roles_that_include_its_own(
     site: tuple[Bench, dict[str, str]], name: str, method: str, path: str
 ) -> None:
     bench, tokens = site
-    if path.endswith("/stream"):
-        path = path.replace("{run}", "no-such-run")
 
     for role in ACCESS:
         status = asked(bench, method, path, **bearer(tokens[role]))
@@ -164,3 +163,13 @@ def test_writes_are_counted_for_each_actor(tmp_path: Path, monkeypatch: pytest.M
         assert {asked(bench, method, path, **bearer(again)) for method, path in writes} == {429}
         assert asked(bench, "GET", "/api/login", **bearer(ada)) == 200
         assert asked(bench, "POST", "/api/runs", **bearer(bob)) == 422
+
+
+def test_what_came_of_a_doubt_is_a_vote_where_people_are_asked(site: tuple[Bench, dict[str, str]]) -> None:
+    bench, tokens = site
+    body = {"verdict": "give_up"}
+    for path, may in (("run-1/3~" + "0" * 32, {"approver", "admin"}), ("run-1/3", {"operator", "admin"})):
+        for role in ACCESS:
+            headers = {"Authorization": f"Bearer {tokens[role]}"}
+            answer = bench.http.post(f"/api/doubts/{path}/resolve", json=body, headers=headers)
+            assert (answer.status_code == 403) is (role not in may), (role, answer.text)

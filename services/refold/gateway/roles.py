@@ -25,13 +25,15 @@ ROUTE_ROLES: Mapping[str, str] = {
     "logout": PUBLIC,
     "log_in": _VIEWER,
     "vote": _APPROVER,
-    "resolve_doubt": _VIEWER,  # that of `vote` or of `settle_doubt`, by whether people are asked
-    "settle_doubt": _OPERATOR,
+    "resolve_doubt": _VIEWER,  # and one of `DOUBT_ROLES`
     "repair_run": _ADMIN,
     "fail_run": _ADMIN,
     "replay_letter": _ADMIN,
 }
 """The role of each route by its name, where it is another than that of its method."""
+
+DOUBT_ROLES: Mapping[bool, str] = {True: _APPROVER, False: _OPERATOR}
+"""Who may say what came of a call in doubt, by whether people are asked: then it is a vote."""
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -26,7 +26,7 @@ from refold.core.wire import canonical
 from refold.gateway.logins import Login, Logins
 from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.reading import ReadSide, after_of
-from refold.gateway.roles import ROUTE_ROLES, SAFE
+from refold.gateway.roles import SAFE
 from refold.gateway.streams import RunStreams
 from refold.gateway.writing import Refusals, WriteSide
 from refold.operations.run import Signed, signing
@@ -71,10 +71,10 @@ class Gateway:
         """In whose name everything is written."""
         return self.login.actor if self.login is not None else ""
 
-    def check_role(self, route: str) -> None:
-        """**Raises** UnauthorisedError if who asks may not use what a route of this name does."""
+    def check_role(self, role: str) -> None:
+        """**Raises** UnauthorisedError if who asks may not do what needs a role."""
         if self.login is not None:
-            self.login.check(ROUTE_ROLES[route])
+            self.login.check(role)
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from refold.core.ids import asked_about
 from refold.core.planning.asking import CAME
 from refold.core.wire import canonical
 from refold.gateway.listing import doubt_page
+from refold.gateway.roles import DOUBT_ROLES
 from refold.gateway.routes.inputs import perform
 from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Key, Site, WaitOption
 from refold.operations.run import Settlement, settle_call
@@ -69,8 +70,9 @@ def people_routes(site: APIRouter) -> None:
 
         By the id of the call itself, where nobody is asked, the word of an operator. Where people are asked: 409.
         """
-        shared.check_role("vote" if call != asked_about(call) else "settle_doubt")
-        if call != asked_about(call):
+        asks_people = call != asked_about(call)
+        shared.check_role(DOUBT_ROLES[asks_people])
+        if asks_people:
             action = next(action for action, verdict in CAME.items() if verdict == body.verdict)
             words = {"result": body.result, "message": body.message, "about": DOUBT}
             return await shared.client.vote(call, action, key, words, timeout=MOST_WAIT)
