@@ -8,11 +8,9 @@ programs, and as JSON's own escapes on a terminal.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -20,11 +18,15 @@ from rich.console import Console
 from rich.markup import escape as markup
 from rich.table import Table
 
-from refold.core.planning.windows import DAY_MS
 from refold.runtime.text import visible
 from refold.views.model import Data as Data
 from refold.views.model import json_text as json_text
 from refold.views.model import plain as plain
+from refold.views.words import clock as clock
+from refold.views.words import duration as duration
+from refold.views.words import in_utc as in_utc
+from refold.views.words import moment as moment
+from refold.views.words import tool_name as tool_name
 
 STYLES = {
     "completed": "green",
@@ -48,7 +50,6 @@ STYLES = {
 }
 
 
-_OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool:(?P<tool>.+)")
 PIPED = 100_000
 """The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
 
@@ -111,53 +112,9 @@ def styled(status: str) -> str:
     return f"[{STYLES.get(status, 'white')}]{status}[/]"
 
 
-def moment(at_ms: int) -> str:
-    """A time in UTC, as --since takes it, or a dash."""
-    return _at(at_ms, lambda at: f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z") if at_ms else "-"
-
-
-def clock(at_ms: int, now_ms: int) -> str:
-    """A time in UTC for a list: of the last day the time alone, else the day with its minute."""
-    form = "{:%H:%M:%S}" if abs(now_ms - at_ms) < DAY_MS else "{:%Y-%m-%d %H:%M}"
-    return _at(at_ms, form.format) if at_ms else "-"
-
-
-def in_utc(at_ms: int) -> str:
-    """A time in UTC, to the second, for people who decide by it."""
-    return _at(at_ms, "{:%Y-%m-%d %H:%M:%S} UTC".format)
-
-
-def _at(at_ms: int, show: Callable[[datetime], str]) -> str:
-    """A time of the log, of which anybody may have written anything."""
-    try:
-        return show(datetime.fromtimestamp(at_ms / 1000, UTC))
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
-
-
-def duration(ms: int) -> str:
-    """A duration in two units at most: `81 ms`, `3.2 s`, `3 m 12 s`, `2 h 5 m`, `3 d 4 h`."""
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    for unit, size, part, below in (("d", DAY_MS, "h", 3_600_000), ("h", 3_600_000, "m", 60_000)):
-        if ms >= size:
-            return f"{ms // size} {unit} {ms % size // below} {part}"
-    return f"{ms // 60_000} m {ms % 60_000 // 1000} s"
-
-
 def escape(text: str, limit: int = 0) -> str:
     """Text from outside, visible and safe in markup and, with a limit, shortened."""
     return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))
-
-
-def tool_name(name: str) -> str:
-    """A tool as people call it: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
-    if found := _OF_A_TOOLSET.fullmatch(name):
-        toolset = "" if found["toolset"] == "<agent>" else f"{found['toolset']}."
-        return f"{found['agent']}.{toolset}{found['tool']}"
-    return name
 
 
 def counted(count: int, what: str) -> str:

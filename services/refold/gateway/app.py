@@ -19,6 +19,10 @@ except ModuleNotFoundError as missing:
 from refold.core.errors import RefoldError
 from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
+from refold.gateway.pages.inbox import inbox_pages
+from refold.gateway.pages.run_list import run_list_pages
+from refold.gateway.pages.run_page import run_pages
+from refold.gateway.pages.site_pages import site_pages
 from refold.gateway.problems import problem
 from refold.gateway.routes.health import health_routes
 from refold.gateway.routes.inputs import input_routes
@@ -40,6 +44,7 @@ ADDED = (
     login_routes,
     health_routes,
 )
+PAGES = (run_list_pages, run_pages, inbox_pages, site_pages)
 
 
 class Api(FastAPI):
@@ -89,16 +94,11 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
-    for add in (
-        run_routes,
-        stream_routes,
-        input_routes,
-        people_routes,
-        list_routes,
-        registry_routes,
-        login_routes,
-        health_routes,
-    ):
+    for add in ADDED:
         add(site)
+    pages = APIRouter(route_class=StrictRoute, redirect_slashes=False, include_in_schema=False)
+    for add in PAGES:
+        add(pages)
+    app.include_router(pages)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)
     return app

@@ -28,6 +28,7 @@ BODY_S = 10.0
 # Not `is_here`: that takes URLs too, and a user in front of a host.
 _OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
+_FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
 _SOURCES = (
@@ -62,7 +63,7 @@ class SiteGuard:
         refused = self._refused_host(headers.one("host")) or _refused_page(
             headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS")
         )
-        refused = refused or _refused_body(headers)
+        refused = refused or _refused_body(headers, forms=not scope["path"].startswith("/api/"))
         if refused is not None:
             await _answer(send, refused)
             return
@@ -156,7 +157,7 @@ def _refused_page(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
     return None
 
 
-def _refused_body(headers: _Headers) -> HttpProblem | None:
+def _refused_body(headers: _Headers, *, forms: bool) -> HttpProblem | None:
     length = headers.one("content-length") or "0"
     if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
         detail = f"a body has {MOST_BODY} bytes at most"
@@ -164,7 +165,9 @@ def _refused_body(headers: _Headers) -> HttpProblem | None:
     encoding = headers.one("content-encoding")
     kind = headers.one("content-type")
     has_body = length != "0" or bool(headers.of("transfer-encoding"))
-    if encoding.lower() not in ("", "identity") or (has_body and not _JSON.fullmatch(kind)):
+    if encoding.lower() not in ("", "identity") or (
+        has_body and not (kind == _FORM if forms else _JSON.fullmatch(kind))
+    ):
         detail = f"content-type {kind[:80]!r}, content-encoding {encoding[:80]!r}"
         hint = "send application/json, not compressed"
         return HttpProblem(title="Unsupported Media Type", status=415, detail=detail, code="media_type", hint=hint)

@@ -116,9 +116,17 @@ class Logins:
         if login is None:
             raise _unknown()
         if login.cookie and request.method not in SAFE:
-            self._check_page(request, login.cookie)
+            self._check_page(request, login)
         login.check(role)
         return login
+
+    async def proven(self, request: Request, text: str) -> Login:
+        """Return the login of an API key or token. **Raises** HTTPException 401 without saying why."""
+        try:
+            return await self._of_bearer(text)
+        except _WrongLoginError as error:
+            await self._refuse(request, str(error))
+            raise _unknown() from None
 
     def session(self, login: Login) -> tuple[str, float]:
         """Return the value of a cookie for a login, and until when it counts: never longer than the login."""
@@ -164,11 +172,14 @@ class Logins:
             scheme, _, text = bearers[0].partition(" ")
             if scheme.lower() != "bearer":
                 raise _WrongLoginError("scheme")
-            return self._of_key(text) if text.startswith(KEY_PREFIX) else await self._of_token(text)
+            return await self._of_bearer(text)
         cookies = _cookies(request.headers.getlist("cookie"))
         if len(cookies) > 1:
             raise _WrongLoginError("cookie")
         return self._of_cookie(cookies[0]) if cookies else None
+
+    async def _of_bearer(self, text: str) -> Login:
+        return self._of_key(text) if text.startswith(KEY_PREFIX) else await self._of_token(text)
 
     def _of_key(self, text: str) -> Login:
         if (key := self._keys.found(text)) is None:
@@ -216,14 +227,23 @@ class Logins:
         rest = [each for each in names if each not in self._part.roles and each not in ACCESS]
         return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
 
-    def _check_page(self, request: Request, cookie: str) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent."""
+    def _check_page(self, request: Request, login: Login) -> None:
+        """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent.
+
+        A form has in its body what programs send as a header: it is checked where forms are read.
+        """
         host, origins = request.headers["host"], request.headers.getlist("origin")
-        csrf = request.headers.getlist(CSRF_HEADER)
         own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
-        if not origins or origins not in own or len(csrf) != 1 or not _same(csrf[0], self.csrf(cookie)):
-            hint = "send this host's Origin, and in Refold-Csrf what GET /api/login has given"
-            raise UnauthorisedError("a write with a cookie comes from a page of this host", hint=hint)
+        if not origins or origins not in own:
+            raise UnauthorisedError(_FROM_PAGES, hint="send this host's Origin")
+        if request.url.path.startswith("/api/"):
+            csrf = request.headers.getlist(CSRF_HEADER)
+            self.check_csrf(login, csrf[0] if len(csrf) == 1 else "")
+
+    def check_csrf(self, login: Login, sent: str) -> None:
+        """**Raises** UnauthorisedError for a write with a cookie that does not have what its page had."""
+        if login.cookie and not _same(sent, self.csrf(login.cookie)):
+            raise UnauthorisedError(_FROM_PAGES, hint="send in Refold-Csrf what GET /api/login has given")
 
     async def _refuse(self, request: Request, kind: str) -> None:
         if not self._logged.wait_s("failed"):
@@ -238,6 +258,9 @@ class Logins:
 
     def _mac(self, use: str, text: str) -> str:
         return hmac.new(self._session_key, f"{use}:{text}".encode(), sha256).hexdigest()
+
+
+_FROM_PAGES = "a write with a cookie comes from a page of this host"
 
 
 def _by_key(key: ApiKey) -> Login:

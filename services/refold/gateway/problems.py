@@ -5,9 +5,9 @@ from __future__ import annotations
 from refold.core.errors import not_installed
 
 try:
-    from fastapi import Request
+    from fastapi import Request, Response
     from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import JSONResponse
+    from fastapi.responses import JSONResponse, RedirectResponse
     from starlette.exceptions import HTTPException
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
@@ -22,6 +22,7 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.gateway.describing import title_of
+from refold.gateway.pages.rendering import page
 from refold.gateway.rates import BusyError
 from refold.gateway.reading import GoneError
 from refold.views.api import HttpProblem
@@ -44,29 +45,36 @@ MOST_DETAIL = 500
 """Characters of a detail: it names what a request had, which may be large."""
 
 
-async def problem(_: Request, error: Exception) -> JSONResponse:
+async def problem(request: Request, error: Exception) -> Response:
     """Return any error as a problem."""
     headers: dict[str, str] = {}
     if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
         error = error.__cause__  # the framework has one answer for whatever a body raises
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5])
-        problem = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
+        found = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
     elif isinstance(error, HTTPException):
         status = 422 if error.status_code == 400 else error.status_code
         title, code = title_of(status), _CODES.get(error.status_code, "http")
-        problem = HttpProblem(title=title, status=status, detail=error.detail, code=code)
+        found = HttpProblem(title=title, status=status, detail=error.detail, code=code)
         headers |= error.headers or {}
     else:
         assert isinstance(error, RefoldError), "no other is handled here"
         status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
         title, detail = title_of(status), error.message[:MOST_DETAIL]
-        problem = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
+        found = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
         if status in (429, 503):
             headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after", None) or 1)))
+    if not request.url.path.startswith("/api/"):
+        if found.status == 401 and request.method == "GET":
+            return RedirectResponse("/login", 303)
+        shared = request.scope.get("state", {}).get("gateway")
+        shown = page("problem.html", shared, found.status, problem=found, place="")
+        shown.headers.update(headers)
+        return shown
     # A detail may name what has no form in UTF-8.
     body = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in problem.model_dump().items()
+        for name, value in found.model_dump().items()
     }
-    return JSONResponse(body, problem.status, headers, media_type="application/problem+json")
+    return JSONResponse(body, found.status, headers, media_type="application/problem+json")

@@ -300,7 +300,7 @@ class ReadSide:
         rows = view.query(query)
         page = rows[: listing.limit]
         more = cursor_behind(query.place(page[-1]), listing) if len(rows) > listing.limit else ""
-        return RunPage(runs=[_summary(row) for row in page], cursor=more)
+        return RunPage(runs=[summary_of(row) for row in page], cursor=more)
 
 
 def _sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
@@ -345,7 +345,8 @@ def _missing(view: ViewReader, run: RunId) -> NotFoundError:
 _SUMMARY = [(name, RUNS.places[name]) for name in RunSummary.model_fields]
 
 
-def _summary(row: ViewRow) -> RunSummary:
+def summary_of(row: ViewRow) -> RunSummary:
+    """Return a row of `runs` as a list shows it."""
     values: dict[str, Any] = {name: row[place] for name, place in _SUMMARY}
     return RunSummary.model_construct(None, **values)
 

@@ -24,6 +24,12 @@ ROUTE_ROLES: Mapping[str, str] = {
     "openapi": PUBLIC,
     "logout": PUBLIC,
     "log_in": _VIEWER,
+    "login_page": PUBLIC,
+    "login_form": PUBLIC,
+    "logout_form": PUBLIC,
+    "static_file": PUBLIC,
+    "vote_form": _APPROVER,
+    "outcome_form": _APPROVER,
     "vote": _APPROVER,
     "resolve_doubt": _VIEWER,  # and one of `DOUBT_ROLES`
     "repair_run": _ADMIN,

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from refold.core.errors import RefoldError
-from refold.gateway.site import Site
+from refold.gateway.site import Gateway, Site
 from refold.views.api import Alive, Health
 
 
@@ -23,15 +23,20 @@ def health_routes(site: APIRouter) -> None:
     )
     def ready(shared: Site) -> JSONResponse:
         """`ok` if the view can be read and is kept up to date, and if Kafka is heard; else what is wrong."""
-        views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
-        try:
-            if stopped := shared.reading.store().notes().get("stopped"):
-                views = f"they stand still: {stopped.partition(chr(10))[0]}"
-            views = shared.writing.other_log() or views
-        except RefoldError as error:
-            views = error.message
-        if shared.login is None:  # the reasons name servers
-            views = views if views == "ok" else "not ok"
-        found = Health(ready=views == kafka == "ok", views=views, kafka=kafka)
+        found = health_of(shared)
         headers = {} if found.ready else {"Retry-After": "1"}
         return JSONResponse(found.model_dump(), 200 if found.ready else 503, headers)
+
+
+def health_of(shared: Gateway) -> Health:
+    """Return `ok`, or what is wrong, with the views and with Kafka."""
+    views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
+    try:
+        if stopped := shared.reading.store().notes().get("stopped"):
+            views = f"they stand still: {stopped.partition(chr(10))[0]}"
+        views = shared.writing.other_log() or views
+    except RefoldError as error:
+        views = error.message
+    if shared.login is None:  # the reasons name servers
+        views = views if views == "ok" else "not ok"
+    return Health(ready=views == kafka == "ok", views=views, kafka=kafka)

@@ -31,17 +31,27 @@ def login_routes(site: APIRouter) -> None:
         It lasts 12 hours, or as long as the key or token.
         Every write with the cookie has to have this host's `Origin`, and `csrf` of the answer in `Refold-Csrf`.
         """
-        login = shared.login
-        if login is None or (login.until == math.inf and not login.key):  # a proxy's word would outlive the proxy's no
-            raise UsageError("your login is no key and no token", hint="ask without a cookie: you are known already")
-        cookie, until = shared.logins.session(login)
-        response.headers["Set-Cookie"] = _COOKIE.format(cookie, max(0, int(until - time.time())))
-        return _shown(shared, login, cookie)
+        assert shared.login is not None, "nobody else gets here"
+        response.headers["Set-Cookie"], cookie = cookie_of(shared, shared.login)
+        return _shown(shared, shared.login, cookie)
 
     @site.post("/api/logout", summary="Log out", status_code=204)
     def logout() -> Response:
         """Remove the cookie from the browser. Where it was stolen, revoke the API key."""
-        return Response(status_code=204, headers={"Set-Cookie": _COOKIE.format("", 0)})
+        return Response(status_code=204, headers={"Set-Cookie": no_cookie()})
+
+
+def cookie_of(shared: Gateway, login: Login) -> tuple[str, str]:
+    """Return the header that sets a cookie for a login, and the cookie. **Raises** UsageError for a proxy's word."""
+    if login.until == math.inf and not login.key:  # it would outlive the proxy's no
+        raise UsageError("your login is no key and no token", hint="ask without a cookie: you are known already")
+    cookie, until = shared.logins.session(login)
+    return _COOKIE.format(cookie, max(0, int(until - time.time()))), cookie
+
+
+def no_cookie() -> str:
+    """Return the header that removes the cookie."""
+    return _COOKIE.format("", 0)
 
 
 def _shown(shared: Gateway, login: Login, cookie: str) -> LoggedIn:

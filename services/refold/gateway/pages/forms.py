@@ -1,0 +1,30 @@
+"""The fields of a form, as browsers send them without JavaScript."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+
+from refold.core.errors import MalformedError
+from refold.gateway.site import Gateway
+
+MOST_FIELDS = 50
+
+
+async def form_of(request: Request, shared: Gateway) -> dict[str, str]:
+    """Return the fields of a form by name.
+
+    **Raises** MalformedError for a field that is there twice, or too many; UnauthorisedError if who is logged in by a
+    cookie has not sent what their page had.
+    """
+    try:
+        pairs = parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError as error:
+        raise MalformedError("the form cannot be read", hint="load the page again") from error
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise MalformedError("the form has a field twice", hint="load the page again")
+    if shared.login is not None:
+        shared.logins.check_csrf(shared.login, fields.get("csrf", ""))
+    return fields

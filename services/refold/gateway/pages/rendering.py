@@ -1,0 +1,103 @@
+"""HTML from templates. Text of models, tools and people is escaped, spelt out and cut, in one place."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from refold.core.errors import not_installed
+
+try:
+    from fastapi.responses import HTMLResponse
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+from refold.core.run.metering import NANO
+from refold.gateway.site import Gateway
+from refold.runtime.text import visible
+from refold.views.model import json_text
+from refold.views.words import duration, in_utc, moment, tool_name
+
+MOST_TEXT = 4_000
+"""Characters of a text on a page; a link leads to all of it."""
+TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+
+
+class Asset(NamedTuple):
+    """A file that pages name, with the digest of its content."""
+
+    content: bytes
+    media_type: str
+    digest: str
+
+
+def _asset(name: str) -> Asset:
+    content = files(__package__).joinpath("static", name).read_bytes()
+    return Asset(content, TYPES[name.rpartition(".")[2]], blake2b(content, digest_size=8).hexdigest())
+
+
+ASSETS: Mapping[str, Asset] = {name: _asset(name) for name in ("refold.css", "refold.js")}
+
+
+def seen(text: object, limit: int = 0) -> str:
+    """Return a text as it is to be seen on one line, cut to a limit."""
+    whole = str(text)
+    return visible(whole if not limit or len(whole) <= limit else whole[: limit - 1] + "…")
+
+
+def lines(text: object, limit: int = MOST_TEXT) -> str:
+    """Return a text of several lines, each as it is to be seen."""
+    whole = str(text)
+    cut = whole if len(whole) <= limit else whole[:limit] + "…"
+    return "\n".join(visible(line) for line in cut.split("\n"))
+
+
+def data(value: Any, limit: int = MOST_TEXT) -> str:
+    """Return JSON data in lines."""
+    return lines(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1), limit)
+
+
+def dollars(nano_usd: int) -> str:
+    """Return an amount of money."""
+    return f"${nano_usd / NANO:,.4f}" if nano_usd else "$0"
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "seen": seen,
+        "lines": lines,
+        "data": data,
+        "took": duration,
+        "at": in_utc,
+        "stamp": moment,
+        "tool": lambda name, limit=0: seen(tool_name(name), limit),
+        "dollars": dollars,
+        "whole": str,
+        "json": json_text,
+    }
+    made.globals |= {"assets": ASSETS}
+    return made
+
+
+_TEMPLATES = _environment()
+
+
+def page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page for who asks. `now_ms` is the time at which it was made."""
+    login = shared.login if shared else None
+    values.setdefault("now_ms", int(time.time() * 1000))
+    csrf = shared.logins.csrf(login.cookie) if shared and login and login.cookie else ""
+    html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login)
+    return HTMLResponse(html, status, {"Referrer-Policy": REFERRER})

@@ -1,0 +1,55 @@
+"""The list of runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from refold.gateway.pages.rendering import page
+from refold.gateway.reading import RunQuery
+from refold.gateway.routes.runs import query_of
+from refold.gateway.site import Site
+from refold.views.api import RunFilter
+
+LISTED_STATES = (
+    ("running", "running"),
+    ("waiting_for_people", "waiting for people"),
+    ("doubt", "in doubt"),
+    ("on_hold", "on hold"),
+    ("paused", "paused"),
+    ("failed", "failed"),
+    ("completed", "completed"),
+)
+"""What runs are filtered by: the name of the state, and its words."""
+
+
+def run_list_pages(site: APIRouter) -> None:
+    """Add the page."""
+
+    @site.get("/", response_class=HTMLResponse)
+    def runs_page(shared: Site, wanted: Annotated[RunFilter, Query()]) -> HTMLResponse:
+        """The runs, the newest first."""
+        with shared.view("") as view:
+            found = shared.reading.runs(view, query_of(wanted), wanted.cursor)
+            counts = {name: view.count(RunQuery(state=name).query()) for name, _ in LISTED_STATES}
+        asked = wanted.model_dump(exclude_defaults=True)
+
+        def link(**changes: str) -> str:
+            chosen = {name: value for name, value in {**asked, "cursor": "", **changes}.items() if value}
+            return f"/?{urlencode(chosen, doseq=True)}" if chosen else "/"
+
+        return page(
+            "runs.html",
+            shared,
+            place="/",
+            wanted=wanted,
+            runs=found.runs,
+            cursor=found.cursor,
+            link=link,
+            filtered=asked,
+            states=LISTED_STATES,
+            counts=counts,
+        )

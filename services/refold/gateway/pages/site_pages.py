@@ -1,0 +1,56 @@
+"""Log in and out, health, and the files that pages name."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from refold.core.errors import NotFoundError
+from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.rendering import ASSETS, page
+from refold.gateway.routes.health import health_of
+from refold.gateway.routes.logins import cookie_of, no_cookie
+from refold.gateway.site import Site
+
+FOR_EVER = "public, max-age=31536000, immutable"
+"""Of a file whose URL has the digest of its content: browsers ask for it once."""
+
+
+def site_pages(site: APIRouter) -> None:
+    """Add the pages."""
+
+    @site.get("/health", response_class=HTMLResponse)
+    def health_page(shared: Site) -> HTMLResponse:
+        """The state of the views and of Kafka."""
+        return page("health.html", shared, place="/health", health=health_of(shared))
+
+    @site.get("/login", response_class=HTMLResponse)
+    def login_page(shared: Site) -> Response:
+        """Where a browser takes its API key or token."""
+        if shared.login is not None:
+            return RedirectResponse("/", 303)
+        return page("login.html", shared, place="/login")
+
+    @site.post("/login", response_class=HTMLResponse)
+    async def login_form(shared: Site, request: Request) -> Response:
+        """Set the cookie for an API key or token, and show the runs."""
+        fields = await form_of(request, shared)
+        login = await shared.logins.proven(request, fields.get("key", "").strip())
+        return RedirectResponse("/", 303, {"Set-Cookie": cookie_of(shared, login)[0]})
+
+    @site.post("/logout", response_class=HTMLResponse)
+    async def logout_form(shared: Site, request: Request) -> Response:
+        """Remove the cookie from the browser."""
+        await form_of(request, shared)
+        return RedirectResponse("/login", 303, {"Set-Cookie": no_cookie()})
+
+    @site.get("/static/{name}")
+    def static_file(name: str, request: Request) -> Response:
+        """A style sheet or a script."""
+        if (asset := ASSETS.get(name)) is None:
+            raise NotFoundError(f"there is no file {name[:80]!r}")
+        tag = f'"{asset.digest}"'
+        headers = {"ETag": tag, "Cache-Control": FOR_EVER if request.url.query == asset.digest else "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, media_type=asset.media_type, headers=headers)

@@ -1,0 +1,120 @@
+// Pages work without this. It brings what has changed into the page that is open, dims what was not yet at an event,
+// and adds keys. No framework, no state but the page's own.
+"use strict";
+
+const live = document.getElementById("live");
+let paused = false;
+let fresh = 0; // the latest page that was asked for
+
+// Replaces the parts of a page, by id, that differ from those of a page that was loaded just now. What is open stays
+// open, what is being written stays written, and the focus stays.
+function replaceParts(html, parts) {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  const focused = document.activeElement && document.activeElement.id;
+  for (const id of parts) {
+    const now = document.getElementById(id), then = page.getElementById(id);
+    if (now && !then) now.remove();
+    if (!now || !then || now.isEqualNode(then) || now.querySelector(":is(textarea, input[type=text]):not(:placeholder-shown):focus")) continue;
+    for (const open of now.querySelectorAll("details[id][open]")) then.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
+    now.replaceWith(document.adoptNode(then));
+  }
+  const back = focused && document.getElementById(focused);
+  if (back && back !== document.activeElement) back.focus({ preventScroll: true });
+  return page;
+}
+
+function say(word, old) {
+  if (!live) return;
+  document.body.classList.toggle("old", Boolean(old));
+  const dot = document.createElement("span"), text = document.createElement("button");
+  dot.className = "dot";
+  text.type = "button";
+  text.id = "pause";
+  text.className = "plain";
+  text.textContent = paused ? "paused, press to go on" : word;
+  text.title = "stop or go on with changes by themselves";
+  text.addEventListener("click", () => { paused = !paused; say("live"); if (!paused) refresh(); });
+  live.replaceChildren(dot, text);
+}
+
+const run = document.getElementById("run");
+const PARTS = ["head", "facts", "travel", "rows", "failure", "result", "health", "inbox", "runs"];
+
+async function refresh() {
+  if (paused) return;
+  const number = ++fresh;
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (number !== fresh) return;
+    if (answer.status === 410 || answer.status === 404) { location.reload(); return; }
+    if (!answer.ok) { say("the gateway cannot answer: this may be old", true); return; }
+    const html = await answer.text();
+    const asked = [...document.querySelectorAll("section[id^=ask-]")].map(each => each.id).join();
+    const page = replaceParts(html, PARTS);
+    const then = page.getElementById("run");
+    // Another set of questions changes the order of the page: it is loaded whole, unless somebody writes an answer.
+    if (run && [...page.querySelectorAll("section[id^=ask-]")].map(each => each.id).join() !== asked && !writing()) location.reload();
+    if (run && then) run.dataset.seq = then.dataset.seq;
+    slider();
+    say("live");
+  } catch { say("the gateway is away: this may be old", true); }
+}
+
+function writing() {
+  return [...document.querySelectorAll("main textarea, main input[type=text]")].some(each => each.value !== each.defaultValue);
+}
+
+let due = 0;
+function soon() { if (!due) due = setTimeout(() => { due = 0; refresh(); }, 150); }
+
+if (run && "follow" in run.dataset) {
+  const source = new EventSource(`/api/runs/${run.dataset.run}/stream?after_seq=${run.dataset.seq}`);
+  source.onopen = () => say("live");
+  source.onerror = () => { say("the gateway is away: this may be old", true); if (source.readyState === 2) soon(); };
+  source.addEventListener("message", soon);
+  const types = ["RunCompleted", "RunFailed", "RunCancelled"];
+  // Every event of the log has its own name: each is listened to that this page knows, and a net of 2 s for the rest.
+  for (const type of [...(run.dataset.types || "").split(" "), ...types]) source.addEventListener(type, soon);
+  setInterval(soon, 2000);
+} else if (document.getElementById("runs") || document.getElementById("inbox")) {
+  say("live");
+  setInterval(() => { if (!document.hidden) refresh(); }, 2000);
+}
+
+// The slider: rows behind an event are dimmed as it moves; where it stops, its state is loaded.
+function slider() {
+  const range = document.getElementById("at");
+  if (!range || range.dataset.bound) return;
+  range.dataset.bound = "1";
+  const out = range.form.querySelector("output");
+  range.addEventListener("input", () => {
+    out.textContent = `event ${range.value} of ${range.max}`;
+    for (const row of document.querySelectorAll("#rows a.row")) {
+      row.classList.toggle("off", Number(row.querySelector(".seq").textContent) > Number(range.value));
+    }
+  });
+  range.addEventListener("change", async () => {
+    const url = new URL(location.href);
+    url.searchParams.set("at", range.value);
+    if (range.value === range.max) url.searchParams.delete("at");
+    history.replaceState(null, "", url);
+    await refresh();
+    document.getElementById("at")?.focus();
+  });
+}
+slider();
+
+// Keys: j and k go through rows, [ and ] through events, / searches, ? lists them.
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+  const rows = [...document.querySelectorAll("a.row, a.fam")], here = rows.indexOf(document.activeElement);
+  const go = { j: rows[here + 1], k: rows[Math.max(0, here - 1)] }[event.key];
+  if (go) { go.focus(); event.preventDefault(); }
+  if (event.key === "[" || event.key === "]") document.querySelector(`.step a[rel=${event.key === "[" ? "prev" : "next"}]`)?.click();
+  if (event.key === "/") { document.getElementById("q").focus(); event.preventDefault(); }
+  const asked = document.querySelector("section[id^=ask-]");
+  // The keys lead to the button: it is pressed by a second key, so that nothing is decided by a slip.
+  if (asked && "ae".includes(event.key)) asked.querySelector(event.key === "a" ? ".btn.go" : "details.edit summary")?.focus();
+  if (asked && event.key === "r") asked.querySelector(".btn.no")?.focus();
+  if (event.key === "?") document.getElementById("keys")?.toggleAttribute("open");
+});

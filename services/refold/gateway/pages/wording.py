@@ -1,0 +1,129 @@
+"""What is said of a step in a few words, and how two texts differ."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from refold.gateway.pages.chart import kind_of
+from refold.views.model import json_text
+from refold.views.steps import RunStep
+from refold.views.words import tool_name
+
+SHORT = 90
+BEFORE_AFTER = (("before", "after"), ("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
+MOST_DIFFED = 200_000
+"""Characters of texts that are compared; larger ones are shown as they are."""
+_WORDS = re.compile(r"\w+|\W")
+
+
+def name_of(step: RunStep) -> str:
+    """Return the name of a step as people call it."""
+    agent, is_model, _ = step.name.partition("__model.")
+    return f"{agent}: model" if is_model else tool_name(step.name)
+
+
+def brief(step: RunStep) -> str:
+    """Return what a step is about: its label, what a model said, or the arguments that say most."""
+    if step.label:
+        return step.label
+    if kind_of(step) == "model":
+        return _said(json_text(step.result))
+    args = json_text(step.args if step.args else step.result if step.kind in ("note", "event", "signal") else "")
+    if not isinstance(args, dict):
+        return "" if args is None else str(args)[:SHORT]
+    told = [
+        str(value) for key, value in args.items() if not key.startswith("$") and isinstance(value, str | int | float)
+    ]
+    return ", ".join(sorted((text for text in told if text and "\n" not in text), key=len)[:3])[: 2 * SHORT]
+
+
+def _said(result: Any) -> str:
+    """The words of a model's answer, or the calls that it asks for."""
+    texts: list[str] = []
+    calls: list[str] = []
+
+    def look(value: Any, depth: int = 0) -> None:
+        if depth > 6 or len(texts) > 3:
+            return
+        if isinstance(value, dict):
+            kind = value.get("part_kind")
+            if kind == "text" and isinstance(value.get("content"), str):
+                texts.append(value["content"])
+            elif kind == "tool-call":
+                calls.append(str(value.get("tool_name", "")))
+            else:
+                for each in value.values():
+                    look(each, depth + 1)
+        elif isinstance(value, list):
+            for each in value[:20]:
+                look(each, depth + 1)
+
+    look(result)
+    return " ".join(texts) or (f"asks for {', '.join(calls)}" if calls else "")
+
+
+class DiffLine(NamedTuple):
+    """A line of a diff. `change`: `add`, `del` or nothing; `parts` are pieces of its text, with those that changed."""
+
+    change: str
+    old: int
+    new: int
+    parts: list[tuple[bool, str]]
+
+
+class TextDiff(NamedTuple):
+    """Two arguments that are a text before and after."""
+
+    title: str
+    lines: list[DiffLine]
+    added: int
+    removed: int
+
+
+def diff_of(args: str) -> TextDiff | None:
+    """Return the change that arguments describe; None where they describe none."""
+    found = json_text(args)
+    if not isinstance(found, dict):
+        return None
+    for old, new in BEFORE_AFTER:
+        before, after = found.get(old), found.get(new)
+        if isinstance(before, str) and isinstance(after, str) and len(before) + len(after) <= MOST_DIFFED:
+            lines = list(_diffed(before.split("\n"), after.split("\n")))
+            rest = [
+                str(value) for key, value in found.items() if key not in (old, new) and isinstance(value, str | int)
+            ]
+            counts = [sum(line.change == change for line in lines) for change in ("add", "del")]
+            return TextDiff(", ".join(rest)[:200], lines, counts[0], counts[1])
+    return None
+
+
+def _diffed(before: list[str], after: list[str]) -> Iterator[DiffLine]:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for group in matcher.get_grouped_opcodes(3):
+        for tag, a, b, c, d in group:
+            if tag == "equal":
+                yield from (DiffLine("", a + n + 1, c + n + 1, [(False, before[a + n])]) for n in range(b - a))
+                continue
+            one_to_one = tag == "replace" and b - a == d - c
+            for n in range(a, b):
+                yield DiffLine(
+                    "del", n + 1, 0, _parts(before[n], after[c + n - a], 0) if one_to_one else [(False, before[n])]
+                )
+            for n in range(c, d):
+                yield DiffLine(
+                    "add", 0, n + 1, _parts(before[a + n - c], after[n], 1) if one_to_one else [(False, after[n])]
+                )
+
+
+def _parts(before: str, after: str, side: int) -> list[tuple[bool, str]]:
+    """A line in pieces, each with True if it is not on the other side."""
+    words = _WORDS.findall(before), _WORDS.findall(after)
+    found: list[tuple[bool, str]] = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+        first, last = ((a, b), (c, d))[side]
+        if first < last:
+            found.append((tag != "equal", "".join(words[side][first:last])))
+    return found
