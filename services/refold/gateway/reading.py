@@ -81,6 +81,7 @@ class RunQuery:
     labels: tuple[tuple[str, str], ...] = ()
     session: str = ""
     root: str = ""
+    top: bool = False
     text: str = ""
     since_ms: int = 0
     until_ms: int = 0
@@ -100,6 +101,7 @@ class RunQuery:
         """The query for the first page."""
         by = self.sort.lstrip("-")
         where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
+        where += [Where("parent", "=", "")] if self.top else []
         within = runs_with(self.labels, self.session)
         if self.state == STALLED:
             within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]

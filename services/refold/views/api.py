@@ -46,6 +46,7 @@ class RunFilter(ListFilter):
     label: list[str] = Field(default_factory=list, max_length=20, description="`NAME=VALUE`, may be repeated")
     session: str = Field("", max_length=500, description="runs that belong to this session")
     root: str = Field("", max_length=500, description="runs of the family of this one")
+    top: bool = Field(False, description="true: only runs that no other has started")
     text: str = Field("", max_length=200, description="in the id or the status line")
     since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the column of the order")
     until_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the same column; this time is not in it")

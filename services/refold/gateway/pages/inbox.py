@@ -8,9 +8,9 @@ from typing import cast, get_args
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from refold.client.awaiting import Action
+from refold.client.awaiting import Action, Came
 from refold.core.errors import MalformedError
-from refold.core.ids import parse_approval_id, parse_call_id
+from refold.core.ids import parse_approval_id
 from refold.core.wire import canonical
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import page
@@ -47,5 +47,25 @@ def inbox_pages(site: APIRouter) -> None:
             message=fields.get("message", ""),
             timeout=timedelta(seconds=LONGEST_WAIT_S),
         )
-        run = parse_call_id(parse_approval_id(approval)[0])[0]
-        return RedirectResponse(f"/runs/{run}", 303)
+        return _back(approval)
+
+    @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
+    async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
+        """What came of a call in doubt, and back to the run."""
+        fields = await form_of(request, shared)
+        if (outcome := fields.get("outcome", "")) not in get_args(Came):
+            raise MalformedError(f"{outcome[:40]!r} is no outcome", hint="use a button of the page")
+        result = canonical.parse(fields["result"]) if outcome == "happened" and fields.get("result") else None
+        await shared.client.resolve(
+            approval,
+            cast(Came, outcome),
+            result=result,
+            message=fields.get("message", ""),
+            timeout=timedelta(seconds=LONGEST_WAIT_S),
+        )
+        return _back(approval)
+
+
+def _back(approval: str) -> Response:
+    """To the run that a question is of."""
+    return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)

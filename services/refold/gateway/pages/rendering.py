@@ -25,6 +25,8 @@ from refold.views.words import duration, in_utc, moment, tool_name
 
 MOST_TEXT = 4_000
 """Characters of a text on a page; a link leads to all of it."""
+REFERRER = "same-origin"
+"""Of pages. With `no-referrer` browsers send forms without the origin that writes are judged by."""
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
 

@@ -1,0 +1,1 @@
+"""The pages: what they show, and that nothing which a run contains runs in them."""

@@ -1,0 +1,136 @@
+"""Pages out of a view in memory: what they say, and that no text of a run is more than text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+
+from refold.projections import service
+from tests.gateway.test_reading import Bench
+from tests.pages.hostile import CORPUS, hostile
+from tests.projections.histories import long
+
+ALLOWED_SCRIPT = re.compile(r"/static/refold\.js\?[0-9a-f]{16}")
+
+KNOWN_TAGS = frozenset(
+    re.findall(
+        r"\w+",
+        """html head meta title link script body a svg defs pattern rect path circle text header nav span form label
+        input main div h1 h2 section ol ul li b em br code time dl dt dd small p pre details summary textarea button
+        mark noscript output""",
+    )
+)
+
+
+class Tags(HTMLParser):
+    """Every element of a page with its attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    bench = Bench()
+    for number, text in enumerate(CORPUS):
+        for key, value in (*hostile(f"open-{number}", text), *hostile(f"over-{number}", text, over=True)):
+            bench.log.write(key, value)
+    for key, value in long("sad"):
+        bench.log.write(key, value)
+    bench.catch_up()
+    with bench.http:
+        yield bench
+
+
+def page(bench: Bench, path: str, status: int = 200) -> Tags:
+    answer = bench.http.get(path)
+    assert answer.status_code == status, answer.text[:500]
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    return Tags(answer.text)
+
+
+def test_no_text_of_a_run_becomes_part_of_a_page(bench: Bench) -> None:
+    paths = ["/", "/inbox", "/?text=" + "%3Cscript%3E", "/?agent=%22%3E%3Cscript%3E&session=%7B%7B7*7%7D%7D"]
+    for number in range(len(CORPUS)):
+        for run in (f"/runs/open-{number}", f"/runs/over-{number}"):
+            paths += [run, f"{run}?show=events", *(f"{run}?seq={seq}" for seq in (1, 3, 6, 9, 12, 13))]
+    for path in paths:
+        found = page(bench, path)
+        assert {tag for tag, _ in found.found} <= KNOWN_TAGS, path
+        assert [tag for tag, _ in found.found].count("script") == 1
+        for tag, attributes in found.found:
+            assert not [name for name in attributes if name.startswith("on") or name == "style"], (path, attributes)
+            if tag == "script":
+                assert ALLOWED_SCRIPT.fullmatch(attributes["src"] or "")
+            for name in ("href", "action", "src"):
+                assert re.match(r"[/?#]|data:,$", attributes.get(name) or "/"), (path, attributes)
+
+
+@pytest.mark.parametrize("path", ["/runs/open-7", "/runs/open-8", "/runs/open-9", "/runs/open-7?seq=4"])
+def test_what_is_not_seen_or_mistaken_is_spelt_out(bench: Bench, path: str) -> None:
+    text = page(bench, path).text
+    assert not re.search("[\u202e\u200b\u00ad\x1b\x07\x00]", text)
+    assert "<U+" in text or "letters>" in text
+
+
+def test_a_run_says_what_it_does_and_what_will_happen(bench: Bench) -> None:
+    text = page(bench, "/runs/open-0").text
+    assert "Approval needed" in text
+    assert "nobody tries again: people are asked for the outcome" in text
+    assert "Pause" in text
+
+    over = page(bench, "/runs/over-0").text
+    assert "not sent" in over
+    assert "Failed" in over
+    assert "Approval needed" not in over
+
+
+def test_a_state_in_the_past_dims_what_was_not_yet(bench: Bench) -> None:
+    html = bench.http.get("/runs/sad?at=5").text
+    assert 'class="row off"' in html
+    assert 'class="row"' in html
+    assert "event 5 of" in Tags(html).text
+    assert page(bench, "/runs/sad?at=99999").text.count("event 2")
+
+
+def test_errors_of_pages_are_pages_and_those_of_the_api_are_problems(bench: Bench) -> None:
+    assert "there is no run none" in page(bench, "/runs/none", 404).text
+    assert "is not a run id" in page(bench, "/runs/no%20id", 422).text
+    bench.log.mark("sad")
+    bench.log.bury("sad")
+    bench.catch_up()
+    assert "was erased" in page(bench, "/runs/sad", 410).text
+    assert bench.http.get("/api/runs/none").headers["content-type"] == "application/problem+json"
+
+
+def test_forms_of_other_sites_write_nothing(bench: Bench) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    for path in ("/runs/open-0/cancel", "/approvals/open-0/11~00000000000000000000000000000004/vote"):
+        for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+            assert bench.http.post(path, content="reason=x", headers=form | headers).status_code == 403, path
+        assert bench.http.get(path).status_code in (404, 405)
+    assert bench.http.post("/api/runs", content="agent=x", headers=form).status_code == 415
+
+
+def test_files_are_asked_for_once(bench: Bench) -> None:
+    html = bench.http.get("/").text
+    for url in re.findall(r"/static/[^\"]+", html):
+        first = bench.http.get(url)
+        assert "immutable" in first.headers["cache-control"]
+        assert bench.http.get(url, headers={"if-none-match": first.headers["etag"]}).status_code == 304
+    assert bench.http.get("/static/../pyproject.toml").status_code == 404
+    assert bench.http.get("/static/nothing.css").status_code == 404
