@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-long test-all frameworks tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks pages tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,6 +59,9 @@ frameworks: ## Run the tests of pydantic-ai on its newest release, in .venvs/new
 		{ echo "frameworks: the newest pydantic-ai-slim cannot be had: is the network there?" >&2; exit 2; }
 	@$(NEWEST)/bin/uv pip list --python $(NEWEST)/bin/python | grep -E '^pydantic-(ai-slim|graph) '
 	$(NEWEST)/bin/pytest -n 3 --dist loadfile tests/contrib -k 'not (killed_try or its_square)'
+
+pages: setup ## Test the pages in a browser, and write a picture of each to .ci/pages
+	$(BIN)/pytest tests/pages
 
 tidy: setup ## Show what must hold of the code, and fail where it does not
 	@$(BIN)/python -m tests.tidy.house

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from refold.gateway import logins
 from refold.projections import service
+from refold.runtime.settings import GatewayPart
+from tests.gateway.test_hostile import Heard
+from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench
 from tests.pages.hostile import CORPUS, hostile
 from tests.projections.histories import long
@@ -134,3 +139,32 @@ def test_files_are_asked_for_once(bench: Bench) -> None:
         assert bench.http.get(url, headers={"if-none-match": first.headers["etag"]}).status_code == 304
     assert bench.http.get("/static/../pyproject.toml").status_code == 404
     assert bench.http.get("/static/nothing.css").status_code == 404
+
+
+def test_a_form_with_a_cookie_needs_what_its_page_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = Keys(tmp_path / "api.json")
+    token = keys.new("ada", "admin")
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    monkeypatch.setattr(logins, "FAILED_S", 0.0)
+    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": "http://127.0.0.1:8321"}
+    with bench.http as http:
+        assert http.get("/", follow_redirects=False).headers["location"] == "/login"
+        assert page(bench, "/login").text.count("API key or token") == 1
+        assert http.post("/login", content="key=rfk_none", headers=form, follow_redirects=False).status_code == 401
+        entered = http.post("/login", content=f"key={token}", headers=form, follow_redirects=False)
+        assert entered.headers["location"] == "/"
+        cookie = entered.headers["set-cookie"].partition(";")[0]
+        sent = form | {"cookie": cookie}
+
+        csrf = re.search(r'name="csrf" value="([0-9a-f]{64})"', http.get("/runs/run-1", headers=sent).text)
+        assert csrf is not None
+        for path in ("/runs/run-1/cancel", "/approvals/run-1~1/vote", "/approvals/run-1~1/outcome", "/logout"):
+            for body in ("", "csrf=", f"csrf={'0' * 64}"):
+                assert http.post(path, content=body, headers=sent, follow_redirects=False).status_code == 403, path
+            without = {name: value for name, value in sent.items() if name != "origin"}
+            proven = f"csrf={csrf[1]}"
+            if path != "/logout":
+                assert http.post(path, content=proven, headers=without, follow_redirects=False).status_code == 403
+                assert http.post(path, content=proven, headers=sent, follow_redirects=False).status_code in (409, 422)
+        assert http.post("/logout", content=f"csrf={csrf[1]}", headers=sent, follow_redirects=False).status_code == 303

@@ -29,6 +29,7 @@ BODY_S = 10.0
 _OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
+_PAGES = re.compile(r"/(runs/.*|approvals/.*|inbox|health|login|logout|static/.*)?", re.DOTALL)
 _JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
 _SOURCES = (
@@ -42,6 +43,11 @@ HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
+
+
+def is_page(path: str) -> bool:
+    """True for what people see in a browser, where forms are sent and errors are pages."""
+    return _PAGES.fullmatch(path) is not None
 
 
 class SiteGuard:
@@ -63,7 +69,7 @@ class SiteGuard:
         refused = self._refused_host(headers.one("host")) or _refused_page(
             headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS")
         )
-        refused = refused or _refused_body(headers, forms=not scope["path"].startswith("/api/"))
+        refused = refused or _refused_body(headers, forms=is_page(scope["path"]))
         if refused is not None:
             await _answer(send, refused)
             return

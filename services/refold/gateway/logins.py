@@ -116,7 +116,7 @@ class Logins:
         if login is None:
             raise _unknown()
         if login.cookie and request.method not in SAFE:
-            self._check_page(request, login)
+            self._check_page(request, login, form=route.endswith("_form"))
         login.check(role)
         return login
 
@@ -227,7 +227,7 @@ class Logins:
         rest = [each for each in names if each not in self._part.roles and each not in ACCESS]
         return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
 
-    def _check_page(self, request: Request, login: Login) -> None:
+    def _check_page(self, request: Request, login: Login, *, form: bool) -> None:
         """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent.
 
         A form has in its body what programs send as a header: it is checked where forms are read.
@@ -236,7 +236,7 @@ class Logins:
         own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
         if not origins or origins not in own:
             raise UnauthorisedError(_FROM_PAGES, hint="send this host's Origin")
-        if request.url.path.startswith("/api/"):
+        if not form:
             csrf = request.headers.getlist(CSRF_HEADER)
             self.check_csrf(login, csrf[0] if len(csrf) == 1 else "")
 

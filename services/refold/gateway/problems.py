@@ -22,7 +22,8 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.gateway.describing import title_of
-from refold.gateway.pages.rendering import page
+from refold.gateway.guard import is_page
+from refold.gateway.pages.rendering import html_page
 from refold.gateway.rates import BusyError
 from refold.gateway.reading import GoneError
 from refold.views.api import HttpProblem
@@ -46,7 +47,25 @@ MOST_DETAIL = 500
 
 
 async def problem(request: Request, error: Exception) -> Response:
-    """Return any error as a problem."""
+    """Return any error as a problem, and to people who look at pages as a page."""
+    found, headers = _told(error)
+    if is_page(request.url.path):
+        if found.status == 401 and request.method == "GET":
+            return RedirectResponse("/login", 303)
+        shared = request.scope.get("state", {}).get("gateway")
+        shown = html_page("problem.html", shared, found.status, problem=found, place="")
+        shown.headers.update(headers)
+        return shown
+    # A detail may name what has no form in UTF-8.
+    body = {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in found.model_dump().items()
+    }
+    return JSONResponse(body, found.status, headers, media_type="application/problem+json")
+
+
+def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
+    """An error as a problem, and the headers that go with it."""
     headers: dict[str, str] = {}
     if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
         error = error.__cause__  # the framework has one answer for whatever a body raises
@@ -65,16 +84,4 @@ async def problem(request: Request, error: Exception) -> Response:
         found = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
         if status in (429, 503):
             headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after", None) or 1)))
-    if not request.url.path.startswith("/api/"):
-        if found.status == 401 and request.method == "GET":
-            return RedirectResponse("/login", 303)
-        shared = request.scope.get("state", {}).get("gateway")
-        shown = page("problem.html", shared, found.status, problem=found, place="")
-        shown.headers.update(headers)
-        return shown
-    # A detail may name what has no form in UTF-8.
-    body = {
-        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in found.model_dump().items()
-    }
-    return JSONResponse(body, found.status, headers, media_type="application/problem+json")
+    return found, headers

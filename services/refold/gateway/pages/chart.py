@@ -17,7 +17,7 @@ MOST_FOLDED = 400.0
 LEAST_FOLDED_MS = 2_000
 """What is shorter is drawn to scale."""
 LEAST_BAR = 3.0
-LIVE = ("proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting")
+UNFINISHED = ("proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting")
 BAD = ("failed", "unknown", "doubt", "expired", "given_up")
 
 
@@ -27,7 +27,7 @@ class Bar(NamedTuple):
     kind: str
     x: float
     width: float
-    height: int = 10
+    height: int
 
 
 class Fold(NamedTuple):
@@ -38,7 +38,7 @@ class Fold(NamedTuple):
     ms: int
 
 
-class Row(NamedTuple):
+class ChartRow(NamedTuple):
     """A step in the timeline. `seq` is the number of the event that has begun it."""
 
     step: RunStep
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 class Chart(NamedTuple):
     """The timeline of a run."""
 
-    rows: list[Row]
+    rows: list[ChartRow]
     folds: list[Fold]
     start_ms: int
     worked_ms: int
@@ -91,7 +91,7 @@ class Scale:
         return min(WIDTH, max(0.0, x + (at_ms - at) * self._unit))
 
 
-def kind_of(step: RunStep) -> str:
+def step_kind(step: RunStep) -> str:
     """Return what a step is, as its picture says: model, tool, child, people, wait or note."""
     if step.kind == "call":
         return "model" if "__model." in step.name else "tool"
@@ -109,10 +109,10 @@ def chart_of(run: Run, now_ms: int) -> Chart:
     seqs = dict(_begun(run))
     crashes = {each.step: each.actor for each in timeline.successors}
     rows = [
-        Row(
+        ChartRow(
             step,
             seqs.get(step.step, 1),
-            kind_of(step),
+            step_kind(step),
             [*_bars(step, scale, end)],
             (step.ended_ms or end) - step.started_ms,
             crashes.get(step.step, ""),
@@ -155,15 +155,20 @@ def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _bars(step: RunStep, scale: Scale, end: int) -> Iterator[Bar]:
-    def bar(kind: str, first: int, last: int, height: int = 10) -> Bar:
+    def bar(kind: str, first: int, last: int, *, thin: bool = False) -> Bar:
         x = scale.place(first)
-        return Bar(kind, round(min(x, WIDTH - LEAST_BAR), 1), round(max(LEAST_BAR, scale.place(last) - x), 1), height)
+        return Bar(
+            kind,
+            round(min(x, WIDTH - LEAST_BAR), 1),
+            round(max(LEAST_BAR, scale.place(last) - x), 1),
+            6 if thin else 10,
+        )
 
     for ask in step.approvals:
-        yield bar("wait", ask.asked_ms, ask.ended_ms or end, 6)
+        yield bar("wait", ask.asked_ms, ask.ended_ms or end, thin=True)
     for attempt, (first, last) in zip(step.attempts, _busy(step, end), strict=True):
-        kind = "bad" if attempt.status in BAD else kind_of(step)
+        kind = "bad" if attempt.status in BAD else step_kind(step)
         yield bar(kind, first, last)
     if not step.attempts and not step.approvals:
-        over = step.ended_ms or (end if step.status in LIVE else step.started_ms)
-        yield bar(kind_of(step), step.started_ms, over, 6 if kind_of(step) == "wait" else 10)
+        over = step.ended_ms or (end if step.status in UNFINISHED else step.started_ms)
+        yield bar(step_kind(step), step.started_ms, over, thin=step_kind(step) == "wait")

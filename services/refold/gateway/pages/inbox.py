@@ -13,7 +13,7 @@ from refold.core.errors import MalformedError
 from refold.core.ids import parse_approval_id
 from refold.core.wire import canonical
 from refold.gateway.pages.forms import form_of
-from refold.gateway.pages.rendering import page
+from refold.gateway.pages.rendering import html_page
 from refold.gateway.site import LONGEST_WAIT_S, Site
 from refold.ports.tables import MOST_PAGE, Query, Where
 from refold.projections.shipped.tables import APPROVALS
@@ -29,7 +29,7 @@ def inbox_pages(site: APIRouter) -> None:
             rows = view.query(Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=MOST_PAGE))
         asked = [dict(zip(APPROVALS.names, row, strict=True)) for row in rows]
         asked.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
-        return page("inbox.html", shared, place="/inbox", asked=asked, more=len(rows) == MOST_PAGE)
+        return html_page("inbox.html", shared, place="/inbox", asked=asked, more=len(rows) == MOST_PAGE)
 
     @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
     async def vote_form(shared: Site, approval: str, request: Request) -> Response:

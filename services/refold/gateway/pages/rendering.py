@@ -64,7 +64,7 @@ def data(value: Any, limit: int = MOST_TEXT) -> str:
     return lines(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1), limit)
 
 
-def dollars(nano_usd: int) -> str:
+def money(nano_usd: int) -> str:
     """Return an amount of money."""
     return f"${nano_usd / NANO:,.4f}" if nano_usd else "$0"
 
@@ -77,7 +77,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    filters = {
         "seen": seen,
         "lines": lines,
         "data": data,
@@ -85,18 +85,19 @@ def _environment() -> Environment:
         "at": in_utc,
         "stamp": moment,
         "tool": lambda name, limit=0: seen(tool_name(name), limit),
-        "dollars": dollars,
+        "dollars": money,
         "whole": str,
         "json": json_text,
     }
-    made.globals |= {"assets": ASSETS}
+    made.filters.update(filters)
+    made.globals.update(assets=ASSETS)
     return made
 
 
 _TEMPLATES = _environment()
 
 
-def page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
+def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page for who asks. `now_ms` is the time at which it was made."""
     login = shared.login if shared else None
     values.setdefault("now_ms", int(time.time() * 1000))

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from refold.gateway.pages.rendering import page
+from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import RunQuery
 from refold.gateway.routes.runs import query_of
 from refold.gateway.site import Site
@@ -22,13 +22,14 @@ LISTED_STATES = (
     ("waiting_for_people", "waiting for people"),
     ("doubt", "in doubt"),
     ("on_hold", "on hold"),
+    ("stalled", "stalled"),
     ("paused", "paused"),
     ("failed", "failed"),
     ("completed", "completed"),
 )
 """What runs are filtered by: the name of the state, and its words."""
 
-COUNTED = FAMILIES.names[FAMILIES.keys :]
+FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
 
 def run_list_pages(site: APIRouter) -> None:
@@ -47,14 +48,14 @@ def run_list_pages(site: APIRouter) -> None:
             chosen = {name: value for name, value in {**asked, "cursor": "", **changes}.items() if value}
             return f"/?{urlencode(chosen, doseq=True)}" if chosen else "/"
 
-        return page(
+        return html_page(
             "runs.html",
             shared,
             place="/",
             wanted=wanted,
             runs=found.runs,
             families=families,
-            alone=dict.fromkeys(COUNTED, 0),
+            alone=dict.fromkeys(FAMILY_COUNTS, 0),
             cursor=found.cursor,
             link=link,
             filtered=asked,
@@ -66,4 +67,4 @@ def run_list_pages(site: APIRouter) -> None:
 def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
     """What is counted of the families of some roots: live runs, questions, doubts, holds, failures, tokens, cost."""
     for row in view.rows(FAMILIES, [(root, 0) for root in set(roots)]).values():
-        yield str(row[0]), {name: int(value) for name, value in zip(COUNTED, row[FAMILIES.keys :], strict=True)}
+        yield str(row[0]), {name: int(value) for name, value in zip(FAMILY_COUNTS, row[FAMILIES.keys :], strict=True)}

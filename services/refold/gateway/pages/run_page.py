@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Annotated, get_args
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from refold.core.errors import MalformedError
 from refold.core.events import Event
 from refold.core.ids import parent_of, run_id
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.gateway.pages.chart import LIVE, chart_of
+from refold.gateway.pages import wording
+from refold.gateway.pages.chart import UNFINISHED, Chart, chart_of
 from refold.gateway.pages.forms import form_of
-from refold.gateway.pages.rendering import page
-from refold.gateway.pages.wording import brief, diff_of, name_of
+from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import summary_of
 from refold.gateway.site import DEFAULT_WAIT_S, Site
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow
 from refold.operations.run import By, Changes
 from refold.projections.shipped.tables import RUNS
-from refold.views.api import LARGEST_NUMBER
+from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
 from refold.views.history import Run, at_seq
 from refold.views.run import events_of, info_of
@@ -48,75 +50,57 @@ SAYS = {
     "call that failed goes out again under a new id.",
 }
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
-AVOIDED = ("stored", "probed", "late")
+NOT_AGAIN = ("stored", "probed", "late")
 """How calls were answered that were not executed again."""
+
+
+class ShownOfRun(ApiBody):
+    """What is shown of a run: its state after an event, an event beside the timeline, and all events or steps."""
+
+    at: int = Field(0, ge=0, le=LARGEST_NUMBER)
+    seq: int = Field(0, ge=0, le=LARGEST_NUMBER)
+    show: str = Field("", max_length=20)
+    do: str = Field("", max_length=20)
 
 
 def run_pages(site: APIRouter) -> None:
     """Add the page and its forms."""
 
     @site.get("/runs/{run}", response_class=HTMLResponse)
-    def run_page(
-        shared: Site,
-        run: str,
-        request: Request,
-        at: Annotated[int, Query(ge=0, le=LARGEST_NUMBER)] = 0,
-        seq: Annotated[int, Query(ge=0, le=LARGEST_NUMBER)] = 0,
-        show: Annotated[str, Query(max_length=20)] = "",
-        do: Annotated[str, Query(max_length=20)] = "",
-        after: Annotated[str, Query(max_length=200)] = "",
-    ) -> HTMLResponse:
+    def run_page(shared: Site, run: str, request: Request, wanted: Annotated[ShownOfRun, Query()]) -> HTMLResponse:
         """A run whole, as it is now or after an event."""
-        with shared.view(after) as view:
+        with shared.view("") as view:
             found = shared.reading.run(view, run)
             summary = view.rows(RUNS, [(run,)]).get((run,))
         last, now_ms = found.state.head.seq, int(time.time() * 1000)
-        at = min(at or last, last)
+        at = min(wanted.at or last, last)
         then = found if at == last else at_seq(found, at)
-        info, words = info_of(found), _words(found)
-        chart = chart_of(found, now_ms)
-        asked = [(step, step.asked) for step in found.timeline.asking]
-        chosen = {
-            name: value for name, value in (("at", at % last if last else 0), ("seq", seq), ("show", show)) if value
-        }
-
-        def link(**changes: object) -> str:
-            told = {name: value for name, value in {**chosen, **changes}.items() if value}
-            return f"?{urlencode(told)}" if told else f"/runs/{run}"
-
-        return page(
+        words, chart = _words(found), chart_of(found, now_ms)
+        chosen = {"at": 0 if at == last else at, "seq": wanted.seq, "show": wanted.show}
+        return html_page(
             "run.html",
             shared,
             place="/",
-            info=info,
+            info=info_of(found),
             above=_above(run),
-            title=_title(found, asked),
+            title=_title(found),
             words=words,
-            doing=do if do in words else "",
+            doing=wanted.do if wanted.do in words else "",
             says_of=SAYS,
-            chart=chart,
             legend=LEGEND,
-            asked=asked,
-            over=sum(step.status not in LIVE for step in info.timeline),
-            model_calls=sum(row.kind == "model" for row in chart.rows),
-            avoided=sum(step.how in AVOIDED for step in info.timeline),
+            asked=[(step, step.asked) for step in found.timeline.asking],
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
             then=then.state,
-            then_open=[step for step in then.timeline.steps if step.status in LIVE][:6],
-            seq=seq,
-            show=show,
-            events=events_of(found) if show == "events" else [],
-            event=next((each for each in events_of(found, seq - 1) if each.seq == seq), None) if seq else None,
-            changes=_changes(found, seq) if 1 <= seq <= last else [],
-            link=link,
-            brief=brief,
-            name_of=name_of,
-            diff_of=diff_of,
+            then_open=[step for step in then.timeline.steps if step.status in UNFINISHED][:6],
+            link=partial(_link, run, chosen),
+            words_of=wording,
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
             base=str(request.base_url).rstrip("/"),
+            **_counts(chart),
+            **_event(found, wanted),
         )
 
     @site.post("/runs/{run}/{word}", response_class=HTMLResponse)
@@ -134,6 +118,35 @@ def run_pages(site: APIRouter) -> None:
         perform = lambda: shared.writing.perform(build(shared.writing.get(run_id(run))), DEFAULT_WAIT_S)  # noqa: E731
         await run_in_threadpool(perform)
         return RedirectResponse(f"/runs/{run}", 303)
+
+
+def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
+    """The same page with something else chosen."""
+    told = {name: value for name, value in {**chosen, **changes}.items() if value}
+    return f"?{urlencode(told)}" if told else f"/runs/{run}"
+
+
+def _counts(chart: Chart) -> dict[str, Any]:
+    """The timeline, and how many of its steps are over, are requests to a model, and were not executed again."""
+    steps = [row.step for row in chart.rows]
+    return {
+        "chart": chart,
+        "over": sum(step.status not in UNFINISHED for step in steps),
+        "model_calls": sum(row.kind == "model" for row in chart.rows),
+        "avoided": sum(step.how in NOT_AGAIN for step in steps),
+    }
+
+
+def _event(run: Run, wanted: ShownOfRun) -> dict[str, Any]:
+    """The event that is shown beside the timeline, and all events where they are asked for."""
+    seq = wanted.seq
+    return {
+        "seq": seq,
+        "show": wanted.show,
+        "events": events_of(run) if wanted.show == "events" else [],
+        "event": next((each for each in events_of(run, seq - 1) if each.seq == seq), None) if seq else None,
+        "changes": _changes(run, seq) if 1 <= seq <= run.state.head.seq else [],
+    }
 
 
 def _words(run: Run) -> list[str]:
@@ -154,13 +167,13 @@ def _above(run: str) -> list[str]:
     return found
 
 
-def _title(run: Run, asked: Sequence[object]) -> str:
+def _title(run: Run) -> str:
     """A line that tells a run from others."""
     if run.state.over and run.state.end is not None and getattr(run.state.end, "failure", None):
         return f"{run.state.run_id} failed"
     if run.timeline.in_doubt:
         return f"{run.state.run_id} needs the outcome of a call"
-    if asked:
+    if run.timeline.asking:
         return f"{run.state.run_id} waits for people"
     return run.state.says or str(run.state.run_id)
 

@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from refold.core.errors import NotFoundError
 from refold.gateway.pages.forms import form_of
-from refold.gateway.pages.rendering import ASSETS, page
+from refold.gateway.pages.rendering import ASSETS, html_page
 from refold.gateway.routes.health import health_of
 from refold.gateway.routes.logins import cookie_of, no_cookie
 from refold.gateway.site import Site
@@ -22,14 +22,14 @@ def site_pages(site: APIRouter) -> None:
     @site.get("/health", response_class=HTMLResponse)
     def health_page(shared: Site) -> HTMLResponse:
         """The state of the views and of Kafka."""
-        return page("health.html", shared, place="/health", health=health_of(shared))
+        return html_page("health.html", shared, place="/health", health=health_of(shared))
 
     @site.get("/login", response_class=HTMLResponse)
     def login_page(shared: Site) -> Response:
         """Where a browser takes its API key or token."""
         if shared.login is not None:
             return RedirectResponse("/", 303)
-        return page("login.html", shared, place="/login")
+        return html_page("login.html", shared, place="/login")
 
     @site.post("/login", response_class=HTMLResponse)
     async def login_form(shared: Site, request: Request) -> Response:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from refold.gateway.pages.chart import kind_of
+from refold.gateway.pages.chart import step_kind
 from refold.views.model import json_text
 from refold.views.steps import RunStep
 from refold.views.words import tool_name
 
-SHORT = 90
+BRIEF_CHARS = 90
 BEFORE_AFTER = (("before", "after"), ("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
 MOST_DIFFED = 200_000
 """Characters of texts that are compared; larger ones are shown as they are."""
@@ -29,15 +29,15 @@ def brief(step: RunStep) -> str:
     """Return what a step is about: its label, what a model said, or the arguments that say most."""
     if step.label:
         return step.label
-    if kind_of(step) == "model":
+    if step_kind(step) == "model":
         return _said(json_text(step.result))
     args = json_text(step.args if step.args else step.result if step.kind in ("note", "event", "signal") else "")
     if not isinstance(args, dict):
-        return "" if args is None else str(args)[:SHORT]
+        return "" if args is None else str(args)[:BRIEF_CHARS]
     told = [
         str(value) for key, value in args.items() if not key.startswith("$") and isinstance(value, str | int | float)
     ]
-    return ", ".join(sorted((text for text in told if text and "\n" not in text), key=len)[:3])[: 2 * SHORT]
+    return ", ".join(sorted((text for text in told if text and "\n" not in text), key=len)[:3])[: 2 * BRIEF_CHARS]
 
 
 def _said(result: Any) -> str:
