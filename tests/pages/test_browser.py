@@ -155,7 +155,7 @@ def test_an_incident_in_a_browser(dev: Dev, page: Page) -> None:
 
     # The agent asks again by itself, with another number: the page shows it without being loaded anew by hand.
     expect(page.locator(".diff .add mark")).to_have_text("20", timeout=60_000)
-    for name in ("gateway", "projections"):
+    for name in ("gateway", "executor"):
         dev.kill(name)
     page.click("summary:text-is('Edit the arguments and approve')")
     args = page.locator("textarea[name=args]")
