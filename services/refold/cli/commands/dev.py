@@ -116,7 +116,8 @@ def _tell_trouble(text: str) -> None:
 def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     pids = stack.supervisor.pids()
     if "gateway" in pids:
-        output.say(f"API       [bold]{stack.gateway}/api/runs[/]")
+        output.say(f"pages     [bold]{stack.gateway}/[/]")
+        output.say(f"API       {stack.gateway}/api/runs")
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
     if has("sqlalchemy"):
