@@ -146,7 +146,12 @@ def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
     site.catch_up()
 
     assert site.get("/api/runs/nobody", 404)["code"] == "not_found"
-    assert site.get("/api/runs/run-5", 410)["code"] == "erased"
+    assert site.get("/api/runs/run-5", 410) == {
+        **site.get("/api/runs/run-5/steps", 410),
+        "code": "erased",
+        "detail": "run run-5 was erased at 2026-09-21T14:13:20Z",
+        "hint": "no copy of it was kept",
+    }
     assert site.get("/api/runs/run-5/events", 410)["code"] == "erased"
     assert site.get("/api/runs/run-5/stream", 410)["code"] == "erased"
     assert site.get("/api/runs/no%20id", 422)["code"] == "malformed"

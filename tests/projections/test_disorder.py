@@ -16,7 +16,7 @@ from refold.core.wire import codec
 from refold.ports.tables import ViewTable
 from refold.projections.projector import HEADS, Projector
 from refold.projections.shipped import tables
-from tests.projections.histories import Pair, begun, call, entries, log_of, long, marker, mixed
+from tests.projections.histories import NOW, Pair, begun, call, entries, log_of, long, marker, mixed
 from tests.projections.judges import differences
 from tests.projections.viewed import Log, Viewed
 
@@ -204,6 +204,11 @@ def test_a_run_whose_marker_is_read_after_its_tombstones_does_not_come_back_eith
     assert set(names(viewed, "r-3")) == {"heads"}
     again(viewed, long("r-3")[:2])
     viewed.apply([said])
+    in_order = Viewed.of(log_of(MIXED))
+    mark(in_order, "r-3")
+    bury(in_order, "r-3")
+    assert viewed.row(HEADS, "r-3") == in_order.row(HEADS, "r-3")
+    assert (viewed.row(HEADS, "r-3")["marked"], viewed.row(HEADS, "r-3")["file"]) == (NOW, "a")
 
     again(viewed, long("r-3"))
 

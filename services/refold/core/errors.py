@@ -66,6 +66,12 @@ class NotFoundError(RefoldError):
     code = "not_found"
 
 
+class GoneError(NotFoundError):
+    """The run was erased. `fields["file"]` names its copy in the archive; empty: it was erased without one."""
+
+    code = "erased"
+
+
 class ConflictError(RefoldError):
     """Two facts exclude each other, for example a second start of a run with other input."""
 

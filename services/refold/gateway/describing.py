@@ -21,7 +21,7 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
     404: ("Not Found", "not_found", "there is no run inc-1"),
     408: ("Request Timeout", "slow_body", "the body did not come within 10 s"),
     409: ("Conflict", "conflict", "run inc-1 is completed already"),
-    410: ("Gone", "erased", "run inc-1 was erased"),
+    410: ("Gone", "erased", "run inc-1 was erased at 2026-11-27T09:30:00Z"),
     413: ("Content Too Large", "too_large", "a body has 2097152 bytes at most"),
     415: ("Unsupported Media Type", "media_type", "content-type 'text/plain', content-encoding ''"),
     421: ("Misdirected Request", "other_host", "'example.org' is no name of this machine"),

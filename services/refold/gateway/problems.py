@@ -14,6 +14,7 @@ except ModuleNotFoundError as missing:
 
 from refold.core.errors import (
     ConflictError,
+    GoneError,
     MalformedError,
     NotFoundError,
     RefoldError,
@@ -25,7 +26,6 @@ from refold.gateway.describing import title_of
 from refold.gateway.guard import is_page
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.rates import BusyError
-from refold.gateway.reading import GoneError
 from refold.views.api import HttpProblem
 
 _STATUS: tuple[tuple[type[RefoldError], int], ...] = (

@@ -329,18 +329,12 @@ def _below(buckets: Sequence[int], share: float) -> int:
     return 0
 
 
-class GoneError(NotFoundError):
-    """The run was erased."""
-
-    code = "erased"
-
-
 def _missing(view: ViewReader, run: RunId) -> NotFoundError:
     head = view.rows(HEADS, [(run,)]).get((run,))
     if head is None:
         return NotFoundError(f"there is no run {run}", hint="it may be on its way: pass on the header Refold-After")
-    if head[HEADS.places["status"]] == "erased":
-        return GoneError(f"run {run} was erased")
+    if (gone := ViewedRuns(view).gone(run)) is not None:
+        return gone
     return NotFoundError(f"the history of run {run} cannot be told from the view: {head[HEADS.places['reason']]!s}")
 
 

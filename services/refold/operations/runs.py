@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from refold.core.errors import NotFoundError, TimedOutError
+from refold.core.errors import GoneError, NotFoundError, TimedOutError
 from refold.core.events import RunFailed
 from refold.core.ids import RunId, home, parents_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.run.erased import Markers
+from refold.core.run.erased import Markers, gone
 from refold.core.run.held import held_run, read_hold
 from refold.core.run.log import LogFold
 from refold.core.run.pausing import own
@@ -37,9 +37,11 @@ class Runs:
         return self.reader.partitions(RUN_LOG)
 
     def get(self, run: str) -> Run:
-        """One run, with its whole history. **Raises** NotFoundError."""
+        """One run, with its whole history. **Raises** NotFoundError, GoneError if something says that it was erased."""
         found = self.find(run)
         if found is None:
+            if erased := self.gone(run_id(run)):
+                raise erased
             hint = "`refold run list` shows all; a request is known once a planner took it, and gone once it is erased"
             raise NotFoundError(f"there is no run {run}", hint=hint)
         return found
@@ -49,6 +51,12 @@ class Runs:
         wanted = run_id(run)
         found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
         return next(iter(found), None)
+
+    def gone(self, run: RunId) -> GoneError | None:
+        """The error of a run that was erased, until nothing of it lies in any topic; None for any other."""
+        markers = self.reader.scan(RUN_SNAPSHOT, home(run, self.partitions)) if self._knows_holds else ()
+        marker = Markers((record.key, record.value) for record in markers).runs.get(run)
+        return gone(run, marker.at_ms, marker.file) if marker else None
 
     def family(self, run: str) -> list[Run]:
         """The runs below one, each behind the one that has started it."""

@@ -23,7 +23,7 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
-from refold.core.run.erased import erased_run
+from refold.core.run.erased import erased_run, read_marker
 from refold.core.run.held import held_run
 from refold.core.run.redrive import reopens
 from refold.core.run.state import Status
@@ -36,10 +36,12 @@ from refold.sdk.projection import Called, Projection, Recorded
 
 HEADS = ViewTable(
     "heads",
-    {"run_id": str, "entry": bytes, "seq": int, "status": str, "marked": int, "reason": str, "orphans": int},
+    {"run_id": str, "entry": bytes, "seq": int, "status": str, "marked": int, "reason": str, "orphans": int,
+     "file": str},
     1,
-)
-"""Where the history of each run ends. `reason` is why it cannot be told; `marked`: an archivist is erasing it;
+)  # fmt: skip
+"""Where the history of each run ends. `reason` is why it cannot be told; `marked` when an archivist began to erase it,
+in milliseconds, 0 for never, and `file` the place of its copy in the archive;
 `orphans`: entries were read whose predecessor may still come, and then they count."""
 
 CALLS = ViewTable(
@@ -118,16 +120,17 @@ class RunHead(NamedTuple):
 
     last: Head
     status: Status | str
-    marked: bool
+    marked: int
     reason: str
     orphans: bool = False
+    file: str = ""
 
 
 LONGEST_APPLY_S = 1.0
 """How long the code of a projection may take for a batch: others wait meanwhile."""
 MOST_RUN = 255
 """Characters of the id of a run at most."""
-_NEW = RunHead(Head(), "", marked=False, reason="")
+_NEW = RunHead(Head(), "", marked=0, reason="")
 
 
 @dataclass
@@ -200,8 +203,8 @@ class Projector:
                 self._judge(batch, record, found, aside)
         if aside:
             self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
-        for run, ((entry, seq), status, marked, reason, orphans) in self._heads.items():
-            batch.write(HEADS, (run,), [run, bytes(entry), seq, status, int(marked), reason, int(orphans)])
+        for run, ((entry, seq), status, marked, reason, orphans, file) in self._heads.items():
+            batch.write(HEADS, (run,), [run, bytes(entry), seq, status, marked, reason, int(orphans), file])
         return batch.changed()
 
     def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Found]]]) -> Batch:
@@ -247,7 +250,7 @@ class Projector:
         for event in entry.events:
             status = _ENDS.get(type(event), status)
         last = Head(accepted.id, entry.last_seq)
-        self._stand(batch, RunHead(last, status, head.marked, head.reason, head.orphans))
+        self._stand(batch, RunHead(last, status, *head[2:]))
         self.counts["accepted"] += 1
         self.counts["events"] += len(entry.events)
         self._seq = entry.seq
@@ -304,27 +307,29 @@ class Projector:
             aside[batch.run] = None
 
     def _erase(self, batch: Batch) -> None:
+        head = self._head(batch)
         batch.forget(batch.run, erased=True)
-        self._stand(batch, _NEW._replace(status="erased", marked=True))
+        self._stand(batch, _NEW._replace(status="erased", marked=head.marked, file=head.file))
         self.counts["erased"] += 1
 
     def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
         """A marker comes before the first tombstone of a run, and stays until nothing of it lies in any topic."""
         head = self._head(batch)
         if record.value is not None:
-            self._stand(batch, head._replace(marked=True))
-        elif head.status == "erased" or head._replace(marked=False) == _NEW:
+            marker = read_marker(batch.run, record.value)
+            self._stand(batch, head._replace(marked=marker.at_ms or max(1, record.at_ms), file=marker.file))
+        elif head.status == "erased" or head._replace(marked=0, file="") == _NEW:
             self._unknow(batch)
         else:
             # It was taken back, or nothing of the run is left: its tombstones may be cleaned before they are read.
-            self._stand(batch, head._replace(marked=False))
+            self._stand(batch, head._replace(marked=0, file=""))
             aside[batch.run] = None
 
     def _read_whole(self, batch: Batch, runs: Collection[RunId], ends: Mapping[int, int]) -> None:
         histories = self.histories.read(runs, ends)
         for run in runs:
             batch.enter(run)
-            marked = self._head(batch).marked
+            marked, file = (head := self._head(batch)).marked, head.file
             history = histories.get(run, WholeRun())
             self.counts["repaired"] += 1
             if not history.entries and not history.reason:
@@ -333,7 +338,7 @@ class Projector:
                     self._unknow(batch)
                 continue
             self._forget(batch)
-            self._stand(batch, _NEW._replace(marked=marked))
+            self._stand(batch, _NEW._replace(marked=marked, file=file))
             for accepted in history.entries:
                 self._accept(batch, accepted, self._head(batch))
             self._stand(batch, self._head(batch)._replace(reason=history.reason, orphans=history.orphans))
@@ -351,8 +356,8 @@ class Projector:
         row = batch.row(HEADS, (batch.run,))
         if row is None:
             return _NEW
-        _, entry, seq, status, marked, reason, orphans = row
-        return RunHead(Head(EntryId(entry), seq), status, bool(marked), reason, bool(orphans))  # type: ignore[arg-type]
+        _, entry, seq, status, marked, reason, orphans, file = row
+        return RunHead(Head(EntryId(entry), seq), status, marked, reason, bool(orphans), file)  # type: ignore[arg-type]
 
 
 @contextmanager

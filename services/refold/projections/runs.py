@@ -6,9 +6,10 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from refold.core.errors import FoldError
+from refold.core.errors import FoldError, GoneError
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, log_key, run_id
+from refold.core.run.erased import gone
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Record
@@ -44,6 +45,17 @@ class ViewedRuns:
         except FoldError:
             return []
         return found if found[-1].records else []
+
+    def gone(self, run: RunId) -> GoneError | None:
+        """Return the error of a run that was erased, until nothing of it lies in any topic; None for any other."""
+        head = self._store.rows(HEADS, [(run,)]).get((run,))
+        if (
+            head is None
+            or head[HEADS.places["seq"]]
+            or not (head[HEADS.places["status"]] or head[HEADS.places["marked"]])
+        ):
+            return None
+        return gone(run, head[HEADS.places["marked"]], head[HEADS.places["file"]])  # type: ignore[arg-type]
 
     def seq_at(self, run: RunId, at_ms: int) -> int:
         """Return the number of a run's last event by a time; 0 if that is before its first one."""

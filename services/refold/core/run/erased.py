@@ -10,9 +10,10 @@ ever: a tool that copies records may repeat one of its orders when the ledger ha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import TypeGuard
 
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import FoldError, GoneError, MalformedError
 from refold.core.ids import RunId, parse_log_key
 from refold.core.messages import RunErased
 from refold.core.run.finished import run_digest
@@ -23,6 +24,7 @@ HORIZON_KEY = b"erased"
 erased, nothing of them lies anywhere, and their rows go as well."""
 
 _PREFIX = b"erased/"
+_YEAR_10000_MS = 253_402_300_800_000
 _CLAIMS_KEY_BYTES = len(_PREFIX) + 32
 
 
@@ -61,7 +63,7 @@ class Markers:
             return False
         self.runs.pop(run, None)
         if value is not None:
-            self.runs[run] = _read(run, value)
+            self.runs[run] = read_marker(run, value)
         return True
 
     def hides(self, key: bytes | None) -> bool:
@@ -70,7 +72,14 @@ class Markers:
         return parts is not None and parts[0] in self.runs
 
 
-def _read(run: RunId, value: bytes) -> RunErased:
+def gone(run: RunId, at_ms: int, file: str) -> GoneError:
+    """Return the error of a run that was erased at a time. `file`: where the archive has its copy, empty if nowhere."""
+    when = f" at {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if 0 < at_ms < _YEAR_10000_MS else ""
+    hint = f"its copy is in {file} of the archive: set REFOLD_ARCHIVE__URL" if file else "no copy of it was kept"
+    return GoneError(f"run {run} was erased{when}", hint=hint, file=file)
+
+
+def read_marker(run: RunId, value: bytes) -> RunErased:
     """What a marker says. One that cannot be read still marks its run."""
     try:
         return codec.decode(RunErased, value)
