@@ -98,7 +98,9 @@ def test_without_an_address_no_archive_is_guessed() -> None:
     assert "REFOLD_ARCHIVE__URL" in refold("archive", "list").stderr
 
 
-def test_a_run_is_erased_at_once_and_read_from_its_copy(dev: Dev, tmp_path: Path) -> None:
+def test_a_run_is_erased_at_once_and_read_from_its_copy(
+    dev: Dev, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = (tmp_path / "kept").as_uri()
     dev.read("run", "start", "marks", "--id", "gone-1", "--wait")
     before = dev.read("run", "show", "gone-1")
@@ -119,6 +121,26 @@ def test_a_run_is_erased_at_once_and_read_from_its_copy(dev: Dev, tmp_path: Path
     assert "gone-1 was erased at 20" in dev.refold("run", "show", "gone-1", code=3).stderr
     assert "gone-1" not in {row["run_id"] for row in dev.read("run", "list")}
     assert dev.read("run", "erase", "gone-1", "--no-archive", "--yes")["erasing"] == 1
+    monkeypatch.setenv("REFOLD_ARCHIVE__URL", url)
+    assert dev.read("run", "show", "gone-1")["timeline"] == before["timeline"]
+    assert "from the archive" in dev.refold("run", "events", "gone-1").stderr
+    assert "gone-1 was erased at 20" in dev.refold("run", "show", "gone-1", "--from-log", code=3).stderr
+    assert "no run gone-2" in dev.refold("run", "show", "gone-2", code=3).stderr
+
+
+def test_a_run_that_was_erased_without_a_copy_is_not_read_from_an_older_one(
+    dev: Dev, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "older")
+    world.run("bare-1")
+    for number in range(4):
+        world.shelf.keep(whole_runs(world.chronicle.reader, number, runs_of_log(world.chronicle.reader, number).ended))
+    monkeypatch.setenv("REFOLD_ARCHIVE__URL", world.folder.as_uri())
+    dev.read("run", "start", "marks", "--id", "bare-1", "--wait")
+
+    dev.read("run", "erase", "bare-1", "--no-archive", "--yes")
+
+    assert "no copy of it was kept" in dev.refold("run", "show", "bare-1", code=3).stderr
 
 
 def test_what_the_archivist_would_do_is_shown_and_not_done(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
+from refold.archive.collecting import runs_of_log, whole_runs
+from refold.archive.shelf import Shelf
 from refold.client.addresses import Addresses
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
@@ -24,7 +27,7 @@ from refold.gateway.site import Gateway
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
-from refold.runtime.settings import GatewayPart, KafkaSettings, Settings
+from refold.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from tests.projections.source import ListedLog
 
 AWAY = "127.0.0.1:1"
@@ -35,13 +38,17 @@ RUNS = [f"run-{number}" for number in range(12)]
 class Bench:
     """A gateway on views of a log in memory."""
 
-    def __init__(self, platform: type[Platform] = Platform, part: GatewayPart | None = None) -> None:
+    def __init__(self, platform: type[Platform] = Platform, part: GatewayPart | None = None, archive: str = "") -> None:
         self.log, self.database = ListedLog(), MemoryViewDatabase()
         self.kept = KeptProjection(Shipped(), self.database, self.log)
         self.log.finish(*RUNS)
         self.catch_up()
         part = part or GatewayPart()
-        where = Addresses(Settings(kafka=KafkaSettings(bootstrap=AWAY), gateway=part), dev=False, lost=None)
+        where = Addresses(
+            Settings(kafka=KafkaSettings(bootstrap=AWAY), gateway=part, archive=ArchivePart(url=archive)),
+            dev=False,
+            lost=None,
+        )
         logins = Logins(part, "ada")
         self.gateway = Gateway(platform(where), self.database, logins, AsyncClient(kafka=AWAY))
         self.http = TestClient(build_api(self.gateway), base_url="http://127.0.0.1:8321", raise_server_exceptions=False)
@@ -155,6 +162,61 @@ def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
     assert site.get("/api/runs/run-5/events", 410)["code"] == "erased"
     assert site.get("/api/runs/run-5/stream", 410)["code"] == "erased"
     assert site.get("/api/runs/no%20id", 422)["code"] == "malformed"
+
+
+@pytest.fixture
+def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Give a gateway whose archive has every run. Of them the view has no more than what erasures left."""
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    site, shelf = Bench(archive=tmp_path.as_uri()), Shelf(tmp_path.as_uri())
+    for number in range(site.log.number):
+        files = shelf.keep(whole_runs(site.log, number, runs_of_log(site.log, number).ended))
+        for run in ("run-3", "run-5"):
+            if run in files:
+                site.log.mark(run, file=files[RunId(run)] * (run == "run-3"))
+    with site.http:
+        yield site
+
+
+def test_an_archived_run_is_read_from_the_archive_as_it_was_from_the_view(archived: Bench) -> None:
+    paths = [
+        f"/api/runs/run-3{path}"
+        for path in ("", "?at_seq=9", "/events?after_seq=30", "/steps", "/audit", "/family", "/diff/3/9")
+    ]
+    before = [archived.get(path) for path in paths]
+    archived.log.bury("run-3")
+    archived.log.bury("run-5")
+    archived.catch_up()
+
+    assert [archived.get(path) for path in paths] == before
+    assert archived.http.get(paths[0]).headers["Refold-Archive"].endswith(".avro")
+    assert "Refold-Archive" not in archived.http.get("/api/runs/run-4").headers
+    assert archived.get("/api/runs/run-3?at_seq=99", 422)["code"] == "malformed"
+    assert archived.get("/api/runs/run-5", 410)["hint"] == "no copy of it was kept"
+    assert archived.get("/api/runs/nobody", 404)["code"] == "not_found"
+    assert archived.get("/api/runs/run-3/stream", 410)["code"] == "erased"
+
+
+def test_an_archived_run_is_found_when_nothing_of_it_is_left_in_any_topic(
+    archived: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = archived.get("/api/runs/run-3/events")
+    archived.log.bury("run-3")
+    archived.catch_up()
+    archived.log.mark("run-3", marked=False)
+    archived.catch_up()
+
+    assert archived.get("/api/runs/run-3/events") == before
+    read: list[str] = []
+    monkeypatch.setattr(Shelf, "files", lambda self: read.append(self.url) or [])
+    assert [archived.get(f"/api/runs/nobody-{number}", 404)["code"] for number in range(20)] == ["not_found"] * 20
+    assert not read  # not once for each id that somebody makes up
+    for file in tmp_path.rglob("*.avro"):
+        file.write_bytes(file.read_bytes()[:200])
+    assert archived.get("/api/runs/run-3", 503)["code"] == "unreachable"
+    for file in tmp_path.rglob("*.avro"):
+        file.unlink()
+    assert archived.get("/api/runs/run-3", 404)["code"] == "not_found"
 
 
 def test_a_read_waits_for_the_write_that_it_names(site: Bench) -> None:

@@ -51,9 +51,9 @@ class ListedLog:
                 if place < len(history):
                     self.write(*history[place])
 
-    def mark(self, run: str, *, marked: bool = True) -> None:
+    def mark(self, run: str, *, marked: bool = True, file: str = "") -> None:
         """Appends a marker of a run that is being erased, or takes it back."""
-        value = codec.encode(RunErased(RunId(run))) if marked else None
+        value = codec.encode(RunErased(RunId(run), file=file)) if marked else None
         self.append(RUN_SNAPSHOT, home(RunId(run), self.number), erased_key(RunId(run)), value)
 
     def bury(self, run: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from refold.archive.container import ArchivedRun
 from refold.core.errors import NotFoundError
-from refold.core.topics import RUN_LOG
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Record
 
 
@@ -23,6 +23,8 @@ class ArchiveReader:
         return 1
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
+        if topic == RUN_SNAPSHOT:  # whoever folds the run asks for its marker, and here is none
+            return
         self.partitions(topic)
         for offset, at_ms, key, value in self._run.records:
             yield Record(RUN_LOG, self._run.partition, offset, key, value, list, at_ms)

@@ -61,6 +61,7 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     """Return a run as the view has it; None where the log has to be asked.
 
     The view is waited for until it is where the log was at the call. What stalls a run that goes on is asked of `runs`.
+    **Raises** GoneError if the run was erased.
     """
     wanted, source = run_id(run), KafkaLogSource(settings.kafka)
     number = home(wanted, source.partitions)
@@ -70,6 +71,8 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
         known = ViewedRuns(view)
         found = known.find(wanted)
         below = known.family(found) if found else []
+        if found is None and (gone := known.gone(wanted)):
+            raise gone
     if found is None:
         return None
     _stall((found, *below), lambda: runs.holds(number))

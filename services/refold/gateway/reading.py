@@ -270,6 +270,12 @@ class ReadSide:
         """Return what was spent of limits, the newest windows first."""
         return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
 
+    def missing(self, view: ViewReader, run: str) -> NotFoundError | None:
+        """Return the error of a run that was erased, or that the view does not have; None for one that it has."""
+        name = run_id(run)
+        known = view.rows(HEADS, [(name,)])
+        return ViewedRuns(view).gone(name) if known else _missing(view, name)
+
     def check(self, view: ViewReader, run: str) -> ViewRow:
         """Return the row of `heads` of a run that has events. **Raises** as `run`."""
         name = run_id(run)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 from refold.core.errors import not_installed
 
@@ -19,9 +20,13 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+from refold.adapters.blobs.store import ObjectBlobs
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
+from refold.client.stores import archived_blobs, blob_store
 from refold.core.approval.signature import SigningKey
+from refold.core.errors import GoneError
+from refold.core.ids import run_id
 from refold.core.wire import canonical
 from refold.gateway.logins import Login, Logins
 from refold.gateway.rates import BusyError, RateLimit
@@ -34,7 +39,12 @@ from refold.operations.runs import Runs
 from refold.ports.tables import ViewDatabase, ViewReader
 from refold.views.api import LARGEST_NUMBER
 
+if TYPE_CHECKING:
+    from refold.client.archived import ArchivedRuns
+
 MOST_READS = MOST_WRITES = 64
+MOST_ARCHIVED = 2
+"""Files of the archive that are read at once: one has up to 64 MiB, and more once it is unpacked."""
 WRITES_A_MINUTE = 60
 DEFAULT_WAIT_S = 2.0
 LONGEST_WAIT_S = 30.0
@@ -50,11 +60,15 @@ class Gateway:
     client: AsyncClient
     request_key: SigningKey | None = None
     login: Login | None = field(default=None, init=False)
+    archived: str = field(default="", init=False)
+    """The file of the archive that this request was answered from."""
 
     def __post_init__(self) -> None:
         refusals = Refusals(self.platform)
         self.reading = ReadSide(self.database, refusals.of)
         self.writing = WriteSide(self.platform, self.reading, refusals)
+        self._archive = _archive(self.platform.settings.archive.url)
+        self._unpacked = threading.BoundedSemaphore(MOST_ARCHIVED)
         self.streams = RunStreams(self.reading, self.platform)
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
@@ -93,6 +107,32 @@ class Gateway:
             yield view
 
     @contextmanager
+    def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
+        """The view, or one of the run's copy in the archive, where that is set and the view has the run no more.
+
+        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`.
+        """
+        with self.view(after) as view:
+            missing = self.reading.missing(view, run) if self._archive else None
+            if (
+                missing is None
+                or self._archive is None
+                or (isinstance(missing, GoneError) and not missing.fields["file"])
+            ):
+                yield view
+                return
+        with _one(self._unpacked, "reads of the archive"):
+            if (copy := self._archive.find(run_id(run), missing.fields.get("file", ""))) is None:
+                raise missing
+            self.archived, view = copy
+            yield view
+
+    def blobs(self) -> ObjectBlobs | None:
+        """Where large values of the run lie that was asked for."""
+        settings = self.platform.settings
+        return archived_blobs(settings, settings.archive.url) if self.archived else blob_store(settings)
+
+    @contextmanager
     def log(self) -> Iterator[Runs]:
         """What is read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
         with _one(self._reads):
@@ -110,6 +150,10 @@ class Gateway:
             raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=wait_s)
         with _one(self._writing, "writes"):
             yield
+
+
+def _archive(url: str) -> ArchivedRuns | None:
+    return import_module("refold.client.archived").ArchivedRuns(url) if url else None  # it needs an extra
 
 
 @contextmanager
@@ -141,6 +185,8 @@ class StrictRoute(APIRoute):
             shared = request.scope["state"]["gateway"] = gateway.by(login)
             with shared.write() if login is not None and request.method not in SAFE else nullcontext():
                 response = await handle(StrictRequest(request.scope, request.receive))
+            if shared.archived:
+                response.headers["Refold-Archive"] = shared.archived
             if login is not None and not login.local and isinstance(response, StreamingResponse):
                 vars(response).update(body_iterator=gateway.logins.while_held(login, response.body_iterator))
             return response

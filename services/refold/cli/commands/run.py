@@ -20,11 +20,12 @@ from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, UsageError
+from refold.core.errors import ConflictError, GoneError, NotFoundError, UsageError
 from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.planning.windows import value_digest
+from refold.core.redaction import public_url
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
@@ -129,22 +130,18 @@ class Showing(Shell):
     at: AtOption = ""
     from_log: FromLog = False
 
-    def texts(self, run: RunId) -> Callable[[str], str]:
-        """What returns large values of a run."""
-        return texts_of(run, lambda: _store(self.archive, self))
-
 
 def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     """Show a run: its status, its steps, and what waits for people."""
-    shown, family = _history(run, showing.archive, showing, from_log=showing.from_log)
+    shown, family, archive = _history(run, showing.archive, showing, from_log=showing.from_log)
     shown = point(shown, showing.at)
-    texts = showing.texts(shown.state.run_id)
+    texts = texts_of(shown.state.run_id, lambda: _store(archive, showing))
     if showing.messages:
         seen = messages_of(shown.state, showing.messages, texts)
         showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
         return
     below = family() if shown.state.children and not showing.at else []
-    trusted = not (showing.archive or showing.at) and showing.platform.where.trust
+    trusted = not (archive or showing.at) and showing.platform.where.trust
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
@@ -156,7 +153,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
         run_views.print_family(view)
 
     whole = showing.full and showing.json_
-    showing.tell(_in_full(view.dump(), run, showing.archive, showing) if whole else view, show)
+    showing.tell(_in_full(view.dump(), run, archive, showing) if whole else view, show)
 
 
 @dataclass(frozen=True)
@@ -203,16 +200,16 @@ class Events(Shell):
 
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
         """The events, or records, that are there."""
-        history, _ = _history(run, self.archive, self, from_log=self.from_log or self.raw)
+        history, _, archive = _history(run, self.archive, self, from_log=self.from_log or self.raw)
         after_ms = since_ms(self.since)
         rows = records_of(history) if self.raw else events_of(history)
         newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
-        return [self._whole(row, run) for row in newest] if self.full else newest
+        return [self._whole(row, run, archive) for row in newest] if self.full else newest
 
-    def _whole(self, row: RunEvent | RawRecord, run: str) -> RunEvent | RawRecord:
+    def _whole(self, row: RunEvent | RawRecord, run: str, archive: str) -> RunEvent | RawRecord:
         if isinstance(row, RawRecord):
             return row
-        return row.model_copy(update={"event": _in_full(row.event, run, self.archive, self)})
+        return row.model_copy(update={"event": _in_full(row.event, run, archive, self)})
 
     def print(self, row: RunEvent | RawRecord | HoldChange) -> None:
         """Prints an event, a record, or a change of what holds the run, on a line."""
@@ -297,18 +294,18 @@ def diff_run(
     shell: Shell,
 ) -> None:
     """Compare two points of a run, or two runs: status, steps, outcomes, budget, signals."""
-    known, _ = _history(run, "", shell, from_log=from_log)
+    known, *_ = _history(run, "", shell, from_log=from_log)
     if right:
         found = run_diff(point(known, left), point(known, right))
     else:
-        other, _ = _history(left, "", shell, from_log=from_log)
+        other, *_ = _history(left, "", shell, from_log=from_log)
         found = run_diff(known, other)
     shell.tell(found, lambda: run_views.print_diff(found))
 
 
 def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: FromLog = False, shell: Shell) -> None:
     """Print the audit trail of a run as JSON Lines: who did what, why, and by which input."""
-    history, _ = _history(run, archive, shell, from_log=from_log)
+    history, *_ = _history(run, archive, shell, from_log=from_log)
     for line in audit_of(history):
         output.emit(line)
 
@@ -334,16 +331,39 @@ def smaller_budget(text: str) -> Spendable | None:
     return Spendable(**said) if said else None  # type: ignore[arg-type]
 
 
-def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[Run, Callable[[], list[Run]]]:
-    """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below."""
-    if archive:
-        from refold.cli.archives import archived
+def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[Run, Callable[[], list[Run]], str]:
+    """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below.
 
-        return archived(archive, run), list
+    What neither has any more comes from the archive that is set, if it has it. The last is the archive that was read.
+    """
+    if archive:
+        return _archived(archive, run), list, archive
     runs, settings = shell.runs, shell.platform.settings
-    if (views := _views(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
-        return found.run, lambda: found.family
-    return runs.get(run), lambda: runs.family(run)
+    try:
+        if (views := _views(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
+            return found.run, lambda: found.family, ""
+        return runs.get(run), lambda: runs.family(run), ""
+    except NotFoundError as missing:
+        if from_log or (copy := _copy(run, missing, settings.archive.url)) is None:
+            raise
+    output.note(f"from the archive {public_url(settings.archive.url)}: the log does not have it any more")
+    return copy, list, settings.archive.url
+
+
+def _copy(run: str, missing: NotFoundError, archive: str) -> Run | None:
+    """The run's copy; None of a run that was erased without one, though an older copy may lie there."""
+    if not archive or (isinstance(missing, GoneError) and not missing.fields["file"]):
+        return None
+    try:
+        return _archived(archive, run)
+    except NotFoundError:
+        return None
+
+
+def _archived(archive: str, run: str) -> Run:
+    from refold.cli.archives import archived  # it needs an extra
+
+    return archived(archive, run)
 
 
 def _views(settings: Settings, *, from_log: bool) -> ModuleType | None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from refold.client.stores import blob_store
 from refold.client.values import texts_of
 from refold.core.errors import BlobError, MalformedError, NotFoundError, UnreachableError
 from refold.core.ids import RunId, run_id
@@ -48,7 +47,7 @@ def run_routes(site: APIRouter) -> None:
         after: AfterHeader = "",
     ) -> RunInfo:
         """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             seqs = [at_seq] if at_seq else []
             seqs += [shared.reading.seq_at(view, run, at_ms)] if at_ms else []
             found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
@@ -57,20 +56,20 @@ def run_routes(site: APIRouter) -> None:
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
         """What differs in a run between two events: status, steps, outcomes, budget, signals."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             before, then = shared.reading.runs_at(view, run, (left, right))
         return run_diff(before, then)
 
     @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
     def audit_run(shared: Site, run: str, after: AfterHeader = "") -> list[AuditLine]:
         """Who did what, why, and by which input."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             return audit_of(shared.reading.run(view, run))
 
     @get("/api/runs/{run}/steps", summary="List the steps of a run")
     def list_steps(shared: Site, run: str, after: AfterHeader = "") -> list[RunStep]:
         """The steps in order of their numbers."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             return shared.reading.run(view, run).timeline.steps
 
     @get("/api/runs/{run}/steps/{step}/messages", summary="Show what a model saw")
@@ -81,7 +80,7 @@ def run_routes(site: APIRouter) -> None:
         after: AfterHeader = "",
     ) -> ModelMessages:
         """The messages of a request to a model, made from the log, and if they have the digest that it recorded."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             found = shared.reading.run(view, run)
         return messages_of(found.state, step, _texts(shared, found))
 
@@ -94,14 +93,14 @@ def run_routes(site: APIRouter) -> None:
         after: AfterHeader = "",
     ) -> list[RunEvent]:
         """The events behind a number, in order, without gaps: those of at most `limit` entries."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             shared.reading.check(view, run)
             return events_after(view, run_id(run), after_seq, limit)
 
     @get("/api/runs/{run}/family", summary="List the runs that a run has started")
     def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:
         """The runs below a run, each behind the one that has started it."""
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
 
     octets: dict[int | str, dict[str, Any]] = {
@@ -119,7 +118,7 @@ def run_routes(site: APIRouter) -> None:
 
         The value is checked against its digest while it is sent: one that was altered breaks off before its end.
         """
-        with shared.view(after) as view:
+        with shared.view_of(run, after) as view:
             shared.reading.check(view, run)
             pointer = _pointer(view, run_id(run), digest)
         parts = _parts(shared, run_id(run), pointer)
@@ -138,7 +137,7 @@ def query_of(wanted: RunFilter) -> RunQuery:
 
 
 def _texts(shared: Gateway, run: Run) -> Callable[[str], str]:
-    return texts_of(run.state.run_id, lambda: blob_store(shared.platform.settings))
+    return texts_of(run.state.run_id, shared.blobs)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -159,7 +158,7 @@ def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
 
 
 def _parts(shared: Gateway, run: RunId, pointer: str) -> Iterator[bytes]:
-    if (store := blob_store(shared.platform.settings)) is None:
+    if (store := shared.blobs()) is None:
         raise UnreachableError("the gateway has no blob store", hint="set REFOLD_BLOBS__URL to that of the services")
     with shared.sending():
         yield from store.stream(run, pointer)

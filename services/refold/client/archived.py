@@ -1,0 +1,84 @@
+"""Runs that neither a view nor the log has any more, out of the archive that is set.
+
+Needs the extra `archive`, so nothing imports this that can do without.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+from refold.adapters.memory.tables import MemoryViewStore
+from refold.archive.container import ArchivedRun
+from refold.archive.reader import ArchiveReader
+from refold.archive.shelf import Shelf
+from refold.core.errors import MalformedError, NotFoundError, UnreachableError
+from refold.core.ids import RunId
+from refold.core.topics import RUN_LOG
+from refold.ports.tables import ViewReader
+from refold.projections.projector import Projector
+from refold.projections.shipped.projection import Shipped
+from refold.projections.whole import LoggedRuns
+
+LOOKS_S = 10.0
+"""How often an archive is asked for new files, however often runs are asked for that it does not have."""
+
+
+class ArchivedRuns:
+    """The runs in an archive, for a process that is asked often: it remembers which file each lies in. For threads.
+
+    **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._shelf, self._lock = Shelf(url), threading.Lock()
+        self._looked_s = float("-inf")
+        self._indexed: set[str] = set()
+        self._files: dict[RunId, tuple[int, str]] = {}
+
+    def find(self, run: RunId, file: str = "") -> tuple[str, ViewReader] | None:
+        """Return a view of a run and the file that has it, `file` if that is known; None if there is no such run."""
+        file = file or self._file_of(run)
+        try:
+            return (
+                next(((file, _view_of(each)) for each in self._shelf.runs(file) if each.run_id == run), None)
+                if file
+                else None
+            )
+        except NotFoundError:  # somebody has deleted it
+            return None
+        except MalformedError as error:
+            raise UnreachableError(error.message, hint="`refold archive verify` reads all files") from None
+
+    def _file_of(self, run: RunId) -> str:
+        """The file with the newest copy of a run. The first call reads the index of every file."""
+        with self._lock:
+            if run not in self._files and time.monotonic() - self._looked_s > LOOKS_S:
+                for file in set(self._shelf.files()) - self._indexed:
+                    with suppress(MalformedError, NotFoundError):
+                        for line in self._shelf.index(file):
+                            copy = line.records, file
+                            self._files[line.run_id] = max(copy, self._files.get(line.run_id, copy))
+                    self._indexed.add(file)
+                self._looked_s = time.monotonic()
+            return self._files.get(run, (0, ""))[1]
+
+
+class _Alone(LoggedRuns):
+    """The run of a copy, whose home is where it lay, however many partitions there were."""
+
+    def __init__(self, run: ArchivedRun) -> None:
+        super().__init__(ArchiveReader(run))
+        self._place = run.partition
+
+    def home(self, run: RunId) -> int:
+        return self._place
+
+
+def _view_of(run: ArchivedRun) -> ViewReader:
+    """Return a view of an archived run alone, with the rows that the run had in every view."""
+    store, records = MemoryViewStore(), list(ArchiveReader(run).scan(RUN_LOG))
+    end = max(record.offset for record in records) + 1
+    Projector(Shipped(), store, _Alone(run)).apply(records, {(RUN_LOG, run.partition): (0, end)})
+    return store
