@@ -10,10 +10,11 @@ from refold.archive.erasure import run_of
 from refold.core import events
 from refold.core.approval.signature import content_of
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
-from refold.core.ids import root_of
+from refold.core.ids import RunId, parent_of, root_of
 from refold.core.run.erased import Markers
 from refold.core.run.held import held_run
 from refold.core.run.metering import tokens_of, usage_of
+from refold.core.run.pausing import PARENT
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
 from refold.ports.log import Record
 from refold.projections.shipped import tables
@@ -60,7 +61,41 @@ def differences(viewed: Viewed) -> list[str]:
             said = {**_of_step(line), "phase": opened.phase if opened else ""}
             found += [f"{name} step {line.step}: {key} is {step[key]!r}, not {value!r}"
                       for key, value in said.items() if step[key] != value]  # fmt: skip
-    return found + _of_sums(viewed, runs) + _beside(viewed, runs)
+    return found + _of_sums(viewed, runs) + _beside(viewed, runs) + _of_operators(viewed, runs)
+
+
+def _of_operators(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
+    """What operators did, counted once more from the events of the log."""
+    wanted = sorted(
+        (name, seq, *action)
+        for name, run in runs.items()
+        for entry in (judged.entry for judged in run.records if judged.entry)
+        for seq, event in enumerate(entry.events, entry.seq)
+        if (action := _action(event, name))
+    )
+    columns = ("run_id", "seq", "action", "actor", "reason")
+    kept = sorted(tuple(row[name] for name in columns) for row in viewed.rows(tables.OPERATOR_ACTIONS))
+    return [f"{len(kept)} actions of operators are {kept}, not {wanted}"] if kept != wanted else []
+
+
+def _action(event: Any, run: str) -> tuple[str, str, str] | None:
+    """The action, the actor and the reason."""
+    match event:
+        case events.RunAnnotated():
+            return "annotated", event.actor, event.note
+        case events.RunPaused(role=role) if role != PARENT:
+            return "paused", event.actor, event.reason
+        case events.RunUnpaused(role=role) if role != PARENT:
+            return "unpaused", event.actor, ""
+        case events.DoubtResolved():
+            return "resolved", event.actor, event.comment
+        case events.RunMigrated(actor=actor) if actor:
+            return "migrated", actor, ""
+        case events.RunRetried():
+            return "retried", event.actor, event.reason
+        case events.RunCancelled(actor=actor) if actor != parent_of(RunId(run))[0]:
+            return "cancelled", actor, event.reason
+    return None
 
 
 def _beside(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
@@ -189,9 +224,9 @@ def _of_sums(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
     kept = {row["root"]: +Counter({name: row[name] for name in tables.FAMILIES.names[2:]}) for row in
             viewed.rows(tables.FAMILIES)}  # fmt: skip
     found = [] if kept == {root: +family for root, family in families.items()} else ["families differ"]
-    counted = Counter[str]()
+    counted, price = Counter[str](), vars(viewed.projection).get("_prices")
     for run in runs.values():
-        counted.update(_counted([judged.entry for judged in run.records if judged.entry]))
+        counted.update(_counted([judged.entry for judged in run.records if judged.entry], price))
     days = Counter[str]()
     for row in viewed.rows(tables.DAILY):
         if not row["erased"]:
@@ -214,7 +249,7 @@ _COUNTS: dict[type, str] = {
 }
 
 
-def _counted(entries: list[events.Entry]) -> Counter[str]:
+def _counted(entries: list[events.Entry], price: Any) -> Counter[str]:
     found = Counter[str]()
     metered: set[int] = set()
     for entry in entries:
@@ -228,7 +263,9 @@ def _counted(entries: list[events.Entry]) -> Counter[str]:
                     found["tokens"] += event.tokens
                     found["nano_usd"] += event.nano_usd
                 case events.CallCompleted() if event.step not in metered:
-                    found["tokens"] += tokens_of(usage_of(event.result) or {}) or 0
+                    if usage := usage_of(event.result):
+                        found["tokens"] += tokens_of(usage) or 0
+                        found["nano_usd"] += price(usage, entry.at_ms) if price else 0
                 case events.ApprovalDecided(verdict="reject"):
                     found["rejections"] += 1
     return found

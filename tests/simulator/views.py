@@ -7,14 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
+from refold.core.messages import RunView
+from refold.core.wire import codec
 from refold.ports.tables import ViewTable, rows_digest
 from refold.projections.projector import HEADS, Projector
 from refold.projections.service import KeptProjection, serving, verify
 from refold.projections.shipped.projection import Shipped
+from refold.projections.shipped.tables import RUNS
 from refold.sdk.projection import Projection
 from tests.projections.judges import differences
 from tests.projections.viewed import Viewed, folded, of_broker
-from tests.simulator.world.views import Outcomes, Views
+from tests.simulator.world.views import Outcomes, Views, priced
 
 SHOWN = 3
 
@@ -25,14 +28,16 @@ def objections(views: Views) -> Iterator[str]:
     yield from views.wrong
     if views.wrong:
         return
-    for projection in (Shipped(), views.outcomes()):
+    for projection in (priced(), views.outcomes()):
         yield from _unequal(views, projection)
     store = _store(views, Shipped.name)
-    found = differences(Viewed(of_broker(views.world.broker), store=store))
+    found = differences(Viewed(of_broker(views.world.broker), priced(), store))
     yield from (f"view: {each}" for each in found[:SHOWN])
     yield from _sums(views)
     yield from _named(views)
+    yield from _published(views)
     yield from _rebuilt(views)
+    yield from _published(views)
 
 
 def _store(views: Views, name: str) -> MemoryViewStore:
@@ -80,6 +85,22 @@ def _named(views: Views) -> Iterator[str]:
                     texts = [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in row]
                     if any(named.search(text) for text in texts):
                         yield f"view: run {run} is erased, and a row of {of.name} names it: {row[: of.keys]}"
+
+
+def _published(views: Views) -> Iterator[str]:
+    """The topic `run-view` has the rows of runs, and tombstones of all others that it ever had."""
+    rows = {row[0]: row for row in _store(views, Shipped.name).scan(RUNS)}
+    views.counts["views.buried"] += sum(value is None for value in views.topic.values())
+    for run, value in views.topic.items():
+        said = None if value is None else tuple(_columns(codec.decode(RunView, value)))
+        if said != rows.pop(run, None):
+            yield f"run-view: of {run} it has {said}"
+    yield from (f"run-view: it has nothing of {run}" for run in rows)
+
+
+def _columns(view: RunView) -> Iterator[object]:
+    """The columns of a row that was published."""
+    return (getattr(view, name) for name in RUNS.names)
 
 
 def _rebuilt(views: Views) -> Iterator[str]:

@@ -238,6 +238,16 @@ RULES: dict[str, tuple[str, ...]] = {
     "A view knows an erased run by its head for as long as the marker stands.": ("erased-comes-back",),
     "A generation is in use once it has caught up with the one before.": ("switched-too-early",),
     "What erased runs have added to sums goes over to the next generation.": ("erased-sums-lost",),
+    "A vote counts for a decision that names it.": ("vote-counted-when-said",),
+    "A run has a hold from when it stalls until it goes on.": ("hold-never-over",),
+    "No row of an erased run stays, in no table.": ("letters-outlast-erasure",),
+    "Usage is priced where no bill says what a call has cost.": ("priced-though-billed",),
+    "An operator's action is a row.": ("noted-twice",),
+    "The topic has the last row of every run, whoever was writing it meanwhile.": ("older-row-over-newer",),
+    "A tombstone follows in the topic when a run is erased, also behind a crash.": (
+        "run-view-unburied",
+        "run-view-forgets-the-erased",
+    ),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
     "One run has no more steps and bytes than it may have.": ("limits-unread",),

@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from refold.core.errors import UnreachableError
-from refold.core.events import Entry
+from refold.core.events import CallReserved, Entry, RunAnnotated
+from refold.core.ids import RunId
+from refold.core.topics import APPROVAL_VOTED, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewChanges
 from refold.projections.batch import Batch
 from refold.projections.projector import Projector, RunHead
+from refold.projections.publishing import RunRows
+from refold.projections.shipped.tables import DEAD_LETTER_ROWS, VOTES
 from tests.sim.bugs.planting import Bug, wrapped
 
 _Apply = Callable[..., ViewChanges]
@@ -87,6 +91,80 @@ def _nothing_carried(*_: object) -> ViewChanges:
     return ViewChanges(())
 
 
+def _without_nothing(original: Callable[..., None]) -> Callable[..., None]:
+    """Rows are passed on, and not that there is none any more."""
+
+    def begin(self: RunRows, store: Any, send: Callable[[Any], None]) -> None:
+        original(self, store, lambda values: send({run: value for run, value in values.items() if value is not None}))
+
+    return begin
+
+
+def _written_once(original: Callable[..., dict[RunId, Any]]) -> Callable[..., dict[RunId, Any]]:
+    """Nobody reads a row again once it is passed on, to see whether it is still the row."""
+
+    def rows(self: Any, keys: Any) -> dict[RunId, Any]:
+        read = getattr(self, "_read_rows", None)
+        self._read_rows = None if read and read[0] == keys else (keys, original(self, keys))
+        found: dict[RunId, Any] = (read if self._read_rows is None else self._read_rows)[1]
+        return found
+
+    return rows
+
+
+def _said(batch: Batch, record: Record) -> list[Any] | None:
+    approval, _, vote = (record.key or b"").decode(errors="replace").rpartition("/")
+    return batch.edit(VOTES, (batch.run, approval, vote))
+
+
+def _counted_when_said(original: Mapping[str, Callable[..., None]]) -> object:
+    """A vote counts as soon as somebody has given it."""
+
+    def voted(batch: Batch, record: Record, partitions: int) -> None:
+        original[APPROVAL_VOTED](batch, record, partitions)
+        if (row := _said(batch, record)) is not None:
+            row[VOTES.places["counts"]] = 1
+
+    return {**original, APPROVAL_VOTED: voted}
+
+
+def _never_over(original: Mapping[str, Callable[..., None]]) -> object:
+    """A hold stays when the run goes on."""
+
+    def held(batch: Batch, record: Record, partitions: int) -> None:
+        if record.value is not None:
+            original[RUN_SNAPSHOT](batch, record, partitions)
+
+    return {**original, RUN_SNAPSHOT: held}
+
+
+def _letters_kept(original: Callable[..., None]) -> Callable[..., None]:
+    """The dead letters of a run outlast its erasure."""
+
+    def erase(self: Projector, batch: Batch) -> None:
+        kept = batch.rows_of(DEAD_LETTER_ROWS) if DEAD_LETTER_ROWS in batch.tables else []
+        original(self, batch)
+        for row in kept:
+            batch.write(DEAD_LETTER_ROWS, tuple(row[: DEAD_LETTER_ROWS.keys]), row)
+
+    return erase
+
+
+def _unmetered(original: Mapping[type, Callable[..., None]]) -> object:
+    """The usage of a result is priced, whether or not a budget bills the call."""
+    return {**original, CallReserved: lambda *_: None}
+
+
+def _noted_twice(original: Mapping[type, Callable[..., None]]) -> object:
+    """A note makes a row by its entry, and another one by its event."""
+
+    def annotated(turn: Any, event: RunAnnotated, seq: int) -> None:
+        for number in (seq, -turn.entry.seq):
+            original[RunAnnotated](turn, event, number)
+
+    return {**original, RunAnnotated: annotated}
+
+
 SHORTSIGHTED: dict[str, Bug] = {
     "position-apart": Bug((), (wrapped("Projector.apply", _apart),), schedules=300),
     "batch-sent-again": Bug((), (wrapped("Projector.apply", _sent_again),), schedules=300),
@@ -95,5 +173,13 @@ SHORTSIGHTED: dict[str, Bug] = {
     "erased-comes-back": Bug(("viewed-erased",), (wrapped("Projector._stand", _forgetting),), schedules=600),
     "switched-too-early": Bug((), (("projections.service.lags", _nothing_behind),), schedules=300),
     "erased-sums-lost": Bug((), (("projections.service.carried", _nothing_carried),), schedules=900),
+    "run-view-unburied": Bug((), (wrapped("RunRows.__init__", _without_nothing),), schedules=600),
+    "run-view-forgets-the-erased": Bug((), (("projector.REPLACED", "nobody reads it"),), schedules=900),
+    "older-row-over-newer": Bug((), (wrapped("RunRows._rows", _written_once),), schedules=900),
+    "vote-counted-when-said": Bug((), (wrapped("beside._TAKES", _counted_when_said),), schedules=600),
+    "hold-never-over": Bug((), (wrapped("beside._TAKES", _never_over),), schedules=900),
+    "letters-outlast-erasure": Bug((), (wrapped("Projector._erase", _letters_kept),), schedules=900),
+    "priced-though-billed": Bug((), (wrapped("shipped.projection._EVENTS", _unmetered),), minds=600),
+    "noted-twice": Bug((), (wrapped("shipped.projection._EVENTS", _noted_twice),), schedules=300),
 }
 """By name."""

@@ -10,7 +10,7 @@ from tests.simulator.app import PRICED
 from tests.simulator.minds.models import MINDS
 from tests.simulator.settings import SimSettings
 from tests.simulator.workload.inputs import ClientInput, Scenario, operation, signal, start_run
-from tests.simulator.workload.schedules import UNSAFE_MS, asking
+from tests.simulator.workload.schedules import UNSAFE_MS, VIEWED, asking
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.law import REQUESTER
 from tests.simulator.world.tools import ANY
@@ -41,7 +41,10 @@ def mind_schedule(seed: int) -> tuple[Scenario, Chance]:
     lost = {"model": rng.choice(_LOST), PRICED: rng.choice(_LOST)} if rng.random() < 0.3 else {}
     scenario = Scenario(f"minds {seed}", tuple(inputs), {ANY: (), **lost}, "truth", changes)
     scenario = asking(rng, scenario)
-    return replace(scenario, policy="thrifty") if rng.random() < 0.3 else scenario, chance
+    scenario = replace(scenario, policy="thrifty") if rng.random() < 0.3 else scenario
+    if Random(f"views of minds {seed}").random() < VIEWED:
+        scenario = replace(scenario, changes={**scenario.changes, "projectors": 1})
+    return scenario, chance
 
 
 def _thinker(rng: Random, run: str) -> list[ClientInput]:

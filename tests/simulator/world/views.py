@@ -17,6 +17,8 @@ from refold.adapters.kafka.source import TOPICS
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.events import CallCompleted, CallFailed, RunCompleted, RunRequested
+from refold.core.ids import RunId
+from refold.core.run.metering import tokens_of
 from refold.ports.log import LogReader, Place, Record, Taken
 from refold.ports.tables import ViewChanges, ViewStore, ViewTable
 from refold.projections import service
@@ -36,6 +38,9 @@ NOTICES = 20
 """Turns in which a projection that stands still notices that another generation was made."""
 MOST_TURNS = 3_000
 """Turns of all projectors until they have caught up at the latest."""
+
+NANO_USD = 7
+"""The price of a token of what no budget bills."""
 
 Share = Counter[tuple[str, str]]
 """What a run adds to sums, by tool and column."""
@@ -64,6 +69,11 @@ class LaterOutcomes(Outcomes):
     name = "outcomes"
     version = 2
     rows, by_tool = Outcomes.rows, Outcomes.by_tool
+
+
+def priced() -> Shipped:
+    """Return the projection of the product, with prices."""
+    return Shipped(lambda usage, at_ms: NANO_USD * (tokens_of(usage) or 0), "simulated")
 
 
 class Sums:
@@ -174,6 +184,8 @@ class SimStore:
         self._projector, self._projection, self._number, self._store = projector, projection, number, store
 
     def __getattr__(self, name: str) -> Any:
+        if self._number not in self._projector.views.database.generations(self._projection):
+            raise ConflictError("the generation was dropped")
         return getattr(self._store, name)
 
     def commit(self, changes: ViewChanges) -> None:
@@ -250,8 +262,8 @@ class SimProjector:
         self._applied: dict[str, dict[int, str]] = {}
         database, source = SimDatabase(self), MemorySource(views, self.pause)
         self.slots = [
-            KeptProjection(each, cast(Any, database), source, clock=views.clock)
-            for each in (Shipped(), outcomes(self._see))
+            KeptProjection(priced(), cast(Any, database), source, clock=views.clock, send=self._send),
+            KeptProjection(outcomes(self._see), cast(Any, database), source, clock=views.clock),
         ]
         self._pass = Pass(self._work)
 
@@ -275,6 +287,13 @@ class SimProjector:
         applied, self._applied = self._applied, {}
         return applied
 
+    def _send(self, values: Mapping[RunId, bytes | None]) -> None:
+        self.pause("send")
+        self.views.cut("send")
+        self.views.topic |= values
+        self.pause("sent")
+        self.views.cut("sent")
+
     def _see(self, run: str, seq: int, tool: str) -> None:
         if seq == 1:
             self._applied[run] = {}
@@ -295,7 +314,8 @@ class SimProjector:
 class Views:
     """The projectors of a world and what they fill. `owner` has the lock; others are zombies.
 
-    `calm`: nobody is killed and everybody reads on. `wrong` is what may not be, `sums` by generation of `Outcomes`.
+    `calm`: nobody is killed and everybody reads on. `topic` has the last value of each key of `run-view`. `wrong` is
+    what may not be, `sums` by generation of `Outcomes`.
     """
 
     def __init__(self, world: Surroundings, name: str) -> None:
@@ -305,6 +325,7 @@ class Views:
         self.sums: dict[int, Sums] = {}
         there = [topic for topic in TOPICS if topic in world.broker.topics]
         self.places = [(topic, number) for topic in there for number in range(world.settings.partitions)]
+        self.topic: dict[RunId, bytes | None] = {}
         self.wrong: list[str] = []
         self.outcomes: type[Outcomes] = Outcomes
         self.owner: SimProjector | None = None
@@ -393,6 +414,7 @@ class Views:
         broker = self.world.broker
         if broker.renumbered != self._log:  # another cluster: everybody is started again for it
             self._log = broker.renumbered
+            self.topic = {}
             for each in self.sums.values():
                 each.lost = True
             for projector in (*self._zombies, *((self.owner,) if self.owner else ())):
