@@ -21,6 +21,7 @@ from tests.waiting import eventually
 PACKAGES = ("@confluentinc/schemaregistry@1.10.1", "@noble/hashes@1.8.0", "eventsource@4.1.1", "kafkajs@2.2.4")
 PROGRAM = ROOT / "examples" / "outside" / "node" / "contract.mjs"
 APP = ROOT / "examples" / "hello.py"
+TOLD = {"REFOLD_VIEWS__RUN_VIEW": "true"}
 OLDEST = 20
 
 
@@ -64,7 +65,7 @@ def main(node: str | None = shutil.which("node"), npm: str | None = shutil.which
     install(npm, folder)
     program = folder / PROGRAM.name  # packages are looked up from where a program lies
     shutil.copyfile(PROGRAM, program)
-    with tempfile.TemporaryDirectory() as data, served(APP, Path(data)) as dev:
+    with tempfile.TemporaryDirectory() as data, served(APP, Path(data), **TOLD) as dev:
         kafka, gateway = dev.state["kafka"], dev.state["gateway"]
         eventually(lambda: ready(gateway), within=60, what="the gateway")
         words = [node, str(program), kafka, gateway, "node-1", "hello", '{"name":"Ada"}']
@@ -74,7 +75,10 @@ def main(node: str | None = shutil.which("node"), npm: str | None = shutil.which
     if done.returncode:
         return 1
     found = json.loads(done.stdout.splitlines()[-1])
-    sys.stdout.write(f"contract: {len(found['events'])} events folded and followed, {found['end']} {found['result']}\n")
+    sys.stdout.write(
+        f"contract: {len(found['events'])} events folded and followed, {found['end']} {found['result']}, "
+        f"{found['compared']} columns of run-view equal to those of the gateway\n"
+    )
     return 0
 
 

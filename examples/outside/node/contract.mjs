@@ -12,6 +12,7 @@ import { Kafka, logLevel } from "kafkajs";
 const [, , broker, gateway, run, agent, input] = process.argv;
 const PREFIX = "refold.";
 const ENDS = ["refold.RunCompleted", "refold.RunFailed", "refold.RunCancelled"];
+const COLUMNS = ["run_id", "agent", "status", "steps", "open", "seq", "requested_ms", "at_ms", "says"];
 const kafka = new Kafka({ brokers: [broker], clientId: "contract", logLevel: logLevel.ERROR });
 const registry = new SchemaRegistryClient({ baseURLs: [`${gateway}/registry`] });
 
@@ -73,6 +74,32 @@ async function follow(names, after) {
   return seen;
 }
 
+// The topic run-view has the row of a run as the gateway lists it. A row may come twice, and an older one before it.
+async function view(until) {
+  const topic = `${PREFIX}run-view`;
+  const avro = new AvroDeserializer(registry, SerdeType.VALUE, {});
+  const consumer = kafka.consumer({ groupId: `contract-view-${run}` });
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  const row = await new Promise((resolve, reject) => {
+    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error));
+    consumer.run({
+      eachMessage: async ({ message }) => {
+        if (message.key.toString() !== run || message.value === null) return;
+        const found = await avro.deserialize(topic, message.value);
+        if (Number(found.seq) === until) resolve(found);
+      },
+    });
+  });
+  await consumer.disconnect();
+  const answer = await fetch(`${gateway}/api/runs?label=from%3Dnode`);
+  const listed = (await answer.json()).runs?.find((each) => each.run_id === run);
+  if (!listed) throw new Error(`GET /api/runs (${answer.status}) does not list ${run}`);
+  const differ = COLUMNS.filter((name) => String(row[name]) !== String(listed[name]));
+  if (differ.length) throw new Error(`run-view and GET /api/runs differ in ${differ}`);
+  return COLUMNS.length;
+}
+
 await start();
 const events = await fold();
 const [kind, end] = events.at(-1);
@@ -82,5 +109,6 @@ for (const after of [0, 5]) {
   const behind = names.slice(after);
   if (behind.join() !== seen.join()) throw new Error(`the log has ${behind}, the stream ${seen}`);
 }
-console.log(JSON.stringify({ run, events: names, end: kind, result: end.result ?? null }));
+const compared = await view(events.length);
+console.log(JSON.stringify({ run, events: names, end: kind, result: end.result ?? null, compared }));
 process.exit(0);
