@@ -10,7 +10,7 @@ from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.core.messages import RunView
 from refold.core.topics import DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.tables import ViewTable, rows_digest
+from refold.ports.tables import ViewRow, ViewTable, rows_digest
 from refold.projections.projector import HEADS, Projector
 from refold.projections.service import KeptProjection, serving, verify
 from refold.projections.shipped.projection import Shipped
@@ -86,11 +86,13 @@ def _named(views: Views) -> Iterator[str]:
                 if of == HEADS and (lost or run in world.erasures.marked):
                     continue
                 for row in store.scan(of):
-                    texts = [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in row]
-                    if row[1:4] in again and of == DEAD_LETTER_ROWS:
-                        continue
-                    if any(named.search(text) for text in texts):
+                    if not (of == DEAD_LETTER_ROWS and row[1:4] in again) and _names(row, named):
                         yield f"view: run {run} is erased, and a row of {of.name} names it: {row[: of.keys]}"
+
+
+def _names(row: ViewRow, named: re.Pattern[str]) -> bool:
+    texts = (value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in row)
+    return any(named.search(text) for text in texts)
 
 
 def _published(views: Views) -> Iterator[str]:
@@ -100,8 +102,8 @@ def _published(views: Views) -> Iterator[str]:
     for run, value in views.topic.items():
         said = None if value is None else tuple(_columns(codec.decode(RunView, value)))
         if said != rows.pop(run, None):
-            yield f"run-view: of {run} it has {said}"
-    yield from (f"run-view: it has nothing of {run}" for run in rows)
+            yield f"run-view: of {run} it has {said!r}"
+    yield from (f"run-view: it has nothing of {run!r}" for run in rows)
 
 
 def _columns(view: RunView) -> Iterator[object]:

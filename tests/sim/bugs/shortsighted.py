@@ -106,8 +106,7 @@ def _written_once(original: Callable[..., dict[RunId, Any]]) -> Callable[..., di
     def rows(self: Any, keys: Any) -> dict[RunId, Any]:
         read = getattr(self, "_read_rows", None)
         self._read_rows = None if read and read[0] == keys else (keys, original(self, keys))
-        found: dict[RunId, Any] = (read if self._read_rows is None else self._read_rows)[1]
-        return found
+        return read[1] if read and self._read_rows is None else dict(self._read_rows[1])
 
     return rows
 
