@@ -19,6 +19,7 @@ from refold.embedded.files import FolderLock, write_atomic
 from refold.embedded.jars import Progress
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.ports import HOST, check_free, remembered_ports
+from refold.embedded.postgres import EmbeddedPostgres
 from refold.embedded.server import EmbeddedServer
 from refold.embedded.supervisor import Pids, Supervisor
 from refold.embedded.valkey import EmbeddedValkey
@@ -48,11 +49,15 @@ def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers of a stack: an address that is given replaces the embedded one. `properties` are for our broker."""
+    """The servers of a stack: an address that is given replaces the embedded one. `properties` are for our broker.
+
+    `postgres`: views lie in a Postgres of its own, in place of SQLite.
+    """
 
     kafka: str | None = None
     redis: str | None = None
     properties: Mapping[str, str] | None = None
+    postgres: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,12 @@ class DevStack:
         self.kafka, self.redis = servers.kafka or "", servers.redis or ""
         self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
         self.views = os.environ.get(VIEWS_URL) or f"sqlite:///{self.data_dir / 'views' / 'views.db'}"
+        self._postgres = (
+            EmbeddedPostgres(self.data_dir / "postgres", log=self._log("postgres")) if servers.postgres else None
+        )
+        if self._postgres is not None:
+            self.views = self._postgres.url
+        self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
         self.gateway = ""
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
@@ -114,6 +125,7 @@ class DevStack:
                     "logs",
                     "blobs",
                     "views",
+                    "postgres",
                 ):  # by name: the folder may hold files of the user's
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
             (self.data_dir / "views").mkdir(exist_ok=True)
@@ -180,6 +192,9 @@ class DevStack:
             self.redis = valkey.url
             self._supervise(supervisor, "valkey", valkey, rank=_VALKEY)
             servers.append(("valkey", valkey))
+        if self._postgres is not None:
+            self._supervise(supervisor, "postgres", self._postgres, rank=_VALKEY)
+            servers.append(("postgres", self._postgres))
         if self._given.kafka is None:
             broker = EmbeddedKafka(
                 self.data_dir / "kafka",
@@ -236,7 +251,7 @@ class DevStack:
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
-                at |= {"views": public_url(self.views), "gateway": self.gateway}
+                at |= {"views": self.views_shown, "gateway": self.gateway}
                 content = {**at, "processes": processes, "restarts": restarts}
                 self._write(json.dumps(content, indent=2) + "\n")
 

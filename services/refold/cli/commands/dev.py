@@ -27,6 +27,16 @@ from refold.embedded.children import Exit
 from refold.embedded.files import FolderLock
 from refold.embedded.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
 
+
+@dataclass(frozen=True)
+class OwnServers:
+    """The options that say which servers are started, and which are there already."""
+
+    kafka: Annotated[str, "HOST:PORT", "Use this Kafka instead."] = ""
+    redis: Annotated[str, "URL", "Use this Redis instead."] = ""
+    postgres: Annotated[bool, "Keep views in a Postgres of its own, not in SQLite."] = False
+
+
 HELLO = "refold.cli.commands.hello:hello_app"
 
 
@@ -40,20 +50,22 @@ def dev(
     *,
     data: options.DataOption = "",
     fresh: Annotated[bool, "Forget all earlier runs."] = False,
-    kafka: Annotated[str, "HOST:PORT", "Use this Kafka instead."] = "",
-    redis: Annotated[str, "URL", "Use this Redis instead."] = "",
     policies: options.PoliciesOption = "",
+    own: OwnServers,
 ) -> None:
     """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
     quiet()
     os.umask(0o077)  # the logs and files of all that starts here hold arguments and results
     began = time.monotonic()
+    named = os.environ.get(VIEWS_URL, "")
+    if own.postgres and named:
+        raise UsageError(f"{VIEWS_URL} names other views than --postgres", hint="leave one of them out")
     needs = Provision(_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
     stack = DevStack(
         data_dir(data),
-        servers=Servers(kafka or None, redis or None),
+        servers=Servers(own.kafka or None, own.redis or None, postgres=own.postgres),
         fresh=fresh,
-        services=dev_services(app, needs, shared=os.environ.get(VIEWS_URL, "").startswith("postgres")),
+        services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres")),
         prepare=needs.prepare,
         told=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
     )
@@ -121,7 +133,7 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
     if has("sqlalchemy"):
-        output.say(f"views     [bold]{output.escape(public_url(stack.views))}[/]")
+        output.say(f"views     [bold]{output.escape(stack.views_shown)}[/]")
     output.say(f"app       {output.escape(app)}")
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
     output.say(f"policy    {output.escape(where)}")
@@ -134,7 +146,7 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
         output.say("kill a service  refold dev kill executor")
 
 
-ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "broker", "valkey")
+ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "broker", "valkey", "postgres")
 
 
 @dataclass(frozen=True)
