@@ -207,10 +207,8 @@ def test_an_archived_run_is_found_when_nothing_of_it_is_left_in_any_topic(
     archived.catch_up()
 
     assert archived.get("/api/runs/run-3/events") == before
-    read: list[str] = []
-    monkeypatch.setattr(Shelf, "files", lambda self: read.append(self.url) or [])
+    monkeypatch.delattr(Shelf, "files")  # it is not asked for each id that somebody makes up
     assert [archived.get(f"/api/runs/nobody-{number}", 404)["code"] for number in range(20)] == ["not_found"] * 20
-    assert not read  # not once for each id that somebody makes up
     for file in tmp_path.rglob("*.avro"):
         file.write_bytes(file.read_bytes()[:200])
     assert archived.get("/api/runs/run-3", 503)["code"] == "unreachable"
