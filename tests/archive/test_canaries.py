@@ -244,6 +244,7 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
             mine.send(topic, name, f"{name}/{said['signal_id']}", json.dumps(said).encode())
         for letters in topics.DEAD_LETTERS[1:]:  # as if a vote or an order had been refused
             mine.send(letters, name, f"{name}/{song()}", song().encode())
+        mine.send(topics.RUN_VIEW, name, name, song().encode())  # as if views were written there
     for token in tokens.values():
         mine.send(topics.RUN_SIGNALLED, parse_callback_token(token), token, json.dumps(answer(token, "data")).encode())
     before |= mine.found()

@@ -26,7 +26,7 @@ from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
 from refold.ports.tables import ViewReader
 from refold.projections.following import lags
-from refold.projections.service import serving, verify
+from refold.projections.service import serving, shipped, verify
 from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import KafkaSettings
@@ -225,7 +225,7 @@ def differs(settings: KafkaSettings, bench: Bench, folder: Path) -> list[object]
     """What `refold projection verify` finds."""
     scratch = open_views(f"sqlite:///{folder / 'scratch.db'}")
     try:
-        return list(verify(Shipped(), bench.views, scratch, KafkaLogSource(settings)).differences)
+        return list(verify(*shipped(), bench.views, scratch, KafkaLogSource(settings)).differences)
     finally:
         scratch.close()
 
