@@ -16,6 +16,7 @@ from pydantic_ai.usage import RunUsage
 from refold import App, Context
 from refold.contrib.pydantic_ai import conversation, durable
 from refold.core.errors import NonDeterminismError
+from refold.core.wire import conversation as wire_conversation
 from refold.testing import run
 from tests.contrib import fifty
 from tests.contrib.thinking import calls, says, scripted, shop
@@ -56,7 +57,7 @@ def test_what_the_framework_draws_is_in_neither_arguments_nor_digest() -> None:
 
 
 def test_a_timestamp_in_the_digest_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "_DRAWN", ("run_id", "conversation_id"))
+    monkeypatch.setattr(wire_conversation, "_DRAWN", ("run_id", "conversation_id"))
 
     with pytest.raises(AssertionError):
         test_what_the_framework_draws_is_in_neither_arguments_nor_digest()

@@ -11,6 +11,7 @@ from refold.core.events import (
     CallDispatched,
     CallFailed,
     CallProposed,
+    Event,
     Failure,
     NoteRecorded,
     Requirement,
@@ -53,10 +54,11 @@ def hostile(run: str, text: str, *, over: bool = False) -> list[Pair]:
     failure = Failure("declined", text, text)
     request = RunRequested("shop", json.dumps({"input": text}), "d", "s", text, labels={"team": text}, sessions=["s-1"])
     decided = ApprovalDecided(4, 1, "reject", actors=[text], message=text)
+    ending: list[list[Event]] = [[decided, CallFailed(4, 0, failure), RunFailed(failure)]]
     return entries(
         run,
         [request, RunStarted("1", "app"), StatusSet(text), model, CallDispatched(1, 1, NOW)],
         [CallCompleted(1, 1, said), edit, CallDispatched(2, 1, NOW)],
         [CallFailed(2, 1, failure), NoteRecorded(3, text[:80], json.dumps(text)), pay, question],
-        *([[decided, CallFailed(4, 0, failure), RunFailed(failure)]] if over else []),
+        *ending[: int(over)],
     )

@@ -30,6 +30,7 @@ if not chromium():
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     data = tmp_path_factory.mktemp("pages")
     with served(INCIDENT, data, LOGNAME="ada", INCIDENT_FOLDER=str(data / "shop")) as running:
+        eventually(lambda: ready(running), within=60, what="the gateway")
         yield running
 
 

@@ -225,7 +225,8 @@ def differs(settings: KafkaSettings, bench: Bench, folder: Path) -> list[object]
     """What `refold projection verify` finds."""
     scratch = open_views(f"sqlite:///{folder / 'scratch.db'}")
     try:
-        return list(verify(*shipped(), bench.views, scratch, KafkaLogSource(settings)).differences)
+        (ours,) = shipped()
+        return list(verify(ours, bench.views, scratch, KafkaLogSource(settings)).differences)
     finally:
         scratch.close()
 

@@ -180,10 +180,6 @@ def _uncounted(original: Callable[[PartitionSnapshot, bytes | None], None]) -> C
     return mark
 
 
-def _as_told(_: Acceptance, emitted: int) -> int:
-    return emitted
-
-
 NEGLECTFUL: dict[str, Bug] = {
     "keeps-what-it-lost": Bug(
         ("once",), (("Executor._leave", _nothing), wrapped("ChainedAttempt._append", _patient)), ("move",)
@@ -219,7 +215,6 @@ NEGLECTFUL: dict[str, Bug] = {
     "lost-claim-never-made": Bug(
         ("once-crawls", "once"), (("ChainedAttempt._unheard", property(_no)),), ("truncate-claims", "die")
     ),
-    "linked-not-read-again": Bug(("large",), (("Acceptance.linked_from", _as_told),), ("deploy-hungry", "mirror")),
     "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),
     "holed-snapshot-believed": Bug(
         ("two-runs", "keyed"), (wrapped("PartitionSnapshot._mark", _uncounted),), ("snapshot-holed",)

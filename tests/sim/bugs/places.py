@@ -95,7 +95,6 @@ PLACES: dict[str, str] = {
     "executor.service.ExecutorOutbox": "refold.executor.service:ExecutorOutbox",
     "Claims.of": "refold.executor.claim_chain:Claims.of",
     "Acceptance.erase": "refold.planner.acceptance:Acceptance.erase",
-    "Acceptance.linked_from": "refold.planner.acceptance:Acceptance.linked_from",
     "Acceptance.follow": "refold.planner.acceptance:Acceptance.follow",
     "Acceptance.wants_end": "refold.planner.acceptance:Acceptance.wants_end",
     "Answering._forward": "refold.planner.answering:Answering._forward",

@@ -31,9 +31,6 @@ RULES: dict[str, tuple[str, ...]] = {
         "unseen-end-unnoticed",
         "own-mistake-kept",
     ),
-    "Who goes on later reads again what a record has linked until all that it ordered is told.": (
-        "linked-not-read-again",
-    ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
     "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed",),
