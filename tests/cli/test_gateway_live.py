@@ -14,10 +14,12 @@ import pytest
 from confluent_kafka import Producer
 
 from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client import Client
 from refold.core.ids import RunId, call_id, home
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
+from refold.operations.runs import Runs
 from refold.runtime.settings import KafkaSettings
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
@@ -156,6 +158,12 @@ def test_a_run_out_of_the_view_is_the_one_out_of_the_log(dev: Dev, http: httpx.C
         viewed = dev.refold(*words, "--json").stdout
         assert viewed == dev.refold(*words, "--from-log", "--json").stdout, words
     assert json.loads(dev.refold("run", "show", "http-4", "--at", "2", "--json").stdout)["seq"] == 2
+    by_log = json.loads(dev.refold("run", "show", "http-4", "--from-log", "--json").stdout)
+    with Client(data=str(dev.data)) as client, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runs, "get", lambda *_: pytest.fail("the log was asked"))
+        shown = client.get("http-4").dump()
+    assert shown["head"] == by_log["head"]
+    assert [step["status"] for step in shown["timeline"]] == [step["status"] for step in by_log["timeline"]]
 
 
 def test_parts_of_a_call_come_while_it_runs_and_nobody_speaks_for_another_pool(dev: Dev, http: httpx.Client) -> None:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from hashlib import blake2b
+from importlib.util import find_spec
 from typing import Any, Literal, Self, TypeVar
 
 from refold.client.addresses import addresses, own_key, vote_key
@@ -169,8 +170,21 @@ class AsyncClient:
         return await self._do(self._whole, await _heard(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
-        """Returns a run as it is now. Large values stay what stands for them. **Raises** NotFoundError."""
-        return await self._do(lambda: info_of(self._platform.runs.get(run)))
+        """Returns a run as it is now: from the view where one is set (REFOLD_VIEWS__URL) and has it, else from the log.
+
+        Large values stay what stands for them, and a view has no records that do not count. **Raises** NotFoundError.
+        """
+
+        def read() -> RunInfo:
+            runs, settings = self._platform.runs, self._platform.settings
+            if settings.views.url and find_spec("sqlalchemy"):
+                from refold.client.views import viewed
+
+                if (found := viewed(settings, run, runs)) is not None:
+                    return info_of(found.run)
+            return info_of(runs.get(run))
+
+        return await self._do(read)
 
     async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
         """Yields the events of a run behind the one with the number `after`, and on, until the run is over.
