@@ -49,6 +49,7 @@ async function refresh() {
     if (answer.status === 410 || answer.status === 404) { location.reload(); return; }
     if (!answer.ok) { say("the gateway cannot answer: this may be old", true); return; }
     const html = await answer.text();
+    if (number !== fresh) return; // what was asked for since then is later
     const asked = [...document.querySelectorAll("section[id^=ask-]")].map(each => each.id).join();
     const page = replaceParts(html, PARTS);
     const then = page.getElementById("run");
