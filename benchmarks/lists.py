@@ -62,7 +62,7 @@ def main(kind: str, runs: int, rounds: int) -> dict[str, object]:
         for _ in range(rounds):
             for name, listing in LISTS.items():
                 begun = time.perf_counter()
-                store.query(listing.query(()))
+                store.query(listing.query())
                 took[name].append((time.perf_counter() - begun) * 1e3)
         views.close()
     figures = {
