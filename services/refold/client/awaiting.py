@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from hashlib import blake2b
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, Self, TypeVar
 
@@ -178,9 +179,8 @@ class AsyncClient:
         def read() -> RunInfo:
             runs, settings = self._platform.runs, self._platform.settings
             if settings.views.url and find_spec("sqlalchemy"):
-                from refold.client.views import viewed
-
-                if (found := viewed(settings, run, runs)) is not None:
+                views: Any = import_module("refold.client.views")  # it needs the extra
+                if (found := views.viewed(settings, run, runs)) is not None:
                     return info_of(found.run)
             return info_of(runs.get(run))
 
