@@ -1,4 +1,4 @@
-"""How long lists of the gateway take over many runs: `python -m benchmarks.lists --store postgres`. Prints JSON.
+"""Times of lists of the gateway over many runs: `python -m benchmarks.lists --store postgres`. Prints JSON.
 
 Runs are rows of the view, with two labels each; each list is asked for in turn. **Units**: milliseconds.
 """

@@ -1,4 +1,4 @@
-"""How fast the projector fills the tables that Refold ships, and lists out of them are read. Prints JSON.
+"""Speed of the projector filling the tables that Refold ships, and of lists out of them. Prints JSON.
 
 In CPU time of this process: what Postgres computes in processes of its own is not in it.
 """

@@ -1,4 +1,4 @@
-"""What operators do by HTTP on a real platform: doubts, stalled and failed runs, large values, keys of inputs."""
+"""Operations by HTTP on a real platform: doubts, stalled and failed runs, large values, keys of inputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def http(dev: Dev) -> Iterator[httpx.Client]:
 
 
 def found(http: httpx.Client, path: str, which: Callable[[Any], Any]) -> Any:
-    """What a route answers, once it is what is waited for."""
+    """The answer of a route, once it is what is waited for."""
     return eventually(lambda: which(http.get(path).json()), what=path)
 
 

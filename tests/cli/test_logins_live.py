@@ -224,7 +224,7 @@ def test_one_client_speaks_in_many_names(dev: Dev) -> None:
 
 
 def votes(dev: Dev, question: str) -> list[dict[str, Any]]:
-    """What was signed about a question."""
+    """The words that were signed about a question."""
     found = []
     for record in KafkaLogReader(addresses(data=str(dev.data)).settings.kafka).scan("approval-voted"):
         message = codec.decode(ApprovalVote, record.value) if record.value else None

@@ -1,4 +1,4 @@
-"""What runs had open at a time, and what their models and tools were given."""
+"""Open steps of runs at a time, and the input of their models and tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_of(*batches: list[Event]) -> Run:
 
 
 def given(args: Any) -> str:
-    """What the second call of a run is shown to have, where the first has a result."""
+    """The input that the second call of a run is shown with, where the first has a result."""
     text = args if isinstance(args, str) else json.dumps(args, separators=(",", ":"))
     run = run_of([*begun(), *call(1)], [CallCompleted(1, 1, '{"sky":"blue"}'), *call(2, text)])
     (step,) = run_then(run).open_steps

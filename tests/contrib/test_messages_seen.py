@@ -1,4 +1,4 @@
-"""What each model saw, made from the log alone: by a reader that has no framework, for people and over HTTP."""
+"""Messages of each model, made from the log alone: by a reader that has no framework, for people and over HTTP."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from refold.core.errors import NotFoundError
 from refold.core.events import CallProposed, Entry
 from refold.core.ids import log_key
 from refold.core.wire import canonical, codec
-from refold.gateway import reading
-from refold.projections import service
 from refold.testing import AgentRun, run
 from refold.views.messages import messages_of, turns_of
 from tests.contrib.test_conversation import plain, readers
-from tests.gateway.test_reading import Bench
+from tests.gateway.test_reading import Bench, served
 
 TURNS = 4
 
@@ -110,10 +108,7 @@ def test_no_framework_is_loaded_for_it() -> None:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(reading, "WAIT_S", 0.0)
-    site = Bench()
-    with site.http:
+    with served(monkeypatch) as site:
         yield site
 
 

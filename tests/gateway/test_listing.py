@@ -20,23 +20,19 @@ from refold.core.events import (
     RunRequested,
     RunStarted,
 )
-from refold.gateway import listing, reading
+from refold.gateway import listing
 from refold.gateway.listing import doubt_page, session_page, version_rows
-from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.views.api import CursorFilter, SessionPage
 from refold.views.member import AgentServed, ServedBy
-from tests.gateway.test_reading import Bench
+from tests.gateway.test_reading import Bench, served
 from tests.projections.histories import asked, call, entries
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(reading, "WAIT_S", 0.0)
-    site = Bench()
-    with site.http:
+    with served(monkeypatch) as site:
         yield site
 
 

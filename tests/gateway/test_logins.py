@@ -1,4 +1,4 @@
-"""Who asks: keys, tokens, cookies and proxies, and everything that is passed off as one of them."""
+"""Logins: keys, tokens, cookies and proxies, and everything that is passed off as one of them."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,19 @@ class Bench:
         return found.json()
 
 
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(reading, "WAIT_S", 0.2)
+@contextmanager
+def served(patch: pytest.MonkeyPatch, *, wait_s: float = 0.0) -> Iterator[Bench]:
+    """A gateway that answers, whose reads wait so long for a write."""
+    patch.setattr(service, "REFRESH_S", 0.0)
+    patch.setattr(reading, "WAIT_S", wait_s)
     site = Bench()
     with site.http:
+        yield site
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with served(monkeypatch, wait_s=0.2) as site:
         yield site
 
 

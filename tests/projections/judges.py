@@ -65,7 +65,7 @@ def differences(viewed: Viewed) -> list[str]:
 
 
 def _of_operators(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
-    """What operators did, counted once more from the events of the log."""
+    """Operator actions, counted once more from the events of the log."""
     wanted = sorted(
         (name, seq, *action)
         for name, run in runs.items()

@@ -1,4 +1,4 @@
-"""What lies beside the run log makes rows, whatever comes first, and whoever writes it."""
+"""Rows from records beside the run log, whatever comes first, and whoever writes them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Topic:
 
     @property
     def rows(self) -> list[tuple[object, ...]]:
-        """What a reader has that knows the last value of each key."""
+        """The values of a reader that knows the last one of each key."""
         views = [codec.decode(RunView, value) for _, value in sorted(self.values.items()) if value is not None]
         return [tuple(getattr(view, name) for name in RUNS.names) for view in views]
 

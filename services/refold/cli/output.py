@@ -27,6 +27,7 @@ from refold.views.words import duration as duration
 from refold.views.words import in_utc as in_utc
 from refold.views.words import moment as moment
 from refold.views.words import tool_name as tool_name
+from refold.views.words import with_ellipsis
 
 STYLES = {
     "completed": "green",
@@ -113,8 +114,8 @@ def styled(status: str) -> str:
 
 
 def escape(text: str, limit: int = 0) -> str:
-    """Text from outside, visible and safe in markup and, with a limit, shortened."""
-    return markup(visible(text if not limit or len(text) <= limit else text[: limit - 1] + "…"))
+    """Text from outside, visible and safe in markup and, with a limit, with_ellipsis."""
+    return markup(visible(with_ellipsis(text, limit)))
 
 
 def counted(count: int, what: str) -> str:

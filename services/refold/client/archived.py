@@ -22,7 +22,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.whole import LoggedRuns
 
 LOOKS_S = 10.0
-"""How often an archive is asked for new files, however often runs are asked for that it does not have."""
+"""Time between two looks for new files in an archive, however often runs are asked for that it does not have."""
 
 
 class ArchivedRuns:
@@ -39,13 +39,10 @@ class ArchivedRuns:
 
     def find(self, run: RunId, file: str = "") -> tuple[str, ViewReader] | None:
         """Return a view of a run and the file that has it, `file` if that is known; None if there is no such run."""
-        file = file or self._file_of(run)
+        if not (file := file or self._file_of(run)):
+            return None
         try:
-            return (
-                next(((file, _view_of(each)) for each in self._shelf.runs(file) if each.run_id == run), None)
-                if file
-                else None
-            )
+            return next(((file, _view_of(each)) for each in self._shelf.runs(file) if each.run_id == run), None)
         except NotFoundError:  # somebody has deleted it
             return None
         except MalformedError as error:

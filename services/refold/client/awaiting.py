@@ -33,7 +33,7 @@ from refold.core.errors import NotFoundError, ReusedIdError, TimedOutError, Usag
 from refold.core.events import DOUBT, Cause
 from refold.core.ids import RunId, asked_about, parse_call_id, run_id
 from refold.core.messages import RunRequest, RunSignal
-from refold.core.planning.asking import CAME
+from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import MEMBER
 from refold.core.wire import canonical
@@ -329,9 +329,8 @@ class AsyncClient:
         self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
         """Says what came of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
-        action = next(action for action, word in CAME.items() if word == verdict)
         words = {"result": result, "message": message, "about": DOUBT}
-        return await self.vote(approval, action, "", words, timeout=timeout)
+        return await self.vote(approval, VERDICTS_ON_DOUBT[verdict], "", words, timeout=timeout)
 
     async def vote(
         self, approval: str, action: str, key: str, words: Mapping[str, Any], *, timeout: timedelta = WAIT
@@ -415,8 +414,7 @@ class AsyncClient:
 
     def _whole(self, ended: Ended) -> Ended:
         """The end of a run with its result in full: a large one is read from the blob store, if there is one."""
-        blobs = self._main._blobs
-        if blobs is None:
+        if (blobs := self._main._blobs) is None:
             return ended
         return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), blobs)})
 

@@ -72,6 +72,11 @@ class GoneError(NotFoundError):
     code = "erased"
 
 
+def may_be_archived(missing: NotFoundError) -> bool:
+    """False for a run that was erased without a copy: it stays erased, though an older copy may lie in an archive."""
+    return not isinstance(missing, GoneError) or bool(missing.fields["file"])
+
+
 class ConflictError(RefoldError):
     """Two facts exclude each other, for example a second start of a run with other input."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from starlette.exceptions import HTTPException
 
+from refold.gateway.roles import SAFE
 from refold.views.api import HttpProblem
 
 AsgiScope = MutableMapping[str, Any]
@@ -66,9 +67,7 @@ class SiteGuard:
             await self._app(scope, receive, send)
             return
         headers = _Headers(scope["headers"])
-        refused = self._refused_host(headers.one("host")) or _refused_page(
-            headers, unsafe=scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        )
+        refused = self._refused_host(headers.one("host")) or _refused_page(headers, unsafe=scope["method"] not in SAFE)
         refused = refused or _refused_body(headers, forms=is_page(scope["path"]))
         if refused is not None:
             await _answer(send, refused)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from refold.core.planning.asking import CAME
-from refold.gateway.reading import behind_cursor, cursor_behind
+from refold.gateway.reading import behind_cursor, cursor_behind, page_behind
 from refold.ports.tables import MOST_PAGE, Query, ViewReader, ViewRow, Where
 from refold.projections.shipped.tables import APPROVALS, RUN_SESSIONS, RUNS, STEPS
 from refold.sdk.source import spoken
@@ -60,18 +60,15 @@ def _sessions(view: ViewReader, found: list[ViewRow], cursor: str) -> SessionPag
 
 def doubt_page(view: ViewReader, wanted: CursorFilter) -> DoubtPage:
     """Return calls in doubt, those first that went out first."""
-    query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=wanted.limit + 1)
-    query = behind_cursor(wanted.cursor, "doubts", query)
-    rows = view.query(query)
-    page = rows[: wanted.limit]
-    cursor = cursor_behind(query.place(page[-1]), "doubts") if len(rows) > wanted.limit else ""
+    query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=wanted.limit)
+    page, cursor = page_behind(view, wanted.cursor, "doubts", query)
     runs = view.rows(RUNS, [(_of(STEPS, row, "run_id"),) for row in page])
     asked = view.rows(APPROVALS, [(_of(STEPS, row, "approval_id"),) for row in page])
     return DoubtPage(doubts=[_doubt(row, runs, asked) for row in page], cursor=cursor)
 
 
 def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], asked: dict[ViewRow, ViewRow]) -> DoubtRow:
-    of: dict[str, Any] = dict(zip(STEPS.names, row, strict=True))
+    of = STEPS.named(row)
     question = asked.get((of["approval_id"],))
     about = {"approvers": "", "quorum": 0, "expires_ms": 0}
     if question is not None:

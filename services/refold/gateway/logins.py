@@ -1,4 +1,4 @@
-"""Who asks: each request's login, by an API key, a token, a cookie or the word of a proxy; or the one user of this
+"""Logins: who makes each request, by an API key, a token, a cookie or the word of a proxy; or the one user of this
 machine."""
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ COOKIE = "__Host-refold"
 CSRF_HEADER, SECRET_HEADER = "refold-csrf", "refold-proxy-secret"
 SESSION_S = 12 * 3_600
 FAILED_S = 0.5
-"""How long the answer to a login that fails takes. A good one is never held up."""
+"""Time that the answer to a login that fails takes. A good one is never held up."""
 MOST_FAILING = 256
 """Failed logins that wait for their answer. A further one is answered at once, by 429."""
 LOGGED_A_MINUTE = 30
 RECHECK_S = 5.0
-"""How long a stream goes on, at most, once its login holds no more and there is something to send."""
+"""Longest time that a stream goes on once its login holds no more and there is something to send."""
 MOST_ROLES = 100
 LONGEST_NAME = 200
 
@@ -76,7 +76,7 @@ class Login(NamedTuple):
 
 
 class _WrongLoginError(Exception):
-    """What a request brings proves nothing; of which kind it is."""
+    """A login that proves nothing; its message is the kind."""
 
 
 class Logins:

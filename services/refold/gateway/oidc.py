@@ -30,10 +30,10 @@ MOST_TOKEN = 8_192
 MOST_JWKS = 256 << 10
 FETCH_S = 5.0
 REFETCH_S = 30.0
-"""How long after a fetch the next one may begin, whatever keys tokens name."""
+"""Time after a fetch before the next one may begin, whatever keys tokens name."""
 JWKS_FRESH_S = 600.0
 JWKS_KEPT_S = 3_600.0
-"""How long keys count while the provider is away: one that it has withdrawn counts no longer than that."""
+"""Time for which keys count while the provider is away: one that it has withdrawn counts no longer than that."""
 LEEWAY_S = 30
 PUBLIC_KINDS = ("RSA", "EC", "OKP")
 """Kinds of keys with a public half. A shared secret among an issuer's keys is none."""

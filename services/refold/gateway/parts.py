@@ -1,4 +1,4 @@
-"""What calls say while they run, for all listeners of a process: one reader of `run-stream`, bounded, and lossy.
+"""Live output of calls, for all listeners of a process: one reader of `run-stream`, bounded, and lossy.
 
 A part is believed once the view has its call, and if that is one of the pool on whose topic the part lies: an executor
 writes into the topic of its own pool alone.
@@ -26,7 +26,7 @@ from refold.gateway.reading import ReadSide, events_after
 _log = structlog.get_logger()
 
 PATIENCE_S = 5.0
-"""How long a part waits until the view has its call."""
+"""Time for which a part waits until the view has its call."""
 MOST_LIVE_CALLS = 10_000
 """Calls of which pool and last try are remembered."""
 PARTS_AGAIN_S = 1.0

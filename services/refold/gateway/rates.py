@@ -1,4 +1,4 @@
-"""How often who may do something."""
+"""Limits on how often somebody may do something."""
 
 from __future__ import annotations
 

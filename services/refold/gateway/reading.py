@@ -116,7 +116,7 @@ class RunQuery:
             within,
             by,
             descending=self.sort.startswith("-"),
-            limit=self.limit + 1,
+            limit=self.limit,
         )
 
 
@@ -243,17 +243,13 @@ class ReadSide:
         where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("actor", wanted.actor)) if value]
         where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
         rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit))
-        named: Iterator[dict[str, Any]] = (dict(zip(OPERATOR_ACTIONS.names, row, strict=True)) for row in rows)
-        return [OperatorAction(**row) for row in named]
+        return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
     def letters(self, view: ViewReader, wanted: LetterFilter) -> list[Letter]:
         """Return dead letters, the latest first."""
         where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("code", wanted.code)) if value]
         where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
         query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit)
-        named: Iterator[dict[str, Any]] = (
-            dict(zip(DEAD_LETTER_ROWS.names, row, strict=True)) for row in view.query(query)
-        )
         return [
             Letter(
                 letter=of["letter"],
@@ -263,7 +259,7 @@ class ReadSide:
                 offset=of["from_offset"],
                 **{name: of[name] for name in ("code", "reason", "service", "at_ms")},
             )
-            for of in named
+            for of in map(DEAD_LETTER_ROWS.named, view.query(query))
         ]
 
     def limits(self, view: ViewReader) -> list[LimitInUse]:
@@ -304,11 +300,8 @@ class ReadSide:
 
     def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
-        query = behind_cursor(cursor, listing, listing.query())
-        rows = view.query(query)
-        page = rows[: listing.limit]
-        more = cursor_behind(query.place(page[-1]), listing) if len(rows) > listing.limit else ""
-        return RunPage(runs=[summary_of(row) for row in page], cursor=more)
+        rows, more = page_behind(view, cursor, listing, listing.query())
+        return RunPage(runs=[summary_of(row) for row in rows], cursor=more)
 
 
 def _sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
@@ -425,6 +418,17 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
             "the cursor is of another query, or none", hint="leave it out to begin with the first page"
         )
     return replace(query, after=tuple(place))
+
+
+def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
+    """Return the page of a query that a cursor is of, and the cursor of the next one, empty behind the last.
+
+    **Raises** MalformedError for a cursor of another query.
+    """
+    query = behind_cursor(cursor, listing, query)
+    rows = view.query(replace(query, limit=query.limit + 1))  # one more tells if there is another page
+    page = rows[: query.limit]
+    return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
 
 
 def _fits(value: Scalar) -> bool:

@@ -1,4 +1,4 @@
-"""Who may use which route: the one table."""
+"""The role that each route needs: the one table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRANTS: Mapping[str, frozenset[str]] = {
     _APPROVER: frozenset({_VIEWER, _APPROVER}),
     _ADMIN: frozenset(ACCESS),
 }
-"""What each role includes."""
+"""Roles that each role includes."""
 
 ROUTE_ROLES: Mapping[str, str] = {
     "health": PUBLIC,
@@ -39,7 +39,7 @@ ROUTE_ROLES: Mapping[str, str] = {
 """The role of each route by its name, where it is another than that of its method."""
 
 DOUBT_ROLES: Mapping[bool, str] = {True: _APPROVER, False: _OPERATOR}
-"""Who may say what came of a call in doubt, by whether people are asked: then it is a vote."""
+"""The role that may say what came of a call in doubt, by whether people are asked: then it is a vote."""
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 

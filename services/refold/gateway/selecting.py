@@ -1,4 +1,4 @@
-"""What a stream is of, where in it a client is, and the next page of it from the view.
+"""The selection that a stream is of, the place of a client in it, and its next page from the view.
 
 The stream of a run counts its events: the id of each is its number. Streams of several runs count by partition of the
 log. An entry counts since an offset that never falls within a run and is the same in every view of a log, so a client
@@ -39,7 +39,7 @@ ASKS = (
 """Events by which questions to people are asked, decided and closed."""
 
 Places = Mapping[int, tuple[int, int]]
-"""How far a client is, by partition: it has all that counts since an offset before this one, and of what counts since
+"""The place of a client, by partition: it has all that counts since an offset before this one, and of what counts since
 this one so many events."""
 Cursor = int | Places
 NOWHERE = (0, 0)

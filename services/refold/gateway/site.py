@@ -1,4 +1,4 @@
-"""What the routes share: the view, the writer, the streams, and how much is asked for at once."""
+"""Parts that the routes share: the view, the writer, the streams, and how much is asked for at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.approval.signature import SigningKey
-from refold.core.errors import GoneError
+from refold.core.errors import may_be_archived
 from refold.core.ids import run_id
 from refold.core.wire import canonical
 from refold.gateway.logins import Login, Logins
@@ -52,7 +52,7 @@ LONGEST_WAIT_S = 30.0
 
 @dataclass
 class Gateway:
-    """What the routes share, and who asks: nobody, until `by` makes one of it for a login."""
+    """Parts that the routes share, and who asks: nobody, until `by` makes one of it for a login."""
 
     platform: Platform
     database: ViewDatabase
@@ -114,11 +114,7 @@ class Gateway:
         """
         with self.view(after) as view:
             missing = self.reading.missing(view, run) if self._archive else None
-            if (
-                missing is None
-                or self._archive is None
-                or (isinstance(missing, GoneError) and not missing.fields["file"])
-            ):
+            if missing is None or self._archive is None or not may_be_archived(missing):
                 yield view
                 return
         with _one(self._unpacked, "reads of the archive"):
@@ -134,7 +130,7 @@ class Gateway:
 
     @contextmanager
     def log(self) -> Iterator[Runs]:
-        """What is read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
+        """Runs as they are read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
         with _one(self._reads):
             self.platform.knock()
             yield self.platform.runs

@@ -53,7 +53,7 @@ NET_S = 1.0
 """The same where the database tells of changes, in case that it does not."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
-"""How often all runs that are listened to are looked up: an erased run has no entries."""
+"""Time between two looks at all runs that are listened to: an erased run has no entries."""
 SWITCHED_S = 0.5
 """How often the generation in use is looked up. One that was dropped has no positions, so nothing is new in it."""
 AWAY_S = 1.0
@@ -61,7 +61,7 @@ AWAY_S = 1.0
 KEPT_BYTES = 1 << 20
 """Of the latest events, encoded for those who listen to the same."""
 FORGOTTEN_S = 2.0
-"""How long they are kept after the last one."""
+"""Time for which they are kept after the last one."""
 CHUNK_BYTES = 64 << 10
 """Of a chunk: a slow reader holds no more than this, and one page."""
 PAGES_AT_ONCE = 3
@@ -175,7 +175,7 @@ class Channel:
 
 
 class StreamNews(NamedTuple):
-    """What a look has found: new events, how far it has come, streams that are over, and if there is more at once."""
+    """Findings of a look: new events, how far it has come, streams that are over, and if there is more at once."""
 
     events: list[tuple[Channel, SentEvent]]
     seen: Places
@@ -206,7 +206,7 @@ class RunStreams:
 
     @property
     def runs(self) -> int:
-        """How many selections are listened to."""
+        """The number of selections that are listened to."""
         return len(self._channels)
 
     def check_room(self) -> None:

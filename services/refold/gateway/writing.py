@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 LISTEN_AGAIN_S = 1.0
 ASK_S = 5.0
-"""How often Kafka is asked whether it is there."""
+"""Time between two questions to Kafka if it is there."""
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
 _UNSEEN = object()
@@ -93,7 +93,7 @@ class WriteSide:
 
     @property
     def lag_s(self) -> int:
-        """How long ago Kafka was heard last, while it is not heard: what was written since is in no view."""
+        """The time since Kafka was heard last, while it is not heard: what was written since is in no view."""
         return 0 if self.listens else round(time.monotonic() - self._refusals.heard_s) + 1
 
     def other_log(self) -> str:

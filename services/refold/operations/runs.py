@@ -33,7 +33,7 @@ class Runs:
 
     @cached_property
     def partitions(self) -> int:
-        """How many homes there are."""
+        """The number of homes."""
         return self.reader.partitions(RUN_LOG)
 
     def get(self, run: str) -> Run:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from refold.core.ids import RunId
 from refold.ports.log import Place
@@ -61,6 +61,10 @@ class ViewTable:
     def places(self) -> Mapping[str, int]:
         """The number of each column, from 0."""
         return {name: number for number, name in enumerate(self.columns)}
+
+    def named(self, row: Iterable[Scalar]) -> dict[str, Any]:
+        """Return the values of a row by column."""
+        return dict(zip(self.columns, row, strict=True))
 
     @cached_property
     def keyed_by_run(self) -> bool:

@@ -83,7 +83,7 @@ class Batch:
         """See `View`."""
         self._check(of, sums=False)
         row = self.row(of, self._key(of, by))
-        return None if row is None else dict(zip(of.names, row, strict=True))
+        return None if row is None else of.named(row)
 
     def put(self, into: ViewTable, /, **values: Scalar) -> None:
         """See `View`."""

@@ -97,7 +97,7 @@ class WholeRuns(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many homes there are."""
+        """The number of homes."""
         ...
 
     def home(self, run: RunId) -> int:
@@ -127,7 +127,7 @@ class RunHead(NamedTuple):
 
 
 LONGEST_APPLY_S = 1.0
-"""How long the code of a projection may take for a batch: others wait meanwhile."""
+"""Time that the code of a projection may take for a batch: others wait meanwhile."""
 MOST_RUN = 255
 """Characters of the id of a run at most."""
 _NEW = RunHead(Head(), "", marked=0, reason="")

@@ -55,8 +55,8 @@ class RunRows:
 
     def _since(self, known: Mapping[str, int]) -> Iterator[RunId]:
         for partition in (number for topic, number in self._store.positions() if topic == RUN_LOG):
-            where = (Where("partition", "=", partition), Where("offset", ">=", known.get(str(partition), 0)))
-            query = Query(ENTRIES, where, order="offset")
+            where = (Where("partition", "=", partition), Where("since_offset", ">=", known.get(str(partition), 0)))
+            query = Query(ENTRIES, where, order="since_offset")
             while page := self._store.query(query):
                 yield from (RunId(str(row[0])) for row in page)
                 query = replace(query, after=query.place(page[-1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from refold.core.errors import FoldError, GoneError
 from refold.core.events import Entry
@@ -80,7 +79,7 @@ def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith
 
 def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
     """Return the record and the entry of a row of `entries`."""
-    of: dict[str, Any] = dict(zip(ENTRIES.names, row, strict=True))
+    of = ENTRIES.named(row)
     entry, name = codec.decode(Entry, of["value"]), EntryId(of["id"])
     key = log_key(entry.run_id, entry.seq, name)
     record = Record(RUN_LOG, of["partition"], of["offset"], key, of["value"], list, of["logged_ms"])

@@ -197,9 +197,9 @@ class GatewayPart(_Room):
     oidc: OidcPart = OidcPart()
     proxy: ProxyPart = ProxyPart()
     roles: dict[str, str] = {}
-    """What roles of the issuer and the proxy are here: `{"sre": "operator"}`."""
+    """Roles of the issuer and the proxy, and what they are here: `{"sre": "operator"}`."""
     session_key: str = Field("", repr=False)
-    """What signs the cookies of all gateways: 64 hexadecimal digits, or a file. Empty: this process's own."""
+    """The key that signs the cookies of all gateways: 64 hexadecimal digits, or a file. Empty: this process's own."""
     vote_key: str = ""
     """The file of the key that signs votes. Empty: the only one in the data folder."""
     request_key: str = ""

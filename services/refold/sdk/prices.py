@@ -79,7 +79,7 @@ class Prices:
 
     @property
     def table(self) -> str:
-        """What the prices are once they are loaded."""
+        """The name of the prices once they are loaded."""
         with suppress(metadata.PackageNotFoundError):
             return self._named(loaded=bool(metadata.version("genai-prices")))
         return self._named(loaded=False)
@@ -92,7 +92,7 @@ class Prices:
         return "+".join(found) or "none"
 
     def of(self, usage: Mapping[str, Any], at_ms: int = 0) -> int | None:
-        """What a usage costs, in billionths of a dollar, rounded up; None where nobody knows.
+        """The cost of a usage, in billionths of a dollar, rounded up; None where nobody knows.
 
         `at_ms` is when it was used, to the hour: some prices change with the time. 0: now.
         """

@@ -12,6 +12,7 @@ from refold.core.events import CallDispatched, CallProposed, CheckpointReached, 
 from refold.core.run import chain
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
+from refold.views.words import with_ellipsis
 
 RECENT: deque[RunRead] = deque(maxlen=3)
 """The runs that `run` and `start` have begun last. The pytest plugin shows their histories when a test fails."""
@@ -138,7 +139,7 @@ def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
         began = record.entry.at_ms if began is None else began
         for event in record.entry.events:
             said = ", ".join(f"{name}={value!r}" for name, value in _said(event).items())
-            cut = said if len(said) <= MOST_CHARS else f"{said[: MOST_CHARS - 1]}…"
+            cut = with_ellipsis(said, MOST_CHARS)
             yield f"{(record.entry.at_ms - began) / 1000:12,.1f} s {next(number):4}  {type(event).__name__}  {cut}"
 
 

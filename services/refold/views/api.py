@@ -76,7 +76,7 @@ class WithReason(ApiBody):
 
 
 class RetryBody(WithReason):
-    """What a retry of a failed run changes. A number of 0 leaves a limit as it is.
+    """Changes by a retry of a failed run. A number of 0 leaves a limit as it is.
 
     **Units**: `nano_usd` in billionths of a dollar.
     """
@@ -181,7 +181,7 @@ class RunPage(ReadModel):
 
 
 class CursorFilter(ListFilter):
-    """How much of a list is returned, and behind which page."""
+    """The page of a list that is returned: its size, and the one before."""
 
     cursor: str = Field("", max_length=2_000, description="of the page before")
 
@@ -375,7 +375,7 @@ class RegistryError(ReadModel):
 
 
 class LoggedIn(ReadModel):
-    """Who is logged in. `csrf` is what a page sends as `Refold-Csrf` with every write; empty without a cookie."""
+    """A login. `csrf` is what a page sends as `Refold-Csrf` with every write; empty without a cookie."""
 
     actor: str
     roles: list[str]

@@ -1,4 +1,4 @@
-"""What is halted, as people and programs see it."""
+"""Halts, as people and programs see them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HaltRow(ReadModel):
 
 
 def halt_rows(halts: Halts) -> list[HaltRow]:
-    """What is halted, by scope and name."""
+    """Halts, by scope and name."""
     return [
         HaltRow(what=f"{scope} {name}".rstrip(), scope=scope, name=name, reason=reason)
         for (scope, name), reason in sorted(halts.by_name.items())

@@ -107,17 +107,22 @@ class Run:
 
 
 def at_seq(run: Run, seq: int) -> Run:
-    """A run as it was after the event with this number. What stalls it now is not known of then.
+    """A run as it was after the event with this number. **Raises** as `at_seqs`."""
+    return at_seqs(run, [seq])[0]
+
+
+def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
+    """A run as it was after each of these events, folded once. What stalls it now is not known of then.
 
     An entry is applied whole or not at all by all services, so a number within one is a state that only readers see.
     **Raises** MalformedError for a number that the run has not.
     """
-    if not 1 <= seq <= run.state.head.seq:
+    if wrong := [seq for seq in seqs if not 1 <= seq <= run.state.head.seq]:
         raise MalformedError(
-            f"run {run.state.run_id} has no event {seq}", hint=f"its events are 1 to {run.state.head.seq}"
+            f"run {run.state.run_id} has no event {wrong[0]}", hint=f"its events are 1 to {run.state.head.seq}"
         )
     entries = ((judged, judged.entry) for judged in run.records if judged.entry is not None)
-    return fold_to(run.state.run_id, entries, [seq])[0]
+    return fold_to(run.state.run_id, entries, seqs)
 
 
 def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Collection[int]) -> list[Run]:

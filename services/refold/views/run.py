@@ -351,6 +351,12 @@ def events_of(run: Run, after: int = 0) -> list[RunEvent]:
     return found
 
 
+def event_at(run: Run, seq: int) -> RunEvent | None:
+    """The event of a run with this number; None if there is none. Costs what its entry has."""
+    holds = next((each for each in reversed(run.records) if each.entry and each.entry.seq <= seq), None)
+    return next(iter(entry_events(holds, seq - 1)), None) if holds else None
+
+
 def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
     """The events of an entry that counts, after the one of this number."""
     entry = judged.entry

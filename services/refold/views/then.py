@@ -7,6 +7,7 @@ from refold.views.history import Run
 from refold.views.model import ReadModel, json_text
 from refold.views.run import RunRow, row_of
 from refold.views.steps import RunStep
+from refold.views.words import with_ellipsis
 
 MOST_SEEN = 200
 """Characters of what a call was given."""
@@ -32,29 +33,19 @@ class RunThen(RunRow):
 def run_then(run: Run) -> RunThen:
     """A run as it was, with the steps that were open."""
     steps = run.timeline.steps
-    return RunThen(
-        **dict(row_of(run)),
-        open_steps=[
-            StepThen(
-                step=each.step,
-                kind=each.kind,
-                name=each.name,
-                status=each.status,
-                label=each.label,
-                given=given if len(given := _given(each, steps)) <= MOST_SEEN else f"{given[: MOST_SEEN - 1]}…",
-            )
-            for each in steps
-            if each.step in run.state.open and not run.state.over
-        ],
-    )
+    opened = [each for each in steps if each.step in run.state.open and not run.state.over]
+    copied = set(StepThen.model_fields)
+    then = [StepThen(**each.model_dump(include=copied), given=_given(each, steps)) for each in opened]
+    return RunThen(**dict(row_of(run)), open_steps=then)
 
 
 def _given(step: RunStep, steps: list[RunStep]) -> str:
-    """The newest message of a request to a model, or the arguments. A result that it names is that of its step."""
+    """The beginning of the newest message to a model, or of the arguments. A result that it names is its step's."""
     args = json_text(step.args)
     try:
         named = [(each, each.get("$result", 0)) for each in args["messages"][-1]["parts"]]
         texts = [json_text(steps[number - 1].result) if number else each["content"] for each, number in named]
     except (KeyError, IndexError, TypeError, AttributeError):
-        return step.args
-    return " ".join(each if isinstance(each, str) else canonical.dumps(each) for each in texts)
+        return with_ellipsis(step.args, MOST_SEEN)
+    said = " ".join(each if isinstance(each, str) else canonical.dumps(each) for each in texts)
+    return with_ellipsis(said, MOST_SEEN)

@@ -1,4 +1,4 @@
-"""Times, durations and names as people read them, in a terminal and on a page."""
+"""Times, durations, names and the beginnings of texts as people read them, in a terminal and on a page."""
 
 from __future__ import annotations
 
@@ -53,3 +53,8 @@ def tool_name(name: str) -> str:
         toolset = "" if found["toolset"] == "<agent>" else f"{found['toolset']}."
         return f"{found['agent']}.{toolset}{found['tool']}"
     return name
+
+
+def with_ellipsis(text: str, limit: int) -> str:
+    """The text, or its beginning with an ellipsis: so many characters at most; 0: all of it."""
+    return text if not limit or len(text) <= limit else f"{text[: limit - 1]}…"

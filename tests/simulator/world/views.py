@@ -467,7 +467,7 @@ class Views:
             self.wrong.append(f"switch: generation {number} of {projection} is at {at}, and not at {wanted}")
 
     def _erased(self, number: int) -> Share:
-        """What a generation has of erased runs."""
+        """Rows of erased runs in a generation."""
         found: Share = Counter()
         for tool, erased, n, total in self.database.store(Outcomes.name, number).scan(Outcomes.by_tool):
             found += Counter({(str(tool), "n"): int(n), (str(tool), "total"): int(total)} if erased else {})

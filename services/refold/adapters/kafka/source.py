@@ -30,7 +30,7 @@ class KafkaLogSource:
 
     @cached_property
     def partitions(self) -> int:
-        """How many homes there are."""
+        """The number of homes."""
         return self.reader.partitions(RUN_LOG)
 
     def identity(self) -> str:

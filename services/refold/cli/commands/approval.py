@@ -21,7 +21,7 @@ from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, is_below
-from refold.core.planning.asking import CAME
+from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.wire import canonical
 from refold.operations.approvals import Answered, Approvals, changed, names_the_question
 from refold.operations.operation import one
@@ -390,7 +390,7 @@ def resolve_call(
         output.note(f"the policy names people for that by now, so they are asked what came of {call}")
     if approval:
         voter.platform.approvals.asked(approval, voter.timeout)
-    action = next(action for action, word in CAME.items() if word == found.verdict)
+    action = VERDICTS_ON_DOUBT[found.verdict]
     answer = voter.cast(call, action, about=DOUBT, result=result, message=voter.comment)
     row = {**answer.voted.dump(), "call_id": name, "verdict": found.verdict}
     voter.tell(row, told(answer, action))

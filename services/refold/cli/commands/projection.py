@@ -11,14 +11,14 @@ from typing import Annotated
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.sql.opening import open_views
 from refold.cli import output
-from refold.cli.apps import load_app
+from refold.cli.commands.serve.projections import app_projections
 from refold.cli.platform import Shell, agree
 from refold.client.views import views
 from refold.core.errors import ConflictError, NotFoundError
 from refold.ports.log import Place
 from refold.ports.tables import ViewDatabase
 from refold.projections.following import lags
-from refold.projections.service import BuildProgress, KeptProjection, shipped, verify
+from refold.projections.service import BuildProgress, KeptProjection, verify
 from refold.projections.status import as_verified, stands_still, status_of
 from refold.sdk.projection import Projection
 from refold.views.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
@@ -130,10 +130,8 @@ def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
 
 def _code(projection: str, app: str) -> Projection:
     """The projection of this name. **Raises** NotFoundError."""
-    loaded = load_app(app) if app else None
-    known = {each.name: each for each in shipped(loaded.prices.own if loaded else None)}
-    if loaded:
-        known |= {name: found() for name, found in loaded.projections.items()}
+    ours, own = app_projections(app)
+    known = {each.name: each for each in (*ours, *own)}
     if projection not in known:
         hint = "name its app: --app path/file.py" if not app else f"there is {', '.join(sorted(known))}"
         raise NotFoundError(f"there is no code of projection {projection}", hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -20,7 +21,7 @@ from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, GoneError, NotFoundError, UsageError
+from refold.core.errors import ConflictError, NotFoundError, UsageError, may_be_archived
 from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
@@ -351,13 +352,11 @@ def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[R
 
 
 def _copy(run: str, missing: NotFoundError, archive: str) -> Run | None:
-    """The run's copy; None of a run that was erased without one, though an older copy may lie there."""
-    if not archive or (isinstance(missing, GoneError) and not missing.fields["file"]):
-        return None
-    try:
-        return _archived(archive, run)
-    except NotFoundError:
-        return None
+    """The run's copy in an archive, if it has one."""
+    if archive and may_be_archived(missing):
+        with suppress(NotFoundError):
+            return _archived(archive, run)
+    return None
 
 
 def _archived(archive: str, run: str) -> Run:

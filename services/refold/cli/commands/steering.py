@@ -65,7 +65,7 @@ class Operator(Shell):
         return self.actor or login()
 
     def signing(self, key: str) -> Signed:
-        """What signs the words of a requester who has a key."""
+        """The signature on the words of a requester who has a key."""
         return signing(own_key(REQUEST, key, self.data), self.platform.settings.platform)
 
     def perform(self, operation: OperationRow) -> Performed:

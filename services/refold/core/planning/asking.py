@@ -331,6 +331,8 @@ def unanswered(step: int, asked: Asked, why: str = "") -> events.ApprovalDecided
 
 CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 """What the verdicts on a doubt say of the call: that it may go out once more says that nothing came of it."""
+VERDICTS_ON_DOUBT = {outcome: verdict for verdict, outcome in CAME.items()}
+"""The same the other way round."""
 
 
 def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:

@@ -185,7 +185,7 @@ def _askers(rules: Rules) -> Mapping[str, PublicKey]:
 
 
 OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate")
-"""What operators say of anybody's run. Users say the first four of their own."""
+"""Words of operators on anybody's run. Users say the first four of their own."""
 
 OF_USERS = (*OPERATIONS[:4], "signal", "callback")
 """What users say."""

@@ -60,7 +60,7 @@ def word_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
 
 
 def take_note(state: RunState, said: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
-    """What becomes of a note: it stays in the history, and nothing else does."""
+    """The verdict on a note: it stays in the history, and nothing else does."""
     role, data = OPERATOR, word_content(said)
     if isinstance(data, Refuse):
         return data

@@ -303,7 +303,7 @@ class RunState:
 
 
 def note_digest(note: str) -> str:
-    """What tells a note from another one with its id."""
+    """A digest that tells a note from another one with its id."""
     return blake2b(note.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

@@ -21,7 +21,7 @@ Before = Mapping[int, tuple[str, str]]
 """The calls on which a call builds: arguments and result, by step."""
 
 OF_RUN = "$run"
-"""What a tool is told of the run, beside its own arguments: no parameter of Python has such a name."""
+"""The name of what a tool is told of the run, beside its own arguments: no parameter of Python has such a name."""
 
 ON, GONE = "on", "gone"
 """The request that this one goes on from; what its `$run` has and this one's lacks."""

@@ -15,7 +15,7 @@ FOLD = 64.0
 MOST_FOLDED = 400.0
 """Of all such time together."""
 LEAST_FOLDED_MS = 2_000
-"""What is shorter is drawn to scale."""
+"""Shorter times are drawn to scale."""
 LEAST_BAR = 3.0
 UNFINISHED = ("proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting")
 BAD = ("failed", "unknown", "doubt", "expired", "given_up")

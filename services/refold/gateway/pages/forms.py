@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from urllib.parse import parse_qsl
 
 from fastapi import Request
@@ -10,6 +11,14 @@ from refold.core.errors import MalformedError
 from refold.gateway.site import Gateway
 
 MOST_FIELDS = 50
+
+
+def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
+    """Return what a button of a form says. **Raises** MalformedError for what none of the page's buttons does."""
+    said = fields.get(name, "")
+    if said not in words:
+        raise MalformedError(f"{said[:40]!r} is no {name}", hint="use a button of the page")
+    return said
 
 
 async def form_of(request: Request, shared: Gateway) -> dict[str, str]:

@@ -12,7 +12,7 @@ from refold.client.awaiting import Action, Came
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_approval_id
 from refold.core.wire import canonical
-from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.site import LONGEST_WAIT_S, Site
 from refold.ports.tables import MOST_PAGE, Query, Where
@@ -27,7 +27,7 @@ def inbox_pages(site: APIRouter) -> None:
         """The open questions, those that expire first, then the oldest."""
         with shared.view("") as view:
             rows = view.query(Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=MOST_PAGE))
-        asked = [dict(zip(APPROVALS.names, row, strict=True)) for row in rows]
+        asked = [*map(APPROVALS.named, rows)]
         asked.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
         return html_page("inbox.html", shared, place="/inbox", asked=asked, more=len(rows) == MOST_PAGE)
 
@@ -35,8 +35,7 @@ def inbox_pages(site: APIRouter) -> None:
     async def vote_form(shared: Site, approval: str, request: Request) -> Response:
         """A decision on the question that the page has shown, by its whole id, and back to the run."""
         fields = await form_of(request, shared)
-        if (action := fields.get("action", "")) not in get_args(Action):
-            raise MalformedError(f"{action[:40]!r} is no decision", hint="use a button of the page")
+        action = one_of(fields, "action", get_args(Action))
         args = canonical.parse(fields["args"]) if action == "edit" else None
         if action == "edit" and not isinstance(args, dict):
             raise MalformedError("the arguments are no JSON object", hint="go back and correct them")
@@ -51,10 +50,9 @@ def inbox_pages(site: APIRouter) -> None:
 
     @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
     async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
-        """What came of a call in doubt, and back to the run."""
+        """Say what came of a call in doubt, and go back to the run."""
         fields = await form_of(request, shared)
-        if (outcome := fields.get("outcome", "")) not in get_args(Came):
-            raise MalformedError(f"{outcome[:40]!r} is no outcome", hint="use a button of the page")
+        outcome = one_of(fields, "outcome", get_args(Came))
         result = canonical.parse(fields["result"]) if outcome == "happened" and fields.get("result") else None
         await shared.client.resolve(
             approval,

@@ -21,7 +21,7 @@ from refold.core.run.metering import NANO
 from refold.gateway.site import Gateway
 from refold.runtime.text import visible
 from refold.views.model import json_text
-from refold.views.words import duration, in_utc, moment, tool_name
+from refold.views.words import duration, in_utc, moment, tool_name, with_ellipsis
 
 MOST_TEXT = 4_000
 """Characters of a text on a page; a link leads to all of it."""
@@ -48,8 +48,7 @@ ASSETS: Mapping[str, Asset] = {name: _asset(name) for name in ("refold.css", "re
 
 def seen(text: object, limit: int = 0) -> str:
     """Return a text as it is to be seen on one line, cut to a limit."""
-    whole = str(text)
-    return visible(whole if not limit or len(whole) <= limit else whole[: limit - 1] + "…")
+    return visible(with_ellipsis(str(text), limit))
 
 
 def lines(text: object, limit: int = MOST_TEXT) -> str:

@@ -27,7 +27,7 @@ LISTED_STATES = (
     ("failed", "failed"),
     ("completed", "completed"),
 )
-"""What runs are filtered by: the name of the state, and its words."""
+"""Filters of the list: the name of a state, and its words."""
 
 FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
@@ -65,6 +65,6 @@ def run_list_pages(site: APIRouter) -> None:
 
 
 def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
-    """What is counted of the families of some roots: live runs, questions, doubts, holds, failures, tokens, cost."""
+    """Counts of the families of some roots: live runs, questions, doubts, holds, failures, tokens, cost."""
     for row in view.rows(FAMILIES, [(root, 0) for root in set(roots)]).values():
         yield str(row[0]), {name: int(value) for name, value in zip(FAMILY_COUNTS, row[FAMILIES.keys :], strict=True)}

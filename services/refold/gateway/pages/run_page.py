@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from refold.core.errors import MalformedError
 from refold.core.events import Event
-from refold.core.ids import parent_of, run_id
+from refold.core.ids import parents_of, run_id
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Chart, chart_of
@@ -29,8 +29,9 @@ from refold.operations.run import By, Changes
 from refold.projections.shipped.tables import RUNS
 from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
-from refold.views.history import Run, at_seq
-from refold.views.run import events_of, info_of
+from refold.views.history import Run, at_seqs
+from refold.views.run import event_at, events_of, info_of
+from refold.views.words import with_ellipsis
 
 LEGEND = (
     ("model", "model"),
@@ -50,12 +51,14 @@ SAYS = {
     "call that failed goes out again under a new id.",
 }
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
+MOST_CHANGED = 120
+"""Characters of a value that an event has changed."""
 NOT_AGAIN = ("stored", "probed", "late")
-"""How calls were answered that were not executed again."""
+"""Ways in which calls were answered that were not executed again."""
 
 
 class ShownOfRun(ApiBody):
-    """What is shown of a run: its state after an event, an event beside the timeline, and all events or steps."""
+    """The part of a run that is shown: its state after an event, an event beside it, and all events or steps."""
 
     at: int = Field(0, ge=0, le=LARGEST_NUMBER)
     seq: int = Field(0, ge=0, le=LARGEST_NUMBER)
@@ -73,16 +76,16 @@ def run_pages(site: APIRouter) -> None:
             found = shared.reading.run(view, run)
             summary = view.rows(RUNS, [(run,)]).get((run,))
         last, now_ms = found.state.head.seq, int(time.time() * 1000)
-        at = min(wanted.at or last, last)
-        then = found if at == last else at_seq(found, at)
+        at, seq = min(wanted.at or last, last), wanted.seq
+        points = _points(found, {at, *(range(max(1, seq - 1), seq + 1) if seq <= last else ())})
         words, chart = _words(found), chart_of(found, now_ms)
-        chosen = {"at": 0 if at == last else at, "seq": wanted.seq, "show": wanted.show}
+        chosen = {"at": 0 if at == last else at, "seq": seq, "show": wanted.show}
         return html_page(
             "run.html",
             shared,
             place="/",
             info=info_of(found),
-            above=_above(run),
+            above=parents_of(run),
             title=_title(found),
             words=words,
             doing=wanted.do if wanted.do in words else "",
@@ -92,15 +95,19 @@ def run_pages(site: APIRouter) -> None:
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
-            then=then.state,
-            then_open=[step for step in then.timeline.steps if step.status in UNFINISHED][:6],
+            then=points[at].state,
+            then_open=[step for step in points[at].timeline.steps if step.status in UNFINISHED][:6],
             link=partial(_link, run, chosen),
             words_of=wording,
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
             base=str(request.base_url).rstrip("/"),
             **_counts(chart),
-            **_event(found, wanted),
+            seq=seq,
+            show=wanted.show,
+            events=events_of(found) if wanted.show == "events" else [],
+            event=event_at(found, seq),
+            changes=_changes(points[seq - 1], points[seq]) if 1 < seq <= last else [],
         )
 
     @site.post("/runs/{run}/{word}", response_class=HTMLResponse)
@@ -115,8 +122,7 @@ def run_pages(site: APIRouter) -> None:
                 return operations.redrive(found.state, shared.actor, Changes(reason=reason))
             return operations.word(found.state, word, By(shared.actor, reason, sign=shared.sign))
 
-        perform = lambda: shared.writing.perform(build(shared.writing.get(run_id(run))), DEFAULT_WAIT_S)  # noqa: E731
-        await run_in_threadpool(perform)
+        await run_in_threadpool(lambda: shared.writing.perform(build(shared.writing.get(run_id(run))), DEFAULT_WAIT_S))
         return RedirectResponse(f"/runs/{run}", 303)
 
 
@@ -137,34 +143,17 @@ def _counts(chart: Chart) -> dict[str, Any]:
     }
 
 
-def _event(run: Run, wanted: ShownOfRun) -> dict[str, Any]:
-    """The event that is shown beside the timeline, and all events where they are asked for."""
-    seq = wanted.seq
-    return {
-        "seq": seq,
-        "show": wanted.show,
-        "events": events_of(run) if wanted.show == "events" else [],
-        "event": next((each for each in events_of(run, seq - 1) if each.seq == seq), None) if seq else None,
-        "changes": _changes(run, seq) if 1 <= seq <= run.state.head.seq else [],
-    }
+def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
+    """The run as it was after each of these events; as it is now after its last one, which needs no fold."""
+    earlier = sorted(seqs - {run.state.head.seq})
+    return {run.state.head.seq: run, **dict(zip(earlier, at_seqs(run, earlier), strict=True))}
 
 
 def _words(run: Run) -> list[str]:
-    """What the run can be told, in order."""
+    """Words that the run can be told, in order."""
     if run.state.over:
         return ["retry"] if run.state.status == "failed" else []
     return [RESUME if run.timeline.pauses else PAUSE, "cancel"]
-
-
-def _above(run: str) -> list[str]:
-    """The runs above a run, the root first."""
-    found: list[str] = []
-    while run:
-        run, step = parent_of(run)
-        if not step:
-            break
-        found.insert(0, run)
-    return found
 
 
 def _title(run: Run) -> str:
@@ -178,11 +167,9 @@ def _title(run: Run) -> str:
     return run.state.says or str(run.state.run_id)
 
 
-def _changes(run: Run, seq: int) -> list[tuple[str, str]]:
-    """What an event has changed, by name: its value before and then."""
-    if seq == 1:
-        return []
-    diff = run_diff(at_seq(run, seq - 1), at_seq(run, seq))
+def _changes(before: Run, then: Run) -> list[tuple[str, str]]:
+    """Changes by an event, by name: its value before and then."""
+    diff = run_diff(before, then)
     found = [(each.name, f"{_short(each.left)} → {_short(each.right)}") for each in diff.fields]
     for step in diff.steps:
         if step.change == "changed":
@@ -194,5 +181,4 @@ def _changes(run: Run, seq: int) -> list[tuple[str, str]]:
 
 
 def _short(value: object) -> str:
-    text = str(value) if value not in (None, "", [], {}) else "nothing"
-    return text if len(text) <= 120 else f"{text[:119]}…"
+    return with_ellipsis(str(value) if value not in (None, "", [], {}) else "nothing", MOST_CHANGED)

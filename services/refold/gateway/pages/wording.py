@@ -1,4 +1,4 @@
-"""What is said of a step in a few words, and how two texts differ."""
+"""A step in a few words, and the difference of two texts."""
 
 from __future__ import annotations
 

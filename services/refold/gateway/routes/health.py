@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it can answer."""
+"""Health: if the process lives, and if it can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of runs, and what became of it. Each is a record in a topic of inputs, and nothing else."""
+"""Inputs of runs, and their outcomes. Each is a record in a topic of inputs, and nothing else."""
 
 from __future__ import annotations
 
@@ -155,7 +155,10 @@ def input_routes(site: APIRouter) -> None:
                 _refuse_effects(operations.left_behind(found.state, changes.from_step))
             return row
 
-        return _said(shared, response, name, build, wait, from_log=lambda: not shared.writing.get(name).state.over)
+        found = shared.writing.get(name)
+        if not found.state.over:  # only the log shows what stalls it
+            return _said_by_log(shared, response, name, build, wait)
+        return said_of(perform(shared, response, build(found), wait))
 
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
     def fail_run(
@@ -164,7 +167,7 @@ def input_routes(site: APIRouter) -> None:
         """A stalled run ends, whose code will never agree with its history. A run that is not stalled: 409."""
         by = By(shared.actor, body.reason)
         fail: Callable[[Run], OperationRow] = lambda found: operations.fail_stalled(found, by)  # noqa: E731
-        return _said(shared, response, run_id(run), fail, wait, from_log=lambda: True)
+        return _said_by_log(shared, response, run_id(run), fail, wait)
 
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
     def repair_run(
@@ -175,7 +178,7 @@ def input_routes(site: APIRouter) -> None:
         With a `head`, the history that ends with that entry counts, and what is not part of it is buried for good.
         """
         repair: Callable[[Run], OperationRow] = lambda found: operations.repair(found, body.head, shared.actor)  # noqa: E731
-        return _said(shared, response, run_id(run), repair, wait, from_log=lambda: True)
+        return _said_by_log(shared, response, run_id(run), repair, wait)
 
 
 def _refuse_effects(again: list[Done]) -> None:
@@ -201,21 +204,23 @@ def _answered(response: Response, run: RunId, done: Performed | Cause) -> Perfor
     return done
 
 
-def _said(
-    shared: Gateway,
-    response: Response,
-    run: RunId,
-    build_row: Callable[[Run], OperationRow],
-    wait: float,
-    *,
-    from_log: Callable[[], bool] = lambda: False,
-) -> Said | InputSent:
-    """Perform an operation on a run as the view has it, or as the log has it."""
-    if from_log():
-        done = _answered(response, run, shared.writing.perform_by_log(run, build_row, wait))
-    else:
-        done = perform(shared, response, build_row(shared.writing.get(run)), wait)
+def said_of(done: Performed | InputSent) -> Said | InputSent:
+    """Return what became of the word of somebody."""
     return done if isinstance(done, InputSent) else done.said
+
+
+def _said(
+    shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
+) -> Said | InputSent:
+    """Perform an operation on a run as the view has it."""
+    return said_of(perform(shared, response, build_row(shared.writing.get(run)), wait))
+
+
+def _said_by_log(
+    shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
+) -> Said | InputSent:
+    """Perform an operation on a run as the log has it."""
+    return said_of(_answered(response, run, shared.writing.perform_by_log(run, build_row, wait)))
 
 
 def _named(own: str, key: str) -> str:

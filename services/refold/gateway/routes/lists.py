@@ -68,7 +68,7 @@ def list_routes(site: APIRouter) -> None:
     def list_operator_actions(
         shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> list[OperatorAction]:
-        """Who cancelled, paused, resumed, retried, resolved or migrated which run, and why; the latest first."""
+        """Cancels, pauses, resumes, retries, resolutions and migrations of runs, by whom and why; the latest first."""
         with shared.view(after) as view:
             return shared.reading.actions(view, wanted)
 
@@ -98,7 +98,7 @@ def list_routes(site: APIRouter) -> None:
 
     @site.get("/api/limits", summary="List limits per day and month")
     def list_limits(shared: Site, after: AfterHeader = "") -> list[LimitInUse]:
-        """What was spent of limits per day and month, the newest windows first."""
+        """Amounts spent of limits per day and month, the newest windows first."""
         with shared.view(after) as view:
             return shared.reading.limits(view)
 

@@ -1,4 +1,4 @@
-"""Who is logged in, and the cookie that browsers have for it."""
+"""The login of a request, and the cookie that browsers have for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are asked, and what they say."""
+"""Questions to people, and their votes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from starlette.concurrency import run_in_threadpool
 from refold.client.awaiting import State
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about
-from refold.core.planning.asking import CAME
+from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.wire import canonical
 from refold.gateway.listing import doubt_page
 from refold.gateway.roles import DOUBT_ROLES
-from refold.gateway.routes.inputs import perform
+from refold.gateway.routes.inputs import perform, said_of
 from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Key, Site, WaitOption
 from refold.operations.run import Settlement, settle_call
 from refold.views.api import CastVote, CursorFilter, DoubtPage, InputSent, ResolveDoubt
@@ -32,7 +32,7 @@ def people_routes(site: APIRouter) -> None:
     async def list_approvals(
         shared: Site, state: Annotated[State, Query(description="which of them")] = "open"
     ) -> list[Question]:
-        """What people are asked, the oldest first. It is read from Kafka: while that is away, the answer is 503."""
+        """Questions to people, the oldest first. It is read from Kafka: while that is away, the answer is 503."""
         return await shared.client.approvals(state)
 
     @site.post("/api/approvals/{approval:path}/votes", summary="Vote")
@@ -73,15 +73,13 @@ def people_routes(site: APIRouter) -> None:
         asks_people = call != asked_about(call)
         shared.check_role(DOUBT_ROLES[asks_people])
         if asks_people:
-            action = next(action for action, verdict in CAME.items() if verdict == body.verdict)
             words = {"result": body.result, "message": body.message, "about": DOUBT}
-            return await shared.client.vote(call, action, key, words, timeout=MOST_WAIT)
+            return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, words, timeout=MOST_WAIT)
         settled = Settlement(body.verdict, body.result, body.message)
 
         def settle() -> Said | InputSent:
             row = settle_call(shared.writing, call, settled, shared.actor)
-            done = perform(shared, response, row, wait)
-            return done if isinstance(done, InputSent) else done.said
+            return said_of(perform(shared, response, row, wait))
 
         return await run_in_threadpool(settle)
 

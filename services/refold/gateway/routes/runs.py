@@ -1,4 +1,4 @@
-"""What runs there are, and how each one is, was, and became so."""
+"""Runs: lists of them, and each one as it is, as it was, and how it became so."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def run_routes(site: APIRouter) -> None:
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
-        """What differs in a run between two events: status, steps, outcomes, budget, signals."""
+        """Differences of a run between two events: status, steps, outcomes, budget, signals."""
         with shared.view_of(run, after) as view:
             before, then = shared.reading.runs_at(view, run, (left, right))
         return run_diff(before, then)
 
     @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
     def audit_run(shared: Site, run: str, after: AfterHeader = "") -> list[AuditLine]:
-        """Who did what, why, and by which input."""
+        """Each fact of the run: by whom, why, and by which input."""
         with shared.view_of(run, after) as view:
             return audit_of(shared.reading.run(view, run))
 

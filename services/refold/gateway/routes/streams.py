@@ -1,4 +1,4 @@
-"""What is followed as it happens."""
+"""Streams of what happens."""
 
 from __future__ import annotations
 

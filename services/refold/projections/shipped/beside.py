@@ -1,4 +1,4 @@
-"""What records beside the run log make of rows: votes, dead letters, holds of runs, and sums under limits.
+"""Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits.
 
 A row follows from the last record of a key, which lies in one partition, and from what the run log contains. So neither
 the order of topics nor that of partitions matters. Rows of erased runs go with the other rows of the run.
@@ -7,7 +7,6 @@ the order of topics nor that of partitions matters. Rows of erased runs go with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from refold.approval.inputs import read_vote
 from refold.core import events
@@ -155,7 +154,7 @@ def _spent(batch: Batch, record: Record, partitions: int) -> None:
 
 def spent_of(row: ViewRow) -> WindowSpent:
     """Return what a row of `limits` says, but for who reported it."""
-    of: dict[str, Any] = dict(zip(LIMIT_ROWS.names, row, strict=True))
+    of = LIMIT_ROWS.named(row)
     most = {name: of[f"limit_{name}"] for name in _AMOUNTS}
     limits = events.Spendable(**most, soft_percent=of["soft_percent"], then=of["beyond"])
     said = {name: of[name] for name in ("agent", "label", "value", "lane", "log", *_AMOUNTS)}

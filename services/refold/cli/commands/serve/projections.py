@@ -15,6 +15,7 @@ from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_w
 from refold.client.views import views
 from refold.projections.service import KeptProjection, keep_all, shipped
 from refold.runtime.settings import Settings
+from refold.sdk.projection import Projection
 
 _log = structlog.get_logger()
 
@@ -31,12 +32,17 @@ def projections(
         keep_views(process.where.settings, app, asked.is_set)
 
 
+def app_projections(app: str) -> tuple[tuple[Projection, ...], list[Projection]]:
+    """The projections that Refold brings along, with the prices of an app; and those of the app, where one is named."""
+    loaded = load_app(app) if app else None
+    own = [made() for made in loaded.projections.values()] if loaded else []
+    return shipped(loaded.prices.own if loaded else None), own
+
+
 def keep_views(settings: Settings, app: str, stop: Callable[[], bool]) -> None:
     """Keep the views that are set up to date until told to stop. **Raises** UsageError when none are set."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
-    loaded = load_app(app) if app else None
-    own = [found() for found in loaded.projections.values()] if loaded else []
-    ours = shipped(loaded.prices.own if loaded else None)
+    ours, own = app_projections(app)
     send = RunViewTopic(settings.kafka, source.partitions).write if settings.views.run_view else None
     kept = [KeptProjection(each, database, source, send=send if each in ours else None) for each in (*ours, *own)]
     _log.info("service.started", service="projections", projections=[each.name for each in kept])
