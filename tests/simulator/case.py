@@ -216,7 +216,7 @@ class Case:
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
         runs = self.world.witness.history.runs
-        return wanted <= runs.keys() and all(run.over for run in runs.values())
+        return wanted <= runs.keys() | self.world.parked() and all(run.over for run in runs.values())
 
     def _idle(self) -> bool:
         services = [service for process in self.world.groups.processes for service in process.services]

@@ -139,7 +139,8 @@ def _strangers(world: World) -> Iterator[str]:
 
 
 def _starts(world: World, scenario: Scenario) -> Iterator[str]:
-    """Every request that was taken became a run, and none became another run."""
+    """Every request that was taken became a run, and none became another run; a log that was cut may have parked it."""
+    parked = world.parked()
     asked: dict[str, list[tuple[str, Any]]] = {}
     for given in scenario.inputs:
         if given.kind in ("run", "repeat", "conflict"):
@@ -148,6 +149,9 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
     for name, wanted in asked.items():
         run = world.witness.history.runs.get(name)
         if run is None:
+            if name in parked:
+                world.counts["parked"] += 1
+                continue
             yield f"lost: the request for run {name} has left no trace"
         elif (run.request[0], json.loads(run.request[1])) not in wanted:
             yield f"lost: run {name} is not what was asked for"
@@ -451,11 +455,13 @@ def _tells(outcome: Datum, run: LoggedRun, *, short: bool) -> bool:
 def _positions(world: World) -> Iterator[str]:
     """At rest every input is settled and committed, and every planner has folded what the log holds."""
     committed = world.broker.committed.get("refold-planner", {})
+    waits = {home(run, world.settings.partitions) for run in world.parked()}  # what comes for those waits for a repair
     for partition, process in world.groups.owners["planner"].items():
         for topic in (*INPUTS, RUN_LOG):
             log, position = world.broker.log(topic, partition), committed.get((topic, partition), 0)
             end = log.end
-            if (position > end and not world.hit("truncate")) or (position < end and log.read(position, end)):
+            left = position < end and partition not in waits and log.read(position, end)
+            if (position > end and not world.hit("truncate")) or left:
                 yield f"stuck: {topic}/{partition} has {end} records and its low-water mark is {position}"
         planner = process.services[0]
         assert isinstance(planner, Planner), "a planner's process hosts a planner"

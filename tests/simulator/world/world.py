@@ -9,6 +9,8 @@ from typing import Any
 
 from refold.adapters.memory.ledger import MemoryLedger, Snapshot
 from refold.core.ids import home
+from refold.core.run.held import held_run, read_hold
+from refold.core.run.log import GAP
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import (
     APPROVAL_DECIDED,
@@ -59,6 +61,18 @@ class World(Surroundings):
     def hit(self, *kinds: str) -> bool:
         """Whether a fault of one of these kinds has struck."""
         return any(kind in fault for fault in self.struck for kind in kinds)
+
+    def parked(self) -> set[str]:
+        """Runs held for good because the log has lost their beginning and kept what came after: for an operator.
+
+        A planner that lives on when its log is cut knows what it has lost, and parks nothing.
+        """
+        if len(self.struck) < 2 or not self.hit("truncate-log"):
+            return set()
+        kept = {r.key: r for n in range(self.settings.partitions) for r in self.broker.log(RUN_SNAPSHOT, n).records}
+        holds = ((held_run(key), record.value) for key, record in kept.items())
+        gap = GAP.partition(":")[0]
+        return {run for run, value in holds if run and value and read_hold(run, value).reason == gap}
 
     # Steps
 
