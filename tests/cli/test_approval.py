@@ -19,7 +19,7 @@ from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
-from refold.views.approval import question_row, shown_of
+from refold.views.approval import question_row, readable, shown_of
 from refold.views.history import Run
 from refold.views.steps import Ask, RunStep, Timeline
 from tests.approval.driving import POLICY, World, request
@@ -367,7 +367,7 @@ class TestShowing:
         before = json.dumps({"content": "one\ntwo\n", "path": "a"})
         after = json.dumps({"content": "one\n2\n", "path": "a"})
 
-        assert approvals.readable(before) == ["content:", "  | one", "  | two", "  | ", 'path: "a"']
+        assert readable(before) == ["content:", "  | one", "  | two", "  | ", 'path: "a"']
         assert [line for line in approvals.diff(before, after) if line[0] in "+-"][2:] == ["-  | two", "+  | 2"]
 
     def test_an_edit_is_shown_as_a_diff(self, world: World, desk: Desk, printed: Callable[[], str]) -> None:

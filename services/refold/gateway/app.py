@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
 from refold.core.errors import RefoldError
 from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
+from refold.gateway.pages.approvals import approval_pages
 from refold.gateway.pages.inbox import inbox_pages
 from refold.gateway.pages.run_list import run_list_pages
 from refold.gateway.pages.run_page import run_pages
@@ -44,7 +45,7 @@ ADDED = (
     login_routes,
     health_routes,
 )
-PAGES = (run_list_pages, run_pages, inbox_pages, site_pages)
+PAGES = (run_list_pages, run_pages, inbox_pages, approval_pages, site_pages)
 
 
 class Api(FastAPI):

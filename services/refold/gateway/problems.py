@@ -53,7 +53,7 @@ async def problem(request: Request, error: Exception) -> Response:
         if found.status == 401 and request.method == "GET":
             return RedirectResponse("/login", 303)
         shared = request.scope.get("state", {}).get("gateway")
-        shown = html_page("problem.html", shared, found.status, problem=found, place="")
+        shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
         shown.headers.update(headers)
         return shown
     # A detail may name what has no form in UTF-8.

@@ -29,7 +29,8 @@ ROUTE_ROLES: Mapping[str, str] = {
     "logout_form": PUBLIC,
     "static_file": PUBLIC,
     "vote_form": _APPROVER,
-    "outcome_form": _APPROVER,
+    "inbox_form": _APPROVER,
+    "outcome_form": _VIEWER,  # and one of `DOUBT_ROLES`
     "vote": _APPROVER,
     "resolve_doubt": _VIEWER,  # and one of `DOUBT_ROLES`
     "repair_run": _ADMIN,

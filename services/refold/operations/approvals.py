@@ -328,7 +328,7 @@ def _no_deputy(approval: Approval, vote: Vote) -> str:
 
 def _too_few(approval: Approval, vote: Vote) -> str:
     request, roles = approval.request, approval.roles
-    if problem := ballot.count(request, [*approval.live(), vote], roles, approval.now).void.get(vote):
+    if problem := approval.void(vote):
         return f"the vote would be void: {problem.reason}"
     more = request.requirement.escalate_to if request.level else []
     people, elsewhere = reach([*vote.to, *more], roles)
@@ -382,9 +382,9 @@ def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
     return UsageError(f"there is nothing to {action}: people are asked what came of {request.call_id}", hint=hint)
 
 
-def _decided(approval_id: str, made: Decision) -> ConflictError:
+def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
     hint = f"`refold approval show {approval_id}`"
-    return ConflictError(f"{approval_id} is decided already: {said(made)}", hint=hint)
+    return ConflictError(f"{approval_id} is decided already: {said(made)}", hint=hint, **fields)
 
 
 def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
@@ -409,7 +409,7 @@ def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) ->
 def _refusal(register: Register, vote: Vote, void: Objection, position: Cause) -> RefoldError:
     decided = register.decided(vote.approval)
     if decided is not None and void.code == "late":
-        return _decided(vote.approval, decided)
+        return _decided(vote.approval, decided, void=void.code)
     hint = f"`refold deadletter list` has it, from {position.topic}/{position.partition}/{position.offset}"
     return _void(register, vote, void, hint=hint)
 

@@ -29,7 +29,7 @@ from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote
 from refold.core.planning.asking import CAME, question_of
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, DEAD_LETTER_APPROVAL
-from refold.core.wire import codec
+from refold.core.wire import canonical, codec
 from refold.views.history import ReadRecord
 from refold.views.model import ReadModel, json_text, plain, utc_of
 from refold.views.steps import resolve_commands
@@ -72,6 +72,10 @@ class Approval:
     def may_decide(self, name: str) -> bool:
         """Whether a word of theirs would count now, also by delegation; what only their login says is not known."""
         return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
+
+    def void(self, vote: Vote) -> Objection | None:
+        """Why a vote would not count now beside what was said; None if it would."""
+        return ballot.count(self.request, [*self.live(), vote], self.roles, self.now).void.get(vote)
 
     def judged(self, args: str) -> Possible | None:
         """What its policy may say of the call with other arguments, without knowing the tool's tags."""
@@ -451,3 +455,17 @@ def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
     if not any(key.use == "decision" and key.signs_at(now) for key in catalog.keys.values()):
         return NO_KEY
     return ""
+
+
+def readable(args: str) -> list[str]:
+    """The lines of a JSON object: a field each, and a text of many lines as it is."""
+    value = json_text(args)
+    if not isinstance(value, dict):
+        return [canonical.dumps(value)]
+    lines: list[str] = []
+    for name, content in value.items():
+        if isinstance(content, str) and "\n" in content:
+            lines += [f"{name}:", *(f"  | {line}" for line in content.split("\n"))]
+        else:
+            lines.append(f"{name}: {canonical.dumps(content)}")
+    return lines

@@ -19,7 +19,7 @@ from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from refold.runtime.clock import clock_ms
-from refold.views.approval import Approval, Question, StandingGrant, said, word_for
+from refold.views.approval import Approval, Question, StandingGrant, readable, said, word_for
 from refold.views.history import Run
 from refold.views.steps import resolve_commands
 
@@ -276,20 +276,6 @@ def _print_own(request: ApprovalRequest, value: Any) -> None:
 def diff(before: str, after: str) -> list[str]:
     """A unified diff of two arguments, multi-line texts line by line."""
     return list(difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm=""))
-
-
-def readable(args: str) -> list[str]:
-    """The lines of a JSON object: a field each, and a text of many lines as it is."""
-    value = json_text(args)
-    if not isinstance(value, dict):
-        return [canonical.dumps(value)]
-    lines: list[str] = []
-    for name, content in value.items():
-        if isinstance(content, str) and "\n" in content:
-            lines += [f"{name}:", *(f"  | {line}" for line in content.split("\n"))]
-        else:
-            lines.append(f"{name}: {canonical.dumps(content)}")
-    return lines
 
 
 def _print_lines(lines: Sequence[str]) -> None:

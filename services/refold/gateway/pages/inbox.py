@@ -1,69 +1,145 @@
-"""The questions to people: the inbox, and the votes that forms cast."""
+"""The inbox: questions to people and calls in doubt, and several questions decided one after the other."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 
-from refold.client.awaiting import Action, Came
-from refold.core.errors import MalformedError
-from refold.core.ids import parse_approval_id
-from refold.core.wire import canonical
+from refold.core.errors import MalformedError, RefoldError, TimedOutError, UnreachableError, UsageError
+from refold.core.events import DOUBT
+from refold.core.ids import RunId, parse_approval_id
+from refold.gateway.listing import doubt_page
 from refold.gateway.pages.forms import form_of, one_of
+from refold.gateway.pages.questions import PageQuestion, checked_vote, may_vote, question_in
 from refold.gateway.pages.rendering import html_page
-from refold.gateway.site import LONGEST_WAIT_S, Site
-from refold.ports.tables import MOST_PAGE, Query, Where
-from refold.projections.shipped.tables import APPROVALS
+from refold.gateway.reading import page_behind
+from refold.gateway.selecting import ASKS
+from refold.gateway.site import Gateway, Site
+from refold.ports.tables import Query as TableQuery
+from refold.ports.tables import ViewReader, Where
+from refold.projections.shipped.tables import APPROVALS, RUNS
+from refold.views.api import ApiBody, CursorFilter
+
+LISTED = 200
+"""Questions on a page."""
+DOUBTS_LISTED = 20
+"""Calls in doubt on a page: the history of each is folded."""
+PICK = "pick:"
+MOST_PICKED = 40
+MANY_WAIT_S = 10.0
+"""How long each of several votes waits for its outcome."""
+TABS = (("mine", "for you"), ("all", "all"), ("doubt", "in doubt"), ("decided", "decided"))
+
+
+class InboxFilter(ApiBody):
+    """The part of the inbox that is shown; without one what is for who asks."""
+
+    show: Literal["", "mine", "all", "doubt", "decided"] = ""
+    cursor: str = Field("", max_length=2_000)
+
+
+class CameOf(NamedTuple):
+    """The outcome of one vote of several. `good`: it was sent, and counts."""
+
+    approval: str
+    tool: str
+    good: bool
+    words: str
 
 
 def inbox_pages(site: APIRouter) -> None:
     """Add the pages and the form."""
 
     @site.get("/inbox", response_class=HTMLResponse)
-    def inbox_page(shared: Site) -> HTMLResponse:
-        """The open questions, those that expire first, then the oldest."""
+    def inbox_page(shared: Site, wanted: Annotated[InboxFilter, Query()]) -> HTMLResponse:
+        """Questions that are open, soon expiring ones first, then the oldest; or decided ones, or calls in doubt."""
+        show = wanted.show or "mine"
         with shared.view("") as view:
-            rows = view.query(Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=MOST_PAGE))
-        asked = [*map(APPROVALS.named, rows)]
-        asked.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
-        return html_page("inbox.html", shared, place="/inbox", asked=asked, more=len(rows) == MOST_PAGE)
+            counts = {"all": view.count(_listed("all")), "doubt": view.count(_listed("doubt"))}
+            doubts, cursor = _doubts(shared, view, wanted.cursor) if show == "doubt" else ([], "")
+            rows: list[dict[str, Any]] = []
+            if show != "doubt":
+                page, cursor = page_behind(view, wanted.cursor, f"inbox-{show == 'decided'}", _listed(show))
+                rows = [APPROVALS.named(row) for row in page]
+            named = map(RUNS.named, view.rows(RUNS, {(row["run_id"],) for row in rows}).values())
+            runs = {run["run_id"]: run for run in named}
+        if show != "decided":
+            rows.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
+        rows, away = _mine(shared, rows) if show == "mine" else (rows, False)
+        shown: dict[str, Any] = {"rows": rows, "runs": runs, "doubts": doubts, "cursor": cursor, "counts": counts}
+        shown |= {"away": away, "show": show, "tabs": TABS, "types": " ".join(ASKS)}
+        return html_page("inbox.html", shared, place="/inbox", **shown)
 
-    @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
-    async def vote_form(shared: Site, approval: str, request: Request) -> Response:
-        """A decision on the question that the page has shown, by its whole id, and back to the run."""
+    @site.post("/inbox", response_class=HTMLResponse)
+    async def inbox_form(shared: Site, request: Request) -> Response:
+        """Show the questions that were chosen; then decide them, each by a vote of its own, one after the other."""
         fields = await form_of(request, shared)
-        action = one_of(fields, "action", get_args(Action))
-        args = canonical.parse(fields["args"]) if action == "edit" else None
-        if action == "edit" and not isinstance(args, dict):
-            raise MalformedError("the arguments are no JSON object", hint="go back and correct them")
-        await shared.client.decide(
-            approval,
-            cast(Action, action),
-            args=args,
-            message=fields.get("message", ""),
-            timeout=timedelta(seconds=LONGEST_WAIT_S),
-        )
-        return _back(approval)
-
-    @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
-    async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
-        """Say what came of a call in doubt, and go back to the run."""
-        fields = await form_of(request, shared)
-        outcome = one_of(fields, "outcome", get_args(Came))
-        result = canonical.parse(fields["result"]) if outcome == "happened" and fields.get("result") else None
-        await shared.client.resolve(
-            approval,
-            cast(Came, outcome),
-            result=result,
-            message=fields.get("message", ""),
-            timeout=timedelta(seconds=LONGEST_WAIT_S),
-        )
-        return _back(approval)
+        picked = {name.removeprefix(PICK): digest for name, digest in fields.items() if name.startswith(PICK)}
+        if not 0 < len(picked) <= MOST_PICKED:
+            raise MalformedError(f"{len(picked)} questions are chosen", hint=f"choose 1 to {MOST_PICKED} of the inbox")
+        if "action" not in fields:
+            questions = await run_in_threadpool(_chosen, shared, list(picked))
+            return html_page("chosen.html", shared, place="/inbox", questions=questions)
+        action = one_of(fields, "action", ("approve", "reject"))
+        words = {"message": fields.get("message", "")}
+        came = [await _voted(shared, approval, picked[approval], action, words) for approval in picked]
+        return html_page("came.html", shared, place="/inbox", came=came, action=action)
 
 
-def _back(approval: str) -> Response:
-    """To the run that a question is of."""
-    return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
+def _listed(show: str) -> TableQuery:
+    if show == "doubt":
+        return TableQuery(APPROVALS, (Where("open", "=", 1), Where("about", "=", DOUBT)))
+    open_ = Where("open", "=", int(show != "decided"))
+    return TableQuery(APPROVALS, (open_,), order="asked_ms", descending=show == "decided", limit=LISTED)
+
+
+def _mine(shared: Gateway, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+    """The questions that who is logged in may decide; all of them, and True, while Kafka cannot tell whose they are."""
+    if not rows:
+        return rows, False
+    try:
+        with shared.log():
+            register = shared.platform.approvals.read()
+    except (UnreachableError, UsageError):
+        return rows, True
+    known = [(row, register.find(str(row["approval_id"]))) for row in rows]
+    return [row for row, approval in known if approval is not None and may_vote(shared, approval)], False
+
+
+def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
+    """Calls in doubt, each with its step: it has the receiver's key, and the words of what was tried."""
+    page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
+    found = []
+    for row in page.doubts:
+        run = shared.reading.run(view, RunId(row.run_id))
+        asked = question_in(view, run, row.approval) if row.approval else None
+        found.append({"row": row, "step": run.timeline.steps[row.step - 1], "q": asked})
+    return found, page.cursor
+
+
+def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
+    with shared.view("") as view:
+        return [question_in(view, shared.reading.run(view, parse_approval_id(each)[0]), each) for each in picked]
+
+
+async def _voted(shared: Gateway, approval: str, digest: str, action: str, words: dict[str, Any]) -> CameOf:
+    """Vote on one of several; a vote that is refused stops no other."""
+    try:
+        asked = await run_in_threadpool(checked_vote, shared, approval, digest, action, words)
+    except RefoldError as error:
+        return CameOf(approval, "", good=False, words=f"{error.message}. Nothing was sent.")
+    tool = asked.request.tool
+    try:
+        words = {"result": None} | words
+        voted = await shared.client.vote(approval, action, "", words, timeout=timedelta(seconds=MANY_WAIT_S))
+    except TimedOutError as error:
+        return CameOf(approval, tool, good=True, words=error.message)
+    except RefoldError as error:
+        return CameOf(approval, tool, good=False, words=error.message)
+    needed = f": {voted.leading} of {voted.quorum}" if voted.outcome == "counted" else ""
+    return CameOf(approval, tool, good=True, words=f"{voted.outcome.replace('_', ' ')}{needed}")

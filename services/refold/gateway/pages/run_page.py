@@ -20,6 +20,7 @@ from refold.core.planning.pausing import PAUSE, RESUME
 from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Chart, chart_of
 from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.questions import open_questions
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import summary_of
 from refold.gateway.site import DEFAULT_WAIT_S, Site
@@ -74,7 +75,7 @@ def run_pages(site: APIRouter) -> None:
         """A run whole, as it is now or after an event."""
         with shared.view("") as view:
             found = shared.reading.run(view, run)
-            summary = view.rows(RUNS, [(run,)]).get((run,))
+            summary, asked = view.rows(RUNS, [(run,)]).get((run,)), open_questions(view, found)
         last, now_ms = found.state.head.seq, int(time.time() * 1000)
         at, seq = min(wanted.at or last, last), wanted.seq
         points = _points(found, {at, *(range(max(1, seq - 1), seq + 1) if seq <= last else ())})
@@ -91,7 +92,7 @@ def run_pages(site: APIRouter) -> None:
             doing=wanted.do if wanted.do in words else "",
             says_of=SAYS,
             legend=LEGEND,
-            asked=[(step, step.asked) for step in found.timeline.asking],
+            asked=asked,
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from refold.gateway.pages.chart import step_kind
+from refold.views.approval import readable
 from refold.views.model import json_text
 from refold.views.steps import RunStep
 from refold.views.words import tool_name
@@ -93,11 +94,22 @@ def diff_of(args: str) -> TextDiff | None:
         if isinstance(before, str) and isinstance(after, str) and len(before) + len(after) <= MOST_DIFFED:
             lines = list(_diffed(before.split("\n"), after.split("\n")))
             rest = [
-                str(value) for key, value in found.items() if key not in (old, new) and isinstance(value, str | int)
+                str(value)
+                for key, value in found.items()
+                if key not in (old, new) and not key.startswith("$") and isinstance(value, str | int)
             ]
-            counts = [sum(line.change == change for line in lines) for change in ("add", "del")]
-            return TextDiff(", ".join(rest)[:200], lines, counts[0], counts[1])
+            return _counted(", ".join(rest)[:200], lines)
     return None
+
+
+def changed_args(before: str, after: str) -> TextDiff:
+    """Return the change of arguments by somebody, a line for each argument and for each line of a text."""
+    return _counted("arguments", list(_diffed(readable(before), readable(after))))
+
+
+def _counted(title: str, lines: list[DiffLine]) -> TextDiff:
+    added, removed = (sum(line.change == change for line in lines) for change in ("add", "del"))
+    return TextDiff(title, lines, added, removed)
 
 
 def _diffed(before: list[str], after: list[str]) -> Iterator[DiffLine]:

@@ -14,7 +14,7 @@ function replaceParts(html, parts) {
   for (const id of parts) {
     const now = document.getElementById(id), then = page.getElementById(id);
     if (now && !then) now.remove();
-    if (!now || !then || now.isEqualNode(then) || now.querySelector(":is(textarea, input[type=text]):not(:placeholder-shown):focus")) continue;
+    if (!now || !then || now.isEqualNode(then) || now.querySelector(":is(textarea, input[type=text]):not(:placeholder-shown):focus, input:checked")) continue;
     for (const open of now.querySelectorAll("details[id][open]")) then.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
     now.replaceWith(document.adoptNode(then));
   }
@@ -51,7 +51,7 @@ async function refresh() {
     const html = await answer.text();
     if (number !== fresh) return; // what was asked for since then is later
     const asked = [...document.querySelectorAll("section[id^=ask-]")].map(each => each.id).join();
-    const page = replaceParts(html, PARTS);
+    const page = replaceParts(html, [...PARTS, ...[...document.querySelectorAll("[id^=votes-]")].map(each => each.id)]);
     const then = page.getElementById("run");
     // Another set of questions changes the order of the page: it is loaded whole, unless somebody writes an answer.
     if (run && [...page.querySelectorAll("section[id^=ask-]")].map(each => each.id).join() !== asked && !writing()) location.reload();
@@ -79,7 +79,10 @@ if (run && "follow" in run.dataset) {
   setInterval(soon, 2000);
 } else if (document.getElementById("runs") || document.getElementById("inbox")) {
   say("live");
-  setInterval(() => { if (!document.hidden) refresh(); }, 2000);
+  const listed = document.querySelector("[data-stream]");
+  const source = listed && new EventSource(listed.dataset.stream);
+  for (const type of listed ? listed.dataset.types.split(" ") : []) source.addEventListener(type, soon);
+  setInterval(() => { if (!document.hidden) refresh(); }, listed ? 15000 : 2000);
 }
 
 // The slider: rows behind an event are dimmed as it moves; where it stops, its state is loaded.

@@ -1,0 +1,138 @@
+"""The page of one question, and the forms that say something of it. A question is never decided by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, cast
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from refold.client.awaiting import Came
+from refold.core.approval import ballot
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, UsageError
+from refold.core.events import DOUBT
+from refold.core.ids import RunId, asked_about, parse_approval_id, parse_call_id
+from refold.core.planning.asking import VERDICTS_ON_DOUBT
+from refold.core.wire import canonical
+from refold.gateway.pages import wording
+from refold.gateway.pages.forms import form_of, one_of
+from refold.gateway.pages.questions import PageQuestion, checked_vote, known_of, may_vote, question_in, verdict_on
+from refold.gateway.pages.rendering import html_page
+from refold.gateway.roles import DOUBT_ROLES
+from refold.gateway.selecting import ASKS
+from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, Gateway, Site
+from refold.operations.run import Settlement, settle_call
+from refold.views.approval import Approval
+
+VERBS = tuple(action for action in ballot.ACTIONS if action != "revoke-grant")
+REMIND_MS = 10 * 60_000
+"""Shortest time between two reminders about a question, whoever sends them."""
+
+
+def approval_pages(site: APIRouter) -> None:
+    """Add the page and its forms."""
+
+    @site.get("/approvals/{approval:path}", response_class=HTMLResponse)
+    def approval_page(shared: Site, approval: str) -> HTMLResponse:
+        """A question with all that there is to know before somebody decides."""
+        question = _shown(shared, approval)
+        mine = may_vote(shared, question.known) if question.known else None
+        return html_page("approval.html", shared, place="/inbox", q=question, mine=mine, types=" ".join(ASKS))
+
+    @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
+    async def vote_form(shared: Site, approval: str, request: Request) -> Response:
+        """A vote on the question that the page has shown, by its whole digest, and back to the run or the question."""
+        fields = await form_of(request, shared)
+        action = one_of(fields, "action", VERBS)
+        words = _words(fields, action)
+        try:
+            asked = await run_in_threadpool(_checked, shared, approval, fields, action, words)
+            if action == "edit" and not fields.get("sure"):
+                return await run_in_threadpool(_before_sending, shared, asked, words)
+            words["result"] = canonical.parse(words["result"]) if action == "answer" else None
+            voted = await shared.client.vote(approval, action, "", words, timeout=timedelta(seconds=LONGEST_WAIT_S))
+        except (ConflictError, UsageError, NotFoundError) as error:
+            return await run_in_threadpool(_refused, shared, approval, fields, error)
+        decided = voted.outcome.startswith("decided")
+        return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}" if decided else f"/approvals/{approval}", 303)
+
+    @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
+    async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
+        """Settle a call in doubt: by the question about it a vote, by the id of the call an operator's word."""
+        fields = await form_of(request, shared)
+        came = one_of(fields, "outcome", VERDICTS_ON_DOUBT)
+        asks_people = approval != asked_about(approval)
+        shared.check_role(DOUBT_ROLES[asks_people])
+        run, result = parse_call_id(asked_about(approval))[0], None
+        if came == "happened":
+            result = canonical.parse(fields.get("result") or "null")
+        message = fields.get("message", "")
+        try:
+            if asks_people:
+                words = {"message": message, "about": DOUBT}
+                words |= {"result": canonical.dumps(result)} if came == "happened" else {}
+                await run_in_threadpool(_checked, shared, approval, fields, VERDICTS_ON_DOUBT[came], words)
+                wait = timedelta(seconds=LONGEST_WAIT_S)
+                await shared.client.resolve(approval, cast(Came, came), result=result, message=message, timeout=wait)
+            else:
+                settled = Settlement(came, result, message)
+                await run_in_threadpool(_settle, shared, approval, settled)
+        except (ConflictError, UsageError, NotFoundError) as error:
+            return await run_in_threadpool(_refused, shared, approval, fields, error)
+        return RedirectResponse(f"/runs/{run}", 303)
+
+
+def _shown(shared: Gateway, approval: str) -> PageQuestion:
+    run, known = parse_approval_id(approval)[0], known_of(shared, approval)
+    with shared.view("") as view:
+        return question_in(view, shared.reading.run(view, RunId(run)), approval, known)
+
+
+def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
+    """The words that go with an action. **Raises** MalformedError for what is no JSON."""
+    words: dict[str, Any] = {"message": fields.get("message", "")}
+    if action in ballot.HANDING:
+        words["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())
+    for name, verb in (("args", "edit"), ("result", "answer")):
+        if action == verb:
+            value = canonical.parse(fields.get(name, ""))
+            if verb == "edit" and not isinstance(value, dict):
+                raise MalformedError("the arguments are no JSON object", hint="go back and correct them")
+            words[name] = canonical.dumps(value)
+    return words
+
+
+def _checked(shared: Gateway, approval: str, fields: Mapping[str, str], action: str, words: dict[str, Any]) -> Approval:
+    """Check at the click what could have changed since the page was made. Nothing is sent. **Raises** as it says."""
+    asked = checked_vote(shared, approval, fields.get("question", ""), action, words)
+    reminded = [vote.issued for vote in asked.said if vote.action == "remind"]
+    if action == "remind" and reminded and asked.now - max(reminded) < REMIND_MS:
+        hint = f"once in {REMIND_MS // 60_000} minutes is enough"
+        raise UsageError("people were reminded of this question a moment ago", hint=hint)
+    return asked
+
+
+def _before_sending(shared: Gateway, asked: Approval, words: Mapping[str, Any]) -> HTMLResponse:
+    """The page that says what the policy makes of other arguments, before they are sent."""
+    request = asked.request
+    change = wording.changed_args(request.args, words["args"])
+    said = verdict_on(asked, words["args"])
+    return html_page("edit.html", shared, place="/inbox", request=request, change=change, said=said, words=words)
+
+
+def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
+    shared.writing.perform(settle_call(shared.writing, call, settled, shared.actor), DEFAULT_WAIT_S)
+
+
+def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
+    """The page that shows the question that somebody has seen beside what is by now."""
+    was = now = None
+    with suppress(RefoldError):  # the id was made up, or the view is behind: the reason says enough
+        was = _shown(shared, approval)
+        now = _shown(shared, was.waits) if was.waits and not was.open else None
+    values = {"error": error, "was": was, "now": now, "fields": fields, "sent": "void" in error.fields}
+    return html_page("refused.html", shared, 409, place="/inbox", **values)

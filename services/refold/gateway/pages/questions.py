@@ -1,0 +1,264 @@
+"""A question to people as pages show it: out of the run's history, and what only Kafka's topics say beside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from refold.client.hindsight import OF_THE_APP, Hindsight
+from refold.core.approval import ballot
+from refold.core.approval.ballot import Vote
+from refold.core.approval.decision import shown_as_edit
+from refold.core.approval.question import args_digest
+from refold.core.approval.requester import is_verified
+from refold.core.errors import ConflictError, NotFoundError, UnreachableError, UsageError
+from refold.core.events import ApprovalEscalated, ApprovalRequested
+from refold.core.ids import approval_id, parse_approval_id
+from refold.core.messages import ApprovalRequest
+from refold.core.planning.asking import question_of
+from refold.gateway.pages.deeds import Deed, deeds
+from refold.gateway.pages.wording import TextDiff, diff_of
+from refold.gateway.site import Gateway
+from refold.ports.tables import Query, ViewReader, Where
+from refold.projections.shipped.tables import VOTES
+from refold.views.approval import Approval, against, others, word_for
+from refold.views.history import Run, at_seqs
+from refold.views.model import json_text
+from refold.views.steps import Ask, RunStep
+
+MOST_VOTES = 100
+"""Votes that a page shows of a question."""
+ASKED_S = 2.0
+"""Time for which a vote waits for a question that the view has and its topic not yet."""
+_PATH = re.compile(r"\bargs((?:\.\w+)+)")
+
+
+class VoteLine(NamedTuple):
+    """A vote as it is shown. `fate`: what it is worth, as `Approval.fate`; `why`: the reason why it is void."""
+
+    actor: str
+    action: str
+    message: str
+    at_ms: int
+    fate: str
+    to: tuple[str, ...] = ()
+    args: str = ""
+    result: str = ""
+    why: str = ""
+
+
+class RuleSeen(NamedTuple):
+    """The rule that asks, with the values that it saw. `unknown` are names of which only the app has the values."""
+
+    when: str
+    values: dict[str, Any]
+    unknown: list[str]
+
+
+@dataclass(frozen=True)
+class PageQuestion:
+    """A question with its step and how it ended. `waits` is the open question about its call, if there is one.
+
+    `known` is what the topics say of it; None while they are not read. `warning` is a reason not to vote at all.
+    """
+
+    request: ApprovalRequest
+    step: RunStep
+    ask: Ask
+    waits: str
+    votes: list[VoteLine] = field(default_factory=list)
+    known: Approval | None = None
+    rule: RuleSeen | None = None
+    warning: str = ""
+    seq: int = 0
+    """The last event of the run."""
+
+    @property
+    def open(self) -> bool:
+        """True while the run waits for it."""
+        return self.waits == self.request.approval_id
+
+    @property
+    def deeds(self) -> list[Deed]:
+        """Effects of each way to decide."""
+        return deeds(self.request)
+
+    @property
+    def change(self) -> TextDiff | None:
+        """The change that the arguments describe, if they describe one."""
+        return diff_of(self.request.args)
+
+    @property
+    def change_is_all(self) -> bool:
+        """True if the tool has declared that the difference says everything."""
+        return shown_as_edit(self.request)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What a framework adds to the arguments, by names that begin with `$`: nobody edits it."""
+        found = json_text(self.request.args)
+        return {name: found[name] for name in found if name[:1] == "$"} if isinstance(found, dict) else {}
+
+    @property
+    def own(self) -> Any:
+        """The arguments, without that."""
+        found = json_text(self.request.args)
+        return {name: found[name] for name in found if name[:1] != "$"} if self.context else found
+
+    @property
+    def digest(self) -> str:
+        """The digest of the arguments."""
+        return args_digest(self.request.args)
+
+    @property
+    def verified(self) -> bool:
+        """True if a key of the catalog vouches for who asked for the run."""
+        return self.known is not None and is_verified(self.request, self.known.roles.askers)
+
+    @property
+    def became(self) -> str:
+        """The state of the question in words."""
+        verdict = self.ask.verdict or (self.known.decision.verdict if self.known and self.known.decision else "")
+        if verdict == "expire":
+            return "expired"
+        if verdict:
+            return f"decided: {word_for(verdict, self.request.about).replace('_', ' ')}"
+        return "open" if self.open else "replaced by another question" if self.waits else "closed without a decision"
+
+
+def question_in(view: ViewReader, run: Run, approval: str, known: Approval | None = None) -> PageQuestion:
+    """Return a question of a run, as it was asked. **Raises** NotFoundError, MalformedError for what is no id."""
+    _, seq, _ = parse_approval_id(approval)
+    for at, event in _asked(run):
+        then = at_seqs(run, [at])[0]
+        if approval_id(then.timeline.steps[event.step - 1].call_id, event.question) == approval:
+            return _question(view, run, then, event.step, known)
+    raise NotFoundError(f"run {run.state.run_id} has asked no such question about its event {seq}")
+
+
+def open_questions(view: ViewReader, run: Run) -> list[PageQuestion]:
+    """Return the questions that a run waits for."""
+    return [_question(view, run, run, step.step, None) for step in run.timeline.asking]
+
+
+def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalated]]:
+    """The events that ask people, the latest first."""
+    for judged in reversed(run.records):
+        entry = judged.entry
+        for seq, event in reversed([*enumerate(entry.events, entry.seq)] if entry else []):
+            if isinstance(event, ApprovalRequested | ApprovalEscalated):
+                yield seq, event
+
+
+def _question(view: ViewReader, run: Run, then: Run, step: int, known: Approval | None) -> PageQuestion:
+    call, now = then.state.call(step), run.timeline.steps[step - 1]
+    request = question_of(then.state, call, then.state.open[step])
+    asked = then.timeline.steps[step - 1]
+    ended = next((ask for ask in now.approvals if ask.approval_id == request.approval_id), asked.approvals[-1])
+    return PageQuestion(
+        request,
+        now,
+        ended,
+        now.asked.approval_id if now.asked else "",
+        votes=_votes(view, request, known),
+        known=known,
+        rule=_rule(then, step, request, known) if known else None,
+        warning=against(run.state, known) if known else "",
+        seq=run.state.head.seq,
+    )
+
+
+def _votes(view: ViewReader, request: ApprovalRequest, known: Approval | None) -> list[VoteLine]:
+    """The votes in order. Those of the view are cut, and it does not know which are void."""
+    line = partial(word_for, about=request.about)
+    if known is not None:
+        void = known.count.void
+        return [
+            VoteLine(
+                *(each.actor, line(each.action), each.message, each.issued, known.fate(each)),
+                *(each.to, each.args, each.result, void[each].reason if each in void else ""),
+            )
+            for each in known.said[-MOST_VOTES:]
+        ]
+    where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
+    rows = [VOTES.named(row) for row in view.query(Query(VOTES, where, limit=MOST_VOTES))]
+    rows.sort(key=lambda row: int(row["issued_ms"]))
+    return [
+        VoteLine(
+            *(str(row["actor"]), line(str(row["action"])), str(row["message"])),
+            *(int(row["issued_ms"]), "counts" if row["counts"] else "recorded"),
+        )
+        for row in rows
+    ]
+
+
+def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> RuleSeen | None:
+    """The rule of the policy that asked, in the state in which it did."""
+    rule = next((rule for rule in known.policy.rules if rule.name == request.rule), None) if known.policy else None
+    if rule is None or known.policy is None:
+        return None
+    seen = Hindsight(known.policy, request.environment).variables(then.state, then.state.call(step))
+    values = {name: seen[name] for name in sorted(rule.when.needs & seen.keys()) if name != "args"}
+    for path in dict.fromkeys(_PATH.findall(rule.when.source)):
+        value: Any = seen.get("args")
+        for part in path[1:].split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            values[f"args{path}"] = value
+    return RuleSeen(rule.when.source, values, sorted(rule.when.needs & OF_THE_APP))
+
+
+def known_of(shared: Gateway, approval: str) -> Approval | None:
+    """Return what the topics say of a question; None while Kafka is away, and of one that they do not have any more."""
+    with suppress(UnreachableError, NotFoundError, ConflictError, UsageError), shared.log():
+        return shared.platform.approvals.get(approval)
+    return None
+
+
+def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
+    """Return the question that a vote would be on, if the vote would count now. Nothing is sent.
+
+    **Raises** ConflictError for a question that is another than the one that was shown, that is decided or closed;
+    UsageError for a vote that would be void; NotFoundError, UnreachableError.
+    """
+    with shared.log():
+        approvals = shared.platform.approvals
+        approvals.asked(approval, ASKED_S)
+        asked = approvals.get(approval)
+        vote = approvals.vote(
+            approval,
+            action,
+            question=question,
+            actor=shared.actor,
+            roles=shared.login.roles if shared.login else (),
+            **({"result": ""} | words),
+        )
+    if (action in ballot.DECIDING or action in ballot.HANDING) and (void := asked.void(vote)):
+        raise UsageError(f"your vote would not count: {void.reason}", hint=f"{', '.join(asked.people())} may decide")
+    return asked
+
+
+def may_vote(shared: Gateway, known: Approval) -> bool:
+    """True if a decision of who is logged in would count now."""
+    roles = shared.login.roles if shared.login else ()
+    name = known.request.approval_id, "none", known.request.question, known.request.environment
+    return known.void(Vote(*name, shared.actor, "reject", known.now, roles)) is None
+
+
+def verdict_on(asked: Approval, args: str) -> str:
+    """Return what the policy says of other arguments than those that were proposed."""
+    found = asked.judged(args)
+    if found is None:
+        return "The policy of this question is not in the catalog: nobody can tell what it says of these arguments."
+    if people := others(asked, args):
+        said = "by your edit it becomes their question, and nothing goes out before they have decided"
+        return f"The policy asks {people} about these arguments: {said}."
+    if found.allows and not found.requirements:
+        return "The policy lets these arguments go out without people."
+    if found.allows:
+        return "The policy may let these arguments go out without people: that depends on what only the app knows."
+    return "The policy asks the same people about these arguments: your word counts."
