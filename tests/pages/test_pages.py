@@ -16,7 +16,7 @@ from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench
 from tests.pages.hostile import CORPUS, hostile
-from tests.projections.histories import long
+from tests.projections.histories import asked, begun, call, entries, long
 
 ALLOWED_SCRIPT = re.compile(r"/static/refold\.js\?[0-9a-f]{16}")
 
@@ -69,8 +69,15 @@ def page(bench: Bench, path: str, status: int = 200) -> Tags:
 
 
 def test_no_text_of_a_run_becomes_part_of_a_page(bench: Bench) -> None:
-    paths = ["/", "/inbox", "/?text=" + "%3Cscript%3E", "/?agent=%22%3E%3Cscript%3E&session=%7B%7B7*7%7D%7D"]
+    paths = [
+        "/",
+        "/inbox",
+        *(f"/inbox?show={tab}" for tab in ("all", "doubt", "decided")),
+        "/?text=" + "%3Cscript%3E",
+        "/?agent=%22%3E%3Cscript%3E&session=%7B%7B7*7%7D%7D",
+    ]
     for number in range(len(CORPUS)):
+        paths += [f"/approvals/{state}-{number}/11~{4:032x}" for state in ("open", "over")]
         for run in (f"/runs/open-{number}", f"/runs/over-{number}"):
             paths += [run, f"{run}?show=events", *(f"{run}?seq={seq}" for seq in (1, 3, 6, 9, 12, 13))]
     for path in paths:
@@ -168,3 +175,47 @@ def test_a_form_with_a_cookie_needs_what_its_page_had(tmp_path: Path, monkeypatc
                 assert http.post(path, content=proven, headers=without, follow_redirects=False).status_code == 403
                 assert http.post(path, content=proven, headers=sent, follow_redirects=False).status_code in (409, 422)
         assert http.post("/logout", content=f"csrf={csrf[1]}", headers=sent, follow_redirects=False).status_code == 303
+
+
+def test_the_inbox_goes_on_after_200_questions(bench: Bench) -> None:
+    for number in range(205):
+        for key, value in entries(f"many-{number}", [*begun(), call(1)[0], asked(1)]):
+            bench.log.write(key, value)
+    bench.catch_up()
+    html, found = bench.http.get("/inbox?show=all").text, list[str]()
+    for _ in range(2):
+        rows = re.findall(r'href="(/approvals/[^"]+)"', html)
+        found += rows
+        more = re.search(r'href="(/inbox\?show=all&amp;cursor=[^"]+)"', html)
+        html = bench.http.get(more[1].replace("&amp;", "&")).text if more else ""
+    assert len(found) == len(set(found)) == 205 + len(CORPUS)
+    assert not html
+    assert bench.http.get("/inbox?show=all&cursor=x").status_code == 422
+    assert bench.http.get("/inbox?show=none").status_code == 422
+
+
+def test_whose_questions_they_are_is_told_once_kafka_is_there_again(bench: Bench) -> None:
+    text = page(bench, "/inbox").text
+    assert "Kafka does not tell who may decide: these are all questions" in text
+    assert "who may decide is not known now" in page(bench, f"/approvals/open-0/11~{4:032x}").text
+    assert "decided: reject" in page(bench, f"/approvals/over-0/11~{4:032x}").text
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    sent = bench.http.post(f"/approvals/open-0/11~{4:032x}/vote", content="action=approve&question=x", headers=form)
+    assert sent.status_code == 503
+    assert "http-equiv" not in sent.text
+
+
+def test_a_doubt_without_a_question_is_settled_by_operators_and_one_with_it_by_approvers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Keys(tmp_path / "api.json")
+    tokens = {role: keys.new("ada", role) for role in ("viewer", "operator", "approver")}
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+    with bench.http as http:
+        for name, may in (("run-1/3", "operator"), (f"run-1/3~{3:032x}", "approver")):
+            for role, token in tokens.items():
+                sent = {"authorization": f"Bearer {token}", "content-type": "application/x-www-form-urlencoded"}
+                answer = http.post(f"/approvals/{name}/outcome", content="outcome=give_up", headers=sent)
+                assert (answer.status_code == 403) is (role != may), (name, role, answer.text)
+                assert ("Nothing was sent" in answer.text) is (answer.status_code in (403, 409))

@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.terminal import Dev, served
 from tests.cli.test_gateway_live import answers
+from tests.pages.hostile import CORPUS
+from tests.pages.test_pages import KNOWN_TAGS, Tags
 from tests.waiting import eventually
 
 SHOP = Path(__file__).with_name("shop")
@@ -297,6 +299,30 @@ def test_the_inbox_is_of_who_may_decide_those_first_that_expire(shop: Dev, http:
     assert f'href="/approvals/{theirs}"' in everything
     assert everything.index("mine-3") < everything.index("mine-1") < everything.index("mine-2"), soon
     eventually(lambda: "late-1" in http.get("/inbox?show=decided").text, within=60, what="what is decided")
+
+
+def test_no_text_of_a_voter_or_a_model_becomes_part_of_a_page(shop: Dev, http: httpx.Client) -> None:
+    hostile = "\n".join(text for text in CORPUS if text.isprintable() or "\u202e" in text)
+    approval = asked(shop, http, "hostile-1", to=hostile)
+    shown = form(http, approval)
+    comment = vote(http, approval, shown, action="comment", message=hostile)
+    edit = {"action": "edit", "args": json.dumps({"to": hostile[::-1], "amount": 1}), "message": hostile}
+    pages = [
+        http.get(comment.headers["location"]),
+        vote(http, approval, shown, **edit),
+        vote(http, approval, {"question": hostile}, action="approve", message=hostile),
+        http.post("/inbox", data={f"pick:{approval}": hostile}),
+        http.post("/inbox", data={f"pick:{approval}": hostile, "action": "reject", "message": hostile}),
+        http.get("/inbox?show=all"),
+    ]
+    for number, found in enumerate(pages):
+        tags = Tags(re.sub("<textarea.*?</textarea>", "", found.text, flags=re.DOTALL))
+        assert ("onerror=window.ran=1" in tags.text) is (number < 4)
+        assert "\u202e" not in tags.text
+        assert {tag for tag, _ in tags.found} <= KNOWN_TAGS
+        assert [tag for tag, _ in tags.found].count("script") == 1
+        assert not [name for _, given in tags.found for name in given if name.startswith("on") or name == "style"]
+    assert len(said(shop, approval)) == 1
 
 
 def test_a_call_in_doubt_has_three_ways_out(shop: Dev, http: httpx.Client) -> None:

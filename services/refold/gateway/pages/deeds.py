@@ -45,6 +45,7 @@ def deeds(request: ApprovalRequest) -> list[Deed]:
     needed = request.requirement
     covered = f"It covers attempts up to {request.covers}. " if request.covers > request.attempt else ""
     lapse = f"Not used within {duration(needed.valid_ms)}, it lapses and people are asked again."
+    context = " What begins with $ stays as it is." if '"$' in request.args else ""
     found = [
         Deed(
             "Approve",
@@ -63,7 +64,7 @@ def deeds(request: ApprovalRequest) -> list[Deed]:
                 "Edit and approve",
                 "The call goes out with your arguments. The policy is asked about them first, and where it names other "
                 "people, it becomes their question.",
-                "The arguments that the agent proposed never go out. What begins with $ stays as it is.",
+                f"The arguments that the agent proposed never go out.{context}",
             )
         ]
         found.append(

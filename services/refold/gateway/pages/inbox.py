@@ -25,7 +25,7 @@ from refold.ports.tables import ViewReader, Where
 from refold.projections.shipped.tables import APPROVALS, RUNS
 from refold.views.api import ApiBody, CursorFilter
 
-LISTED = 200
+MOST_LISTED = 200
 """Questions on a page."""
 DOUBTS_LISTED = 20
 """Calls in doubt on a page: the history of each is folded."""
@@ -95,7 +95,7 @@ def _listed(show: str) -> TableQuery:
     if show == "doubt":
         return TableQuery(APPROVALS, (Where("open", "=", 1), Where("about", "=", DOUBT)))
     open_ = Where("open", "=", int(show != "decided"))
-    return TableQuery(APPROVALS, (open_,), order="asked_ms", descending=show == "decided", limit=LISTED)
+    return TableQuery(APPROVALS, (open_,), order="asked_ms", descending=show == "decided", limit=MOST_LISTED)
 
 
 def _mine(shared: Gateway, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
