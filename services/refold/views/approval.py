@@ -216,7 +216,7 @@ def shown_of(approval: Approval, *, grant: StandingGrant | None, ended: str, log
         **_row(approval),
         people=list(approval.people()),
         request=plain(approval.request),
-        said=[_said(approval, vote) for vote in approval.said],
+        said=[vote_row(approval, vote) for vote in approval.said],
         refused=[{"vote": vote, "reason": reason} for vote, reason in approval.refused],
         decision=plain(approval.decision),
         grant_given=grant,
@@ -225,7 +225,8 @@ def shown_of(approval: Approval, *, grant: StandingGrant | None, ended: str, log
     )
 
 
-def _said(approval: Approval, vote: Vote) -> dict[str, Any]:
+def vote_row(approval: Approval, vote: Vote) -> dict[str, Any]:
+    """A vote as data, with what it is worth."""
     void, fate = approval.count.void.get(vote), approval.fate(vote)
     return {**plain(vote), "counts": fate == "counts", "fate": fate, "void": void.reason if void else ""}
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from refold.client.hindsight import OF_THE_APP, Hindsight
@@ -20,12 +19,11 @@ from refold.core.events import ApprovalEscalated, ApprovalRequested
 from refold.core.ids import approval_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.asking import question_of
-from refold.gateway.pages.deeds import Deed, deeds
 from refold.gateway.pages.wording import TextDiff, diff_of
 from refold.gateway.site import Gateway
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.shipped.tables import VOTES
-from refold.views.approval import Approval, against, others, word_for
+from refold.views.approval import Approval, against, others, vote_row
 from refold.views.history import Run, at_seqs
 from refold.views.model import json_text
 from refold.views.steps import Ask, RunStep
@@ -35,20 +33,6 @@ MOST_VOTES = 100
 ASKED_S = 2.0
 """Time for which a vote waits for a question that the view has and its topic not yet."""
 _PATH = re.compile(r"\bargs((?:\.\w+)+)")
-
-
-class VoteLine(NamedTuple):
-    """A vote as it is shown. `fate`: what it is worth, as `Approval.fate`; `why`: the reason why it is void."""
-
-    actor: str
-    action: str
-    message: str
-    at_ms: int
-    fate: str
-    to: tuple[str, ...] = ()
-    args: str = ""
-    result: str = ""
-    why: str = ""
 
 
 class RuleSeen(NamedTuple):
@@ -70,7 +54,7 @@ class PageQuestion:
     step: RunStep
     ask: Ask
     waits: str
-    votes: list[VoteLine] = field(default_factory=list)
+    votes: list[dict[str, Any]] = field(default_factory=list)
     known: Approval | None = None
     rule: RuleSeen | None = None
     warning: str = ""
@@ -81,11 +65,6 @@ class PageQuestion:
     def open(self) -> bool:
         """True while the run waits for it."""
         return self.waits == self.request.approval_id
-
-    @property
-    def deeds(self) -> list[Deed]:
-        """Effects of each way to decide."""
-        return deeds(self.request)
 
     @property
     def change(self) -> TextDiff | None:
@@ -118,16 +97,6 @@ class PageQuestion:
     def verified(self) -> bool:
         """True if a key of the catalog vouches for who asked for the run."""
         return self.known is not None and is_verified(self.request, self.known.roles.askers)
-
-    @property
-    def became(self) -> str:
-        """The state of the question in words."""
-        verdict = self.ask.verdict or (self.known.decision.verdict if self.known and self.known.decision else "")
-        if verdict == "expire":
-            return "expired"
-        if verdict:
-            return f"decided: {word_for(verdict, self.request.about).replace('_', ' ')}"
-        return "open" if self.open else "replaced by another question" if self.waits else "closed without a decision"
 
 
 def question_in(view: ViewReader, run: Run, approval: str, known: Approval | None = None) -> PageQuestion:
@@ -172,28 +141,15 @@ def _question(view: ViewReader, run: Run, then: Run, step: int, known: Approval 
     )
 
 
-def _votes(view: ViewReader, request: ApprovalRequest, known: Approval | None) -> list[VoteLine]:
+def _votes(view: ViewReader, request: ApprovalRequest, known: Approval | None) -> list[dict[str, Any]]:
     """The votes in order. Those of the view are cut, and it does not know which are void."""
-    line = partial(word_for, about=request.about)
     if known is not None:
-        void = known.count.void
-        return [
-            VoteLine(
-                *(each.actor, line(each.action), each.message, each.issued, known.fate(each)),
-                *(each.to, each.args, each.result, void[each].reason if each in void else ""),
-            )
-            for each in known.said[-MOST_VOTES:]
-        ]
+        return [vote_row(known, each) for each in known.said[-MOST_VOTES:]]
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
-    rows = [VOTES.named(row) for row in view.query(Query(VOTES, where, limit=MOST_VOTES))]
-    rows.sort(key=lambda row: int(row["issued_ms"]))
-    return [
-        VoteLine(
-            *(str(row["actor"]), line(str(row["action"])), str(row["message"])),
-            *(int(row["issued_ms"]), "counts" if row["counts"] else "recorded"),
-        )
-        for row in rows
-    ]
+    rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
+    blank = {"to": (), "args": "", "result": "", "void": ""}
+    found = [{**row, **blank, "issued": row["issued_ms"], "fate": "counts" if row["counts"] else ""} for row in rows]
+    return sorted(found, key=lambda row: int(row["issued"]))
 
 
 def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> RuleSeen | None:
