@@ -136,8 +136,15 @@ def _question(view: ViewReader, run: Run, then: Run, step: int, known: Approval 
         votes=_votes(view, request, known),
         known=known,
         rule=_rule(then, step, request, known) if known else None,
-        warning=against(run.state, known) if known else "",
+        warning=_warning(run, known) if known else "",
         seq=run.state.head.seq,
+    )
+
+
+def _warning(run: Run, known: Approval) -> str:
+    """Why nobody should vote: the log asks something else, or more than one thing about the call."""
+    return against(run.state, known) or ", ".join(
+        f"people are asked {other} about it as well" for other in known.others
     )
 
 
