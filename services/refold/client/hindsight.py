@@ -23,8 +23,11 @@ from refold.core.events import (
 from refold.core.ids import asked_about, call_id, parse_call_id
 from refold.core.run.state import RunState
 from refold.views.history import Run
+from refold.views.model import Data, json_text, plain
 
 DENIED = "denied"
+USUAL_MS = 3_600_000
+"""How long a decision is valid where a policy does not say."""
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 """What the log does not have of a call."""
 
@@ -152,3 +155,64 @@ def find(run: Run, call: str) -> RecordedCall:
         if each.call_id == name:
             return each
     raise NotFoundError(f"there is no call {call}", hint=f"`refold run show {run.state.run_id}` shows all")
+
+
+def difference_row(found: OtherRuling) -> Data:
+    """A call that a draft judges otherwise, as JSON data."""
+    call = found.call
+    return {
+        "call_id": call.call_id,
+        "tool": call.call.tool,
+        "args": json_text(call.call.args),
+        "kind": found.kind,
+        "recorded": plain(call.judgement),
+        "now": plain(found.now),
+    }
+
+
+def what_changes(row: Data) -> str:
+    """Changes where the outcome is the same: `quorum 1 -> 2`."""
+    before, after = row["recorded"], row["now"]
+    if before["outcome"] != after["outcome"]:
+        return ""
+    pairs = [(name, before[name], after[name]) for name in ("rule", "message")]
+    old, new = before["requirement"] or {}, after["requirement"] or {}
+    pairs += [(name.removesuffix("_ms"), value, new.get(name)) for name, value in old.items()]
+    return ", ".join(
+        f"{name} {_value_text(name, old, was)} -> {_value_text(name, old, now)}"
+        for name, was, now in pairs
+        if was != now
+    )
+
+
+def _value_text(name: str, requirement: Data, value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "nobody"
+    if f"{name}_ms" in requirement and isinstance(value, int):
+        return _span_text(value) if value else "never"
+    return str(value) or "none"
+
+
+def requirement_words(needed: Data) -> str:
+    """A requirement in words: how many of whom, what else is not as usual, and for how long."""
+    more = {
+        "the requester too": not needed["not_requester"],
+        f"within {_span_text(needed['expires_ms'])}": needed["expires_ms"],
+        f"then {needed['on_expiry']}": needed["expires_ms"] and needed["on_expiry"] != "reject",
+        f"after {_span_text(needed['escalate_ms'])} also {', '.join(needed['escalate_to'])}": needed["escalate_ms"],
+        f"escalates to {', '.join(needed['escalate_to'])}": needed["escalate_to"] and not needed["escalate_ms"],
+        f"valid {_span_text(needed['valid_ms'])}": needed["valid_ms"] != USUAL_MS,
+        f"may be remembered {_span_text(needed['remember_ms'])}, {needed['remember_uses']} uses": needed[
+            "remember_uses"
+        ],
+        needed["message"]: needed["message"],
+    }
+    who = f"{needed['quorum']} of {', '.join(needed['approvers'])}"
+    return ", ".join([who, *(text for text, holds in more.items() if holds)])
+
+
+def _span_text(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"

@@ -49,6 +49,16 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _PlainLoader(_Loader):
+    """YAML in which every value stands where it is meant."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """A node. **Raises** ComposerError for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are for files alone")
+        return super().compose_node(parent, index)
+
+
 def load_files(paths: Sequence[str]) -> dict[str, Any]:
     """The content of policy files by name; of a folder, of all in it. **Raises** as `load_file`."""
     found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
@@ -60,12 +70,21 @@ def load_files(paths: Sequence[str]) -> dict[str, Any]:
 def load_file(path: Path) -> Any:
     """The content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError if it is none."""
     try:
-        return yaml.load(path.read_text(), _Loader)
+        return load_text(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "") or "it is not UTF-8"
         raise UsageError(f"cannot read {path}: {why}", hint="name files or folders with *.yaml") from None
+
+
+def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
+    """Return the content of a policy file. **Raises** MalformedError if it is no YAML.
+
+    Without `aliases` it has none: ten lines of them stand for more data than any memory has.
+    """
+    try:
+        return yaml.load(text, _Loader if aliases else _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise MalformedError(f"{path} is not YAML", hint=" ".join(str(error).split())[:300]) from None
+        raise MalformedError(f"{name} is not YAML", hint=" ".join(str(error).split())[:300]) from None
 
 
 def _files(path: Path) -> list[Path]:

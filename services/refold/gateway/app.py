@@ -20,7 +20,10 @@ from refold.core.errors import RefoldError
 from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
 from refold.gateway.pages.approvals import approval_pages
+from refold.gateway.pages.deployed import deployed_pages
 from refold.gateway.pages.inbox import inbox_pages
+from refold.gateway.pages.policy_pages import policy_pages
+from refold.gateway.pages.records import record_pages
 from refold.gateway.pages.run_list import run_list_pages
 from refold.gateway.pages.run_page import run_pages
 from refold.gateway.pages.site_pages import site_pages
@@ -45,7 +48,16 @@ ADDED = (
     login_routes,
     health_routes,
 )
-PAGES = (run_list_pages, run_pages, inbox_pages, approval_pages, site_pages)
+PAGES = (
+    run_list_pages,
+    run_pages,
+    inbox_pages,
+    approval_pages,
+    record_pages,
+    deployed_pages,
+    policy_pages,
+    site_pages,
+)
 
 
 class Api(FastAPI):

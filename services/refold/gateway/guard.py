@@ -30,7 +30,11 @@ BODY_S = 10.0
 _OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
-_PAGES = re.compile(r"/(runs/.*|approvals/.*|inbox|health|login|logout|static/.*)?", re.DOTALL)
+_PAGES = re.compile(
+    r"/((runs|approvals|dead-letters|static)/.*|inbox|sessions|tools|dead-letters|policies|versions|limits|operators"
+    r"|health|start|login|logout)?",
+    re.DOTALL,
+)
 _JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
 _SOURCES = (

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from refold.core.planning.asking import CAME
-from refold.gateway.reading import behind_cursor, cursor_behind, page_behind
+from refold.gateway.reading import behind_cursor, cursor_behind, daily_sums, page_behind
 from refold.ports.tables import MOST_PAGE, Query, ViewReader, ViewRow, Where
-from refold.projections.shipped.tables import APPROVALS, RUN_SESSIONS, RUNS, STEPS
+from refold.projections.shipped.tables import (
+    APPROVALS,
+    DAILY,
+    DAILY_FAILURES,
+    REPEATED_CALLS,
+    RUN_SESSIONS,
+    RUNS,
+    STEPS,
+)
 from refold.sdk.source import spoken
-from refold.views.api import CursorFilter, DoubtPage, DoubtRow, SessionPage, SessionRow, VersionRow
+from refold.views.api import CursorFilter, DailyRow, DoubtPage, DoubtRow, SessionPage, SessionRow, VersionRow
 from refold.views.member import AgentServed
 
 MOST_WALKED = 5_000
 """Rows that a page of sessions looks at: some 30 ms. A session with more runs than that makes a page short."""
 RUNS_NAMED = 20
 """Runs that the row of a version names."""
+MOST_SUMMED = 50_000
+"""Rows of sums by day that are added up: of 90 days, some 500 tools and models."""
+LEAST_REPEATED = 3
+"""Equal calls of a run that count as a loop."""
+CODES_NAMED = 5
 
 
 def session_page(view: ViewReader, wanted: CursorFilter) -> SessionPage:
@@ -90,6 +104,51 @@ def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[Versi
         members = have.get((str(agent), spoken(str(version))[0]), [])
         rows.append(VersionRow(agent=str(agent), version=str(version), live=count, runs=runs, members=members))
     return rows
+
+
+class Activity(NamedTuple):
+    """Sums since a day: of agents, of tools, and of both by day, codes of failures, and calls that repeat.
+
+    **Shape**: keys are agent and tool; without a tool they are of the runs of an agent. `loops` are the most frequent.
+    """
+
+    agents: list[DailyRow]
+    tools: list[DailyRow]
+    by_day: dict[tuple[str, str], dict[str, DailyRow]]
+    failures: dict[tuple[str, str], list[tuple[str, int]]]
+    loops: list[dict[str, Any]]
+
+
+def activity_of(view: ViewReader, since: str) -> Activity:
+    """Return the sums since a day."""
+    rows = view.query(Query(DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
+    by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
+    for each in daily_sums(_without(rows, "model")):
+        by_day[each.agent, each.tool][each.day] = each
+    codes: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for row in view.query(Query(DAILY_FAILURES, (Where("day", ">=", since),), limit=MOST_SUMMED)):
+        of = DAILY_FAILURES.named(row)
+        counted = codes[of["agent"], of["tool"]]
+        counted[of["code"]] = counted.get(of["code"], 0) + of["n"]
+    failures = {key: sorted(found.items(), key=lambda each: -each[1])[:CODES_NAMED] for key, found in codes.items()}
+    looping = Query(
+        REPEATED_CALLS, (Where("times", ">=", LEAST_REPEATED),), (), "times", descending=True, limit=RUNS_NAMED
+    )
+    tools = daily_sums(row for row in _without(rows, "day", "model") if row[DAILY.places["tool"]])
+    return Activity(
+        sorted(daily_sums(_without(rows, "day", "tool", "model")), key=lambda each: -each.runs_requested),
+        sorted(tools, key=lambda each: -each.calls),
+        by_day,
+        failures,
+        [*map(REPEATED_CALLS.named, view.query(looping))],
+    )
+
+
+def _without(rows: Iterable[ViewRow], *names: str) -> Iterator[ViewRow]:
+    """Rows of `daily` that are the same in these columns of the key."""
+    places = {DAILY.places[name] for name in names}
+    for row in rows:
+        yield tuple("" if place in places else value for place, value in enumerate(row))
 
 
 def _of(table: Any, row: ViewRow, name: str) -> Any:

@@ -40,6 +40,7 @@ from refold.projections.shipped.tables import (
     LIMIT_ROWS,
     OPERATOR_ACTIONS,
     RUNS,
+    STEPS,
 )
 from refold.views.api import ActionFilter, DailyFilter, DailyRow, LetterFilter, OperatorAction, RunPage, RunSummary
 from refold.views.budget import LimitInUse, limits_of
@@ -83,6 +84,8 @@ class RunQuery:
     root: str = ""
     top: bool = False
     text: str = ""
+    tool: str = ""
+    code: str = ""
     since_ms: int = 0
     until_ms: int = 0
     sort: str = "-requested_ms"
@@ -103,6 +106,11 @@ class RunQuery:
         where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
         where += [Where("parent", "=", "")] if self.top else []
         within = runs_with(self.labels, self.session)
+        if self.tool:
+            code = (Where("failure_code", "=", self.code),) if self.code else ()
+            within = (*within, RunsWith(STEPS, (Where("name", "=", self.tool), *code)))
+        elif self.code:
+            where.append(Where("failure_code", "=", self.code))
         if self.state == STALLED:
             within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
         elif self.state:
@@ -236,7 +244,7 @@ class ReadSide:
         where += [Where("agent", "=", wanted.agent)] if wanted.agent else []
         where += [Where("tool", "=", wanted.tool)] if wanted.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * wanted.limit))
-        return list(_sums(rows))[: wanted.limit]
+        return list(daily_sums(rows))[: wanted.limit]
 
     def actions(self, view: ViewReader, wanted: ActionFilter) -> list[OperatorAction]:
         """Return what operators did, the latest first."""
@@ -304,8 +312,8 @@ class ReadSide:
         return RunPage(runs=[summary_of(row) for row in rows], cursor=more)
 
 
-def _sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
-    """Rows of `daily`, those of erased runs added to the others."""
+def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
+    """Iterate over rows of `daily`, those of one day, agent, tool and model as one, erased runs or not."""
     found: dict[ViewRow, list[int]] = {}
     for row in rows:
         known = found.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))

@@ -36,6 +36,7 @@ ROUTE_ROLES: Mapping[str, str] = {
     "repair_run": _ADMIN,
     "fail_run": _ADMIN,
     "replay_letter": _ADMIN,
+    "replay_form": _ADMIN,
 }
 """The role of each route by its name, where it is another than that of its method."""
 

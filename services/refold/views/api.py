@@ -48,6 +48,8 @@ class RunFilter(ListFilter):
     root: str = Field("", max_length=500, description="runs of the family of this one")
     top: bool = Field(False, description="true: only runs that no other has started")
     text: str = Field("", max_length=200, description="in the id or the status line")
+    tool: str = Field("", max_length=500, description="runs that have called this tool")
+    code: str = Field("", max_length=200, description="with this code of failure: of the run, or of calls of `tool`")
     since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the column of the order")
     until_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the same column; this time is not in it")
     sort: str = Field("-requested_ms", description="requested_ms, at_ms or ended_ms; `-`: the latest first")

@@ -152,7 +152,7 @@ def try_policy(
     chosen = [there.runs.get(name) for name in dict.fromkeys(runs or ())] if named else there.runs.all()
     chosen = list(filter(Selector(agent=agent).takes, chosen)) if agent else chosen
     calls = [call for run in chosen for call in hindsight.recorded(run) if call.at_ms >= after_ms]
-    rows = [policy_views.difference_row(each) for each in asked.differences(calls)]
+    rows = [hindsight.difference_row(each) for each in asked.differences(calls)]
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
 
     def in_words() -> None:

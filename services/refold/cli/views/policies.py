@@ -6,16 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from refold.cli.output import Data, escape, json_text, plain, print_table, say
-from refold.client.hindsight import OtherRuling, RecordedCall
+from refold.cli.output import Data, escape, plain, print_table, say
+from refold.client.hindsight import RecordedCall, requirement_words, what_changes
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Explanation, Judgement, Policy
 
 _COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
 ARGS_SHOWN = 60
 """Characters of a call's arguments in a table: a model may have written whole files into them."""
-USUAL_MS = 3_600_000
-"""How long a decision is valid where a policy does not say."""
 
 
 def in_force(catalog: Catalog) -> Data:
@@ -28,19 +26,6 @@ def in_force(catalog: Catalog) -> Data:
         "roles": {role: sorted(people) for role, people in sorted(catalog.roles.by_role.items())},
         "revoked": sorted(catalog.roles.revoked),
         "keys": [catalog.keys[kid].content() for kid in sorted(catalog.keys)],
-    }
-
-
-def difference_row(found: OtherRuling) -> Data:
-    """A call of which a draft says something else."""
-    call = found.call
-    return {
-        "call_id": call.call_id,
-        "tool": call.call.tool,
-        "args": json_text(call.call.args),
-        "kind": found.kind,
-        "recorded": plain(call.judgement),
-        "now": plain(found.now),
     }
 
 
@@ -95,29 +80,6 @@ def print_differences(rows: Sequence[Data]) -> None:
         say(f"{count:>6}  {kind}{f': {escape(changes)}' if changes else ''}")
 
 
-def what_changes(row: Data) -> str:
-    """What differs where the outcome is the same: `quorum 1 -> 2`."""
-    before, after = row["recorded"], row["now"]
-    if before["outcome"] != after["outcome"]:
-        return ""
-    pairs = [(name, before[name], after[name]) for name in ("rule", "message")]
-    old, new = before["requirement"] or {}, after["requirement"] or {}
-    pairs += [(name.removesuffix("_ms"), value, new.get(name)) for name, value in old.items()]
-    return ", ".join(
-        f"{name} {_value_text(name, old, was)} -> {_value_text(name, old, now)}"
-        for name, was, now in pairs
-        if was != now
-    )
-
-
-def _value_text(name: str, requirement: Data, value: object) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or "nobody"
-    if f"{name}_ms" in requirement and isinstance(value, int):
-        return _long(value) if value else "never"
-    return str(value) or "none"
-
-
 def print_explanation(found: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
     """What `refold policy explain` says. `asks_itself`: the tool wants people though the rule allows the call."""
     then = found.judgement
@@ -141,7 +103,7 @@ def print_explanation(found: RecordedCall, now: Judgement, rules: Sequence[Expla
 
 
 def _outcome(outcome: str, detail: Data | str) -> str:
-    text = detail if isinstance(detail, str) else _asks(detail)
+    text = detail if isinstance(detail, str) else requirement_words(detail)
     return f"[{_COLOURS[outcome]}]{outcome}[/] {escape(text)}"
 
 
@@ -152,31 +114,8 @@ def _settled_by(policy: Policy) -> str:
     return _outcome("require", plain(policy.doubt))
 
 
-def _asks(needed: Data) -> str:
-    """A requirement in words: how many of whom, what else is not as usual, and for how long."""
-    more = {
-        "the requester too": not needed["not_requester"],
-        f"within {_long(needed['expires_ms'])}": needed["expires_ms"],
-        f"then {needed['on_expiry']}": needed["expires_ms"] and needed["on_expiry"] != "reject",
-        f"after {_long(needed['escalate_ms'])} also {', '.join(needed['escalate_to'])}": needed["escalate_ms"],
-        f"escalates to {', '.join(needed['escalate_to'])}": needed["escalate_to"] and not needed["escalate_ms"],
-        f"valid {_long(needed['valid_ms'])}": needed["valid_ms"] != USUAL_MS,
-        f"may be remembered {_long(needed['remember_ms'])}, {needed['remember_uses']} uses": needed["remember_uses"],
-        needed["message"]: needed["message"],
-    }
-    who = f"{needed['quorum']} of {', '.join(needed['approvers'])}"
-    return ", ".join([who, *(text for text, holds in more.items() if holds)])
-
-
-def _long(ms: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if ms and ms % size == 0:
-            return f"{ms // size}{unit}"
-    return f"{ms}ms"
-
-
 def _said(judgement: Data) -> str:
     outcome, rule, needed = judgement["outcome"], judgement["rule"], judgement["requirement"]
     by = f" by {escape(rule)}" if rule else ""
-    words = f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(_asks(needed))}' if needed else ''}"
+    words = f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(requirement_words(needed))}' if needed else ''}"
     return words + (f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else "")

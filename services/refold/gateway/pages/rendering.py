@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 from refold.core.errors import not_installed
 
 try:
-    from fastapi.responses import HTMLResponse
+    from fastapi import Request
+    from fastapi.responses import HTMLResponse, Response
     from jinja2 import Environment, PackageLoader, StrictUndefined
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 from refold.core.run.metering import NANO
 from refold.gateway.site import Gateway
+from refold.ports.tables import ViewReader
 from refold.runtime.text import visible
 from refold.views.model import json_text
 from refold.views.words import duration, in_utc, moment, tool_name, with_ellipsis
@@ -27,6 +29,19 @@ MOST_TEXT = 4_000
 """Characters of a text on a page; a link leads to all of it."""
 REFERRER = "same-origin"
 """Of pages. With `no-referrer` browsers send forms without the origin that writes are judged by."""
+NAVIGATION = (
+    ("Runs", "/"),
+    ("Inbox", "/inbox"),
+    ("Sessions", "/sessions"),
+    ("Agents and tools", "/tools"),
+    ("Dead letters", "/dead-letters"),
+    ("Policies", "/policies"),
+    ("Versions", "/versions"),
+    ("Limits", "/limits"),
+    ("Operators", "/operators"),
+    ("Health", "/health"),
+)
+"""Pages that all others lead to: the first four stand in the top bar, where it has room."""
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
 
@@ -89,16 +104,36 @@ def _environment() -> Environment:
         "json": json_text,
     }
     made.filters.update(filters)
-    made.globals.update(assets=ASSETS)
+    made.globals.update(assets=ASSETS, NAVIGATION=NAVIGATION)
     return made
 
 
 _TEMPLATES = _environment()
 
 
+def view_page(
+    template: str, shared: Gateway, request: Request, made: Callable[[ViewReader], Mapping[str, Any]]
+) -> Response:
+    """Return a page of what the view has, or that it is still the one that the browser has, by its `ETag`.
+
+    Once a minute it is another one, since pages show ages.
+    """
+    login, minute = shared.login, int(time.time() / 60)
+    with shared.view("") as view:
+        by = (login.cookie, login.actor, login.roles) if login else ()
+        of = repr((str(request.url), by, minute, sorted(view.positions().items()), view.notes()))
+        tag = f'"{blake2b(of.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304)
+        page = html_page(template, shared, **made(view))
+    page.headers["ETag"] = tag
+    return page
+
+
 def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page for who asks. `now_ms` is the time at which it was made."""
     login = shared.login if shared else None
+    values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
     values.setdefault("now_ms", int(time.time() * 1000))
     csrf = shared.logins.csrf(login.cookie) if shared and login and login.cookie else ""
     html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login)

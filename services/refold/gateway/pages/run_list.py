@@ -1,21 +1,32 @@
-"""The list of runs."""
+"""The list of runs, and the form that starts one."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
-from typing import Annotated
-from urllib.parse import urlencode
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
 
-from refold.gateway.pages.rendering import html_page
-from refold.gateway.reading import RunQuery
-from refold.gateway.routes.runs import query_of
-from refold.gateway.site import Site
+from refold.core.errors import MalformedError
+from refold.core.events import Cause
+from refold.core.ids import run_id
+from refold.core.wire import canonical
+from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.rendering import html_page, view_page
+from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Passage, url
+from refold.gateway.reading import STALLED, STATES, RunQuery
+from refold.gateway.routes.inputs import run_request
+from refold.gateway.routes.lists import served_of
+from refold.gateway.routes.runs import label_of, query_of
+from refold.gateway.site import DEFAULT_WAIT_S, Site
+from refold.operations import run as operations
 from refold.ports.tables import ViewReader
 from refold.projections.shipped.tables import FAMILIES
-from refold.views.api import RunFilter
+from refold.views.api import RunBody, RunFilter
 
 LISTED_STATES = (
     ("running", "running"),
@@ -28,40 +39,117 @@ LISTED_STATES = (
     ("completed", "completed"),
 )
 """Filters of the list: the name of a state, and its words."""
-
+SEARCHED = (
+    ("text", "In the id or the status line"),
+    ("agent", "Agent"),
+    ("label", "Label, NAME=VALUE"),
+    ("session", "Session"),
+    ("tool", "Calls this tool"),
+    ("code", "Failed with this code"),
+)
+COMMANDED = {"agent": "--agent", "session": "--session", "label": "--label", "state": "--status"}
+"""Options of `refold run list` that do what a filter does."""
 FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
 
 def run_list_pages(site: APIRouter) -> None:
-    """Add the page."""
+    """Add the pages and the form."""
 
     @site.get("/", response_class=HTMLResponse)
-    def runs_page(shared: Site, wanted: Annotated[RunFilter, Query()]) -> HTMLResponse:
+    def runs_page(shared: Site, request: Request, wanted: Annotated[RunFilter, Query()]) -> Response:
         """The runs, the newest first."""
-        asked = wanted.model_dump(exclude_defaults=True, exclude={"cursor", "sort", "limit"})
-        with shared.view("") as view:
-            found = shared.reading.runs(view, query_of(wanted.model_copy(update={"top": not asked})), wanted.cursor)
-            families = dict(_families(view, [run.root for run in found.runs]))
-            counts = {name: view.count(RunQuery(state=name).query()) for name, _ in LISTED_STATES}
+        # An empty field of a form that is sent without JavaScript is no filter.
+        labels = [each for each in wanted.label if each]
+        asked = {
+            name: value
+            for name, value in wanted.model_copy(update={"label": labels}).model_dump(exclude_defaults=True).items()
+            if name not in ("cursor", "sort", "limit")
+        }
+        listing = query_of(wanted.model_copy(update={"label": labels, "top": not asked}))
 
-        def link(**changes: str) -> str:
-            chosen = {name: value for name, value in {**asked, "cursor": "", **changes}.items() if value}
-            return f"/?{urlencode(chosen, doseq=True)}" if chosen else "/"
+        def link(**changes: object) -> str:
+            chosen = {name: value for name, value in {**asked, **changes}.items() if value}
+            return url("/", **chosen)
 
-        return html_page(
-            "runs.html",
-            shared,
-            place="/",
-            wanted=wanted,
-            runs=found.runs,
-            families=families,
-            alone=dict.fromkeys(FAMILY_COUNTS, 0),
-            cursor=found.cursor,
-            link=link,
-            filtered=asked,
-            states=LISTED_STATES,
-            counts=counts,
+        def made(view: ViewReader) -> dict[str, Any]:
+            found = shared.reading.runs(view, listing, wanted.cursor)
+            return {
+                "place": "/",
+                "wanted": wanted,
+                "runs": found.runs,
+                "families": dict(_families(view, [run.root for run in found.runs])),
+                "alone": dict.fromkeys(FAMILY_COUNTS, 0),
+                "cursor": found.cursor,
+                "link": link,
+                "filtered": asked,
+                "searching": bool(asked.keys() - {"state"}),
+                "searched": [(name, word, ", ".join(_values(asked.get(name)))) for name, word in SEARCHED],
+                "states": LISTED_STATES,
+                "counts": _counts(view, listing),
+                "command": _command(asked),
+            }
+
+        return view_page("runs.html", shared, request, made)
+
+    @site.get("/start", response_class=HTMLResponse)
+    def start_page(shared: Site, agent: str = "") -> HTMLResponse:
+        """A form for a run of an agent that planners have."""
+        agents = sorted({each.agent for each in served_of(shared)[0]})
+        says = "The agent's arguments by name, as JSON. The same id with the same agent and input is one run."
+        fresh = operations.fresh_id("run")
+        fields = (
+            AskField("agent", "Agent", "pick", agent, agents),
+            AskField("input", "Input", "area", "{}"),
+            AskField("id", "Id of the run", "text", fresh),
+            AskField("label", "Labels, NAME=VALUE with spaces between them"),
         )
+        form = AskForm("start", "What should it do?", "/start", fields, "Start", says, back="/")
+        nobody = Passage("nobody", "No planner runs", "Start one first: refold serve planner --app app.py")
+        return html_page(SCREEN, shared, place="/", title="Start a run", parts=[form if agents else nobody])
+
+    @site.post("/start", response_class=HTMLResponse)
+    async def start_form(shared: Site, request: Request) -> Response:
+        """Ask for a run, and show it; where it is not there in time, the list that it will be in.
+
+        The form has the id of the run, so that sent twice it starts one.
+        """
+        fields = await form_of(request, shared)
+        data, name = canonical.parse(fields.get("input") or "null"), run_id(fields.get("id", "").strip())
+        labels = dict(label_of(each) for each in fields.get("label", "").split())
+        if not (agent := fields.get("agent", "")):
+            raise MalformedError("the form names no agent", hint="choose one")
+        body = RunBody(agent=agent, input=data, id=name, labels=labels)
+
+        def start() -> bool:
+            wanted = operations.start_run(run_request(shared, body))
+            return not isinstance(shared.writing.perform(wanted, DEFAULT_WAIT_S), Cause)
+
+        there = await run_in_threadpool(start)
+        return RedirectResponse(f"/runs/{name}" if there else url("/", text=name), 303)
+
+
+def _values(found: object) -> Iterator[str]:
+    yield from map(str, found if isinstance(found, list) else [found] if found else [])
+
+
+def _counts(view: ViewReader, listing: RunQuery) -> dict[str, int]:
+    """The number of runs in each state that meet the other filters: one query, and one for what is stalled."""
+    every = replace(listing, state="", top=False)
+    counts = dict.fromkeys((name for name, _ in LISTED_STATES), 0)
+    for (status, *beside), number in view.counts(every.query(), ("status", *STATES)).items():
+        if status in counts:
+            counts[str(status)] += number
+        for name, value in zip(STATES, beside, strict=True):
+            counts[name] += number if value else 0
+    return {**counts, STALLED: view.count(replace(every, state=STALLED).query())}
+
+
+def _command(asked: dict[str, Any]) -> str:
+    """The command that lists the same; nothing where it has no such filter. Shells take what it quotes as text."""
+    if not COMMANDED.keys() >= asked.keys() or asked.get("state") in ("on_hold", "waiting_for_people"):
+        return ""
+    words = [word for name, found in asked.items() for value in _values(found) for word in (COMMANDED[name], value)]
+    return shlex.join(["refold", "run", "list", *words])
 
 
 def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:

@@ -1,4 +1,4 @@
-"""Log in and out, health, and the files that pages name."""
+"""Log in and out, and the files that pages name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from refold.core.errors import NotFoundError
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import ASSETS, html_page
-from refold.gateway.routes.health import health_of
 from refold.gateway.routes.logins import cookie_of, no_cookie
 from refold.gateway.site import Site
 
@@ -18,11 +17,6 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 def site_pages(site: APIRouter) -> None:
     """Add the pages."""
-
-    @site.get("/health", response_class=HTMLResponse)
-    def health_page(shared: Site) -> HTMLResponse:
-        """The state of the views and of Kafka."""
-        return html_page("health.html", shared, place="/health", health=health_of(shared))
 
     @site.get("/login", response_class=HTMLResponse)
     def login_page(shared: Site) -> Response:

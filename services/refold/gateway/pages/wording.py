@@ -92,22 +92,27 @@ def diff_of(args: str) -> TextDiff | None:
     for old, new in BEFORE_AFTER:
         before, after = found.get(old), found.get(new)
         if isinstance(before, str) and isinstance(after, str) and len(before) + len(after) <= MOST_DIFFED:
-            lines = list(_diffed(before.split("\n"), after.split("\n")))
             rest = [
                 str(value)
                 for key, value in found.items()
                 if key not in (old, new) and not key.startswith("$") and isinstance(value, str | int)
             ]
-            return _counted(", ".join(rest)[:200], lines)
+            return text_diff(", ".join(rest)[:200], before, after)
     return None
 
 
 def changed_args(before: str, after: str) -> TextDiff:
     """Return the change of arguments by somebody, a line for each argument and for each line of a text."""
-    return _counted("arguments", list(_diffed(readable(before), readable(after))))
+    return text_diff("arguments", "
+".join(readable(before)), "
+".join(readable(after)))
 
 
-def _counted(title: str, lines: list[DiffLine]) -> TextDiff:
+def text_diff(title: str, before: str, after: str) -> TextDiff:
+    """Return the change from one text to another."""
+    lines = list(_diffed(before.split("
+"), after.split("
+")))
     added, removed = (sum(line.change == change for line in lines) for change in ("add", "del"))
     return TextDiff(title, lines, added, removed)
 

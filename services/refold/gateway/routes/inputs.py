@@ -53,18 +53,7 @@ def input_routes(site: APIRouter) -> None:
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Started | InputSent:
         """Ask for a run. `Idempotency-Key` names it where the body does not: the same again is the same run."""
-        request = RunRequest(
-            RunId(_named(body.id, key)),
-            body.agent,
-            canonical.dumps(body.input),
-            shared.actor,
-            body.not_before_ms,
-            body.labels,
-            sessions=body.sessions,
-            deadline_ms=body.deadline_ms,
-        )
-        settings = shared.platform.settings
-        whole = operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key)
+        whole = run_request(shared, body, key)
         done = perform(shared, response, operations.start_run(whole), wait)
         return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
@@ -179,6 +168,22 @@ def input_routes(site: APIRouter) -> None:
         """
         repair: Callable[[Run], OperationRow] = lambda found: operations.repair(found, body.head, shared.actor)  # noqa: E731
         return _said_by_log(shared, response, run_id(run), repair, wait)
+
+
+def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
+    """Return the request for a run as it is sent, in the name of who asks. **Raises** as `operations.prepared`."""
+    request = RunRequest(
+        RunId(_named(body.id, key)),
+        body.agent,
+        canonical.dumps(body.input),
+        shared.actor,
+        body.not_before_ms,
+        body.labels,
+        sessions=body.sessions,
+        deadline_ms=body.deadline_ms,
+    )
+    settings = shared.platform.settings
+    return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key)
 
 
 def _refuse_effects(again: list[Done]) -> None:

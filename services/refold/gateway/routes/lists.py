@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.client.letters import find_letter, replayed
+from refold.core.approval.catalog import Catalog
 from refold.core.errors import NotFoundError, UnreachableError, UsageError
 from refold.core.topics import MEMBER
 from refold.gateway.listing import session_page, version_rows
 from refold.gateway.reading import RunQuery
 from refold.gateway.routes.runs import query_of
-from refold.gateway.site import AfterHeader, Site
+from refold.gateway.site import AfterHeader, Gateway, Site
 from refold.projections.status import status_of
 from refold.views.api import (
     ActionFilter,
@@ -34,6 +35,7 @@ from refold.views.letter import Letter, WholeLetter, whole_letter
 from refold.views.member import AgentServed, ToolServed, agents_served, tools_served
 from refold.views.projection import ProjectionInfo
 
+JSON_LINES = "application/jsonl"
 LetterPlace = Annotated[str, Path(description="`[SERVICE/]PARTITION/OFFSET`, as lists have it")]
 
 
@@ -72,6 +74,17 @@ def list_routes(site: APIRouter) -> None:
         with shared.view(after) as view:
             return shared.reading.actions(view, wanted)
 
+    lines: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {JSON_LINES: {}}}}}
+
+    @site.get("/api/operator-actions.jsonl", summary="Export what operators did", **lines)
+    def export_operator_actions(
+        shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
+    ) -> Response:
+        """The same rows, a JSON object on each line."""
+        with shared.view(after) as view:
+            rows = shared.reading.actions(view, wanted)
+        return Response("".join(f"{row.model_dump_json()}\n" for row in rows), media_type=JSON_LINES)
+
     @site.get("/api/dead-letters", summary="List dead letters")
     def list_letters(shared: Site, wanted: Annotated[LetterFilter, Query()], after: AfterHeader = "") -> list[Letter]:
         """Inputs that no service could use, and why, the latest first."""
@@ -83,13 +96,7 @@ def list_routes(site: APIRouter) -> None:
         shared: Site, place: LetterPlace, dry_run: Annotated[bool, Query(description="send nothing")] = False
     ) -> InputReplayed:
         """Write the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
-        found, at = replayed(shared.platform.runs.reader, place)
-        if dry_run:
-            return InputReplayed(sent=False, topic=found.topic, partition=at)
-        sent = shared.platform.publisher.send_raw(
-            found.topic, at, key=found.key or b"", value=found.value or b"", headers=found.read_headers() or ()
-        )
-        return InputReplayed(sent=True, topic=found.topic, partition=sent[0], offset=sent[1])
+        return replay_of(shared, place, dry_run=dry_run)
 
     @site.get("/api/dead-letters/{place:path}", summary="Show a dead letter")
     def show_letter(shared: Site, place: LetterPlace) -> WholeLetter:
@@ -105,31 +112,24 @@ def list_routes(site: APIRouter) -> None:
     @site.get("/api/agents", summary="List the agents that planners have")
     def list_agents(shared: Site) -> list[AgentServed]:
         """Versions of agents, each with the planners that report to have it. It is read from Kafka."""
-        with shared.log() as runs:
-            return agents_served(runs.reader.scan(MEMBER))
+        return served_of(shared)[0]
 
     @site.get("/api/tools", summary="List the tools that executors run")
     def list_tools(shared: Site) -> list[ToolServed]:
         """Tools by pool, each with the executors that report to run it. It is read from Kafka."""
-        with shared.log() as runs:
-            return tools_served(runs.reader.scan(MEMBER))
+        return served_of(shared)[1]
 
     @site.get("/api/versions", summary="List the versions that runs need")
     def list_versions(shared: Site, after: AfterHeader = "") -> list[VersionRow]:
         """Versions with runs that go on, and the planners that have them, which are read from Kafka."""
-        with shared.log() as runs:
-            serving = agents_served(runs.reader.scan(MEMBER))
+        serving, _ = served_of(shared)
         with shared.view(after) as view:
             return version_rows(view, serving)
 
     @site.get("/api/halts", summary="List what is halted")
     def list_halts(shared: Site) -> list[HaltRow]:
         """Tools, agents, pools and requesters whose calls wait, and why. It is read from Kafka."""
-        with shared.log():
-            try:
-                return halt_rows(shared.platform.catalog.whole.halts)
-            except UsageError as error:  # the gateway has no root key: no request can help that
-                raise UnreachableError(error.message, hint=error.hint) from None
+        return halt_rows(catalog_of(shared).halts)
 
     @site.get("/api/projections", summary="List projections")
     def list_projections(shared: Site) -> list[ProjectionInfo]:
@@ -137,7 +137,39 @@ def list_routes(site: APIRouter) -> None:
 
         It is compared with Kafka.
         """
-        settings, database = shared.platform.settings, shared.database
-        with shared.log():
-            source = KafkaLogSource(settings.kafka)
-            return [status_of(name, database, settings.views.url, source) for name in database.projections()]
+        return projections_of(shared)
+
+
+def served_of(shared: Gateway) -> tuple[list[AgentServed], list[ToolServed]]:
+    """Return the agents of planners and the tools of executors, read from Kafka. **Raises** UnreachableError."""
+    with shared.log() as runs:
+        records = [*runs.reader.scan(MEMBER)]
+    return agents_served(records), tools_served(records)
+
+
+def catalog_of(shared: Gateway) -> Catalog:
+    """Return the catalog that is in force, read from Kafka. **Raises** UnreachableError without it or its root key."""
+    with shared.log():
+        try:
+            return shared.platform.catalog.whole
+        except UsageError as error:  # the gateway has no root key: no request can help that
+            raise UnreachableError(error.message, hint=error.hint) from None
+
+
+def projections_of(shared: Gateway) -> list[ProjectionInfo]:
+    """Return how far each projection is, compared with Kafka. **Raises** UnreachableError."""
+    settings, database = shared.platform.settings, shared.database
+    with shared.log():
+        source = KafkaLogSource(settings.kafka)
+        return [status_of(name, database, settings.views.url, source) for name in database.projections()]
+
+
+def replay_of(shared: Gateway, place: str, *, dry_run: bool) -> InputReplayed:
+    """Write the input of a dead letter again, or only look at where it belongs. **Raises** as `replayed`."""
+    found, at = replayed(shared.platform.runs.reader, place)
+    if dry_run:
+        return InputReplayed(sent=False, topic=found.topic, partition=at)
+    sent = shared.platform.publisher.send_raw(
+        found.topic, at, key=found.key or b"", value=found.value or b"", headers=found.read_headers() or ()
+    )
+    return InputReplayed(sent=True, topic=found.topic, partition=sent[0], offset=sent[1])

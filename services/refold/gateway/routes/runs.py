@@ -132,7 +132,7 @@ def run_routes(site: APIRouter) -> None:
 
 def query_of(wanted: RunFilter) -> RunQuery:
     """Return the query of a filter. **Raises** MalformedError."""
-    labels = tuple(_pair(each) for each in wanted.label)
+    labels = tuple(label_of(each) for each in wanted.label)
     return RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
 
 
@@ -140,7 +140,8 @@ def _texts(shared: Gateway, run: Run) -> Callable[[str], str]:
     return texts_of(run.state.run_id, shared.blobs)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def label_of(text: str) -> tuple[str, str]:
+    """Return the label that a text is. **Raises** MalformedError."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise MalformedError(f"label={text[:80]!r} is no label", hint="write label=team=pay")

@@ -5,6 +5,7 @@
 const live = document.getElementById("live");
 let paused = false;
 let fresh = 0; // the latest page that was asked for
+let tag = ""; // the page that is shown, as the gateway names it: asked for again, it is not sent again
 
 // Replaces the parts of a page, by id, that differ from those of a page that was loaded just now. What is open stays
 // open, what is being written stays written, and the focus stays.
@@ -38,18 +39,20 @@ function say(word, old) {
 }
 
 const run = document.getElementById("run");
-const PARTS = ["head", "facts", "travel", "rows", "failure", "result", "health", "inbox", "runs"];
+const PARTS = ["head", "facts", "travel", "rows", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
 
 async function refresh() {
   if (paused) return;
   const number = ++fresh;
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: { accept: "text/html", ...(tag && { "if-none-match": tag }) } });
     if (number !== fresh) return;
+    if (answer.status === 304) { say("live"); return; }
     if (answer.status === 410 || answer.status === 404) { location.reload(); return; }
     if (!answer.ok) { say("the gateway cannot answer: this may be old", true); return; }
     const html = await answer.text();
     if (number !== fresh) return; // what was asked for since then is later
+    tag = answer.headers.get("etag") || "";
     const asked = [...document.querySelectorAll("section[id^=ask-]")].map(each => each.id).join();
     const page = replaceParts(html, [...PARTS, ...[...document.querySelectorAll("[id^=votes-]")].map(each => each.id)]);
     const then = page.getElementById("run");
@@ -77,7 +80,7 @@ if (run && "follow" in run.dataset) {
   // Every event of the log has its own name: each is listened to that this page knows, and a net of 2 s for the rest.
   for (const type of [...(run.dataset.types || "").split(" "), ...types]) source.addEventListener(type, soon);
   setInterval(soon, 2000);
-} else if (document.getElementById("runs") || document.getElementById("inbox")) {
+} else if (document.querySelector("#runs, #inbox, #letters, #sessions, #actions")) {
   say("live");
   const listed = document.querySelector("[data-stream]");
   const source = listed && new EventSource(listed.dataset.stream);

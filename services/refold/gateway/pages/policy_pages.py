@@ -1,0 +1,195 @@
+"""Policies: the one in force, what a draft would have said of recorded calls, and what differs between two."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from refold.client.hindsight import Hindsight, difference_row, recorded, requirement_words, what_changes
+from refold.client.policies import load_text, problems_of
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy import Policy
+from refold.core.errors import MalformedError, NotFoundError
+from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.rendering import html_page
+from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, TextChange, url
+from refold.gateway.pages.wording import text_diff
+from refold.gateway.reading import RunQuery
+from refold.gateway.routes.lists import catalog_of
+from refold.gateway.site import Gateway, Site
+from refold.projections.runs import ViewedRuns
+from refold.views.api import ApiBody
+from refold.views.model import Data, plain
+from refold.views.words import tool_name
+
+PASTED = "the policy"
+MOST_PASTED = 100_000
+"""Characters of a draft: YAML is parsed at some 200 kB a second."""
+MOST_JUDGED = 200
+"""Runs that a draft is tried on: the newest ones."""
+MOST_DIFFERENT = 200
+ARGS_SHOWN = 120
+DRAFT = "rules:\n- name: read-only\n  when: tool.effect == 'pure'\n  allow: true\n"
+
+
+class ShownPolicies(ApiBody):
+    """Two policies of which the differences are shown, by their digests."""
+
+    left: str = Field("", max_length=64)
+    right: str = Field("", max_length=64)
+
+
+def policy_pages(site: APIRouter) -> None:
+    """Add the pages and the form."""
+
+    @site.get("/policies", response_class=HTMLResponse)
+    def policies_page(shared: Site, wanted: Annotated[ShownPolicies, Query()]) -> HTMLResponse:
+        """The policy in force, and others of the catalog; or what differs between two of them."""
+        catalog = catalog_of(shared)
+        parts: list[object] = []
+        if wanted.left and wanted.right:
+            left, right = (yaml_of(_policy(catalog, each)) for each in (wanted.left, wanted.right))
+            title = f"From {wanted.left[:12]} to {wanted.right[:12]}"
+            parts.append(TextChange("change", title, text_diff(title, left, right)))
+        parts += [_rules(catalog.policy), _known(catalog), _roles(catalog), _draft_form(DRAFT, "")]
+        return _policies(shared, parts)
+
+    @site.post("/policies", response_class=HTMLResponse)
+    async def try_policy_form(shared: Site, request: Request) -> HTMLResponse:
+        """Compare what a draft says of recorded calls with what was said of them. Nothing is published."""
+        fields = await form_of(request, shared)
+        draft, agent = fields.get("policy", "").replace("\r\n", "\n"), fields.get("agent", "").strip()
+        if len(draft) > MOST_PASTED:
+            raise MalformedError(f"the draft has {len(draft):,} characters", hint=f"{MOST_PASTED:,} at most")
+        parts = await run_in_threadpool(lambda: [*_tried(shared, draft, agent)])
+        return _policies(shared, [*parts, _draft_form(draft, agent)])
+
+
+def yaml_of(policy: Policy) -> str:
+    """Return the text of a policy, the same for the same policy."""
+    return yaml.safe_dump(policy.content, allow_unicode=True, width=100)
+
+
+def _policies(shared: Gateway, parts: Sequence[object]) -> HTMLResponse:
+    lead = "A policy is published with the root key alone: refold policy publish FILES. Nothing here changes one."
+    return html_page(SCREEN, shared, place="/policies", title="Policies", lead=lead, parts=parts)
+
+
+def _policy(catalog: Catalog, digest: str) -> Policy:
+    if (found := catalog.policies.get(digest)) is None:
+        raise NotFoundError(f"the catalog has no policy {digest}", hint="/policies has all")
+    return found
+
+
+def _rules(policy: Policy | None) -> Grid:
+    """The rules of a policy in their order, and what it says beside them."""
+    rows = []
+    if policy is not None:
+        for rule in policy.rules:
+            detail = requirement_words(plain(rule.requirement)) if rule.requirement else rule.message
+            rows.append([Cell(rule.name), Cell(rule.when.source, "code"), Cell(rule.outcome, note=detail)])
+        beside = (
+            ("no rule holds, or one that allows fails", policy.fallback, "deny", "nobody decides"),
+            ("the outcome of a call is unknown", policy.doubt, "operator", "an operator decides"),
+        )
+        for when, needed, outcome, otherwise in beside:
+            then = Cell("require", note=requirement_words(plain(needed))) if needed else Cell(outcome, note=otherwise)
+            rows.append([Cell("otherwise"), Cell(when), then])
+    return Grid(
+        "rules",
+        "In force for new runs",
+        ("Rule", "When", "Then"),
+        rows,
+        "No policy is in force: calls are allowed, and of tools that ask denied. One is published with",
+        "refold policy publish FILES",
+        note=policy.digest if policy else "",
+    )
+
+
+def _known(catalog: Catalog) -> Grid:
+    now = catalog.current
+    rows = [
+        [
+            Cell(digest, "code"),
+            Cell("in force" if digest == now else "judges runs that were begun under it"),
+            Cell(len(policy.rules), "num"),
+            Cell("what publishing the current one changed", href=f"{url('/policies', left=digest, right=now)}#change")
+            if digest != now
+            else Cell("none"),
+        ]
+        for digest, policy in sorted(catalog.policies.items(), key=lambda each: each[0] != now)
+    ]
+    heads = ("Digest", "State", "Rules", "Difference")
+    return Grid("known", "Policies in the catalog", heads, rows, "The catalog has no policy.")
+
+
+def _roles(catalog: Catalog) -> Grid:
+    rows = [[Cell(role), Cell(", ".join(sorted(has)))] for role, has in sorted(catalog.roles.by_role.items())]
+    rows += [[Cell("revoked"), Cell(", ".join(sorted(catalog.roles.revoked)))]] * bool(catalog.roles.revoked)
+    empty = "The catalog says of nobody which role they have:"
+    return Grid("roles", "Roles", ("Role", "People"), rows, empty, "refold policy publish --roles FILE")
+
+
+def _draft_form(draft: str, agent: str) -> AskForm:
+    says = (
+        f"What a draft would have said of the calls of the newest {MOST_JUDGED} runs, beside what was said. Nothing is "
+        "published. refold policy test FILES compares all runs, and with --app knows tags and versions of tools."
+    )
+    fields = (
+        AskField("policy", "Policy, as YAML or JSON", "area", draft),
+        AskField("agent", "Only runs of this agent; empty: all", "text", agent),
+    )
+    return AskForm("draft", "Try a draft on recorded calls", "/policies#tried", fields, "Compare", says)
+
+
+def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
+    content = load_text(draft, PASTED, aliases=False)
+    problems = problems_of({PASTED: content})
+    if problems:
+        told = [[Cell(each.rule or "all"), Cell(each.reason), Cell("no policy" if each.fatal else "warning")]
+                for each in problems]  # fmt: skip
+        yield Grid("problems", "Problems of the draft", ("Rule", "Problem", "Weight"), told, "")
+    if any(each.fatal for each in problems):
+        return
+    asked = Hindsight(Policy.parse(content), shared.platform.settings.environment)
+    with shared.view("") as view:
+        listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
+        runs = [run for each in listed if (run := ViewedRuns(view).find(each.run_id)) is not None]
+    calls = [call for run in runs for call in recorded(run)]
+    rows = [difference_row(each) for each in asked.differences(calls)]
+    kinds = Counter(row["kind"] for row in rows)
+    unknown = f"; {' and '.join(sorted(asked.unknown))} are not in the log, so rules about them fail" * bool(
+        asked.unknown
+    )
+    counted = ", ".join(f"{number} {kind.replace('->', '→')}" for kind, number in kinds.most_common())
+    yield Grid(
+        "tried",
+        f"{len(rows)} of {len(calls)} calls judged otherwise" if rows else f"All {len(calls)} calls judged the same",
+        ("Call", "Tool", "Arguments", "Was", "Would be"),
+        [[*_difference(row)] for row in rows[:MOST_DIFFERENT]],
+        f"The draft judges the calls of {len(runs)} runs as they were judged. Calls of other runs may differ:",
+        "refold policy test FILES",
+        note=f"{counted}{unknown}; policy {asked.policy.digest[:12]}",
+    )
+
+
+def _difference(row: Data) -> Iterator[Cell]:
+    run, _, seq = str(row["call_id"]).rpartition("/")
+    yield Cell(row["call_id"], "code", href=f"/runs/{run}?seq={seq}#event")
+    yield Cell(tool_name(row["tool"]))
+    yield Cell(str(row["args"])[:ARGS_SHOWN], "code")
+    yield Cell(row["recorded"]["outcome"], note=_reasons(row["recorded"]))
+    yield Cell(row["now"]["outcome"], note=what_changes(row) or _reasons(row["now"]))
+
+
+def _reasons(judgement: Any) -> str:
+    """The rule of a judgement, whom it asks, and what it says."""
+    needed = requirement_words(judgement["requirement"]) if judgement["requirement"] else ""
+    return ", ".join(filter(None, [judgement["rule"], needed, judgement["message"]]))

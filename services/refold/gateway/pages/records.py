@@ -1,0 +1,314 @@
+"""Sessions, agents and tools, limits, and what operators did: out of the view alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, Response
+from pydantic import Field
+
+from refold.core.errors import NotFoundError
+from refold.core.planning.windows import DAY_MS
+from refold.gateway.listing import Activity, activity_of, session_page
+from refold.gateway.pages.rendering import view_page
+from refold.gateway.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, url
+from refold.gateway.reading import RunQuery
+from refold.gateway.site import Gateway, Site
+from refold.ports.tables import ViewReader
+from refold.sdk.projection import day_of
+from refold.views.api import ActionFilter, ApiBody, CursorFilter, DailyRow
+from refold.views.budget import LimitInUse, Spending
+from refold.views.words import tool_name
+
+WINDOWS = (("today", 1), ("7 days", 7), ("14 days", 14), ("30 days", 30), ("90 days", 90))
+USUAL_DAYS = 14
+MOST_TURNS = 20
+"""Runs of a session whose input and end are shown as its conversation."""
+
+
+class ShownSession(CursorFilter):
+    """The session that is shown; none: all."""
+
+    session: str = Field("", max_length=500)
+
+
+class ShownActivity(ApiBody):
+    """The days that are added up, and the agent or tool that is shown day by day."""
+
+    days: int = Field(USUAL_DAYS, ge=1, le=366)
+    agent: str = Field("", max_length=500)
+    tool: str = Field("", max_length=500)
+
+
+def record_pages(site: APIRouter) -> None:
+    """Add the pages."""
+
+    @site.get("/sessions", response_class=HTMLResponse)
+    def sessions_page(shared: Site, request: Request, wanted: Annotated[ShownSession, Query()]) -> Response:
+        """Sessions, the newest first; or one with its runs and what was said in them."""
+
+        def made(view: ViewReader) -> dict[str, Any]:
+            found = {"place": "/sessions", "title": "Sessions"}
+            if wanted.session:
+                heading = f"Session {wanted.session}"
+                return {**found, "heading": heading, "parts": [*_session(shared, view, wanted)]}
+            lead = "Runs that belong together, such as those of one conversation."
+            return {**found, "lead": lead, "parts": [_sessions(view, wanted)]}
+
+        return view_page(SCREEN, shared, request, made)
+
+    @site.get("/tools", response_class=HTMLResponse)
+    def tools_page(shared: Site, request: Request, wanted: Annotated[ShownActivity, Query()]) -> Response:
+        """Sums of agents and tools, and of one of them day by day."""
+
+        def made(view: ViewReader) -> dict[str, Any]:
+            days = [day_of(int(time.time() * 1000) - n * DAY_MS) for n in reversed(range(wanted.days))]
+            found = activity_of(view, days[0])
+            windows = [(word, url("/tools", days=n), n == wanted.days) for word, n in WINDOWS]
+            chosen = [_by_day(found, days, wanted)] if wanted.agent else []
+            return {
+                "place": "/tools",
+                "title": "Agents and tools",
+                "lead": "What agents and tools did, by the days of UTC. Erased runs are part of all sums.",
+                "parts": [
+                    *(Choices("days", "Sums of", windows), *chosen),
+                    *(_agents(found, days), _tools(found, days), _loops(found)),
+                ],
+            }
+
+        return view_page(SCREEN, shared, request, made)
+
+    @site.get("/limits", response_class=HTMLResponse)
+    def limits_page(shared: Site, request: Request) -> Response:
+        """Amounts spent of limits per day and month."""
+
+        def made(view: ViewReader) -> dict[str, Any]:
+            grid = Grid(
+                "limits",
+                "Limits in use",
+                ("Window", "Agent", "Label", "Tokens", "Cost", "Calls", "Then", "Reached"),
+                [[*_limit(each)] for each in shared.reading.limits(view)],
+                "Amounts appear here once a run spends of a limit that its agent declares.",
+            )
+            lead = "What was spent, as planners reported it last; the last second may be missing."
+            return {"place": "/limits", "title": "Limits per day and month", "lead": lead, "parts": [grid]}
+
+        return view_page(SCREEN, shared, request, made)
+
+    @site.get("/operators", response_class=HTMLResponse)
+    def operators_page(shared: Site, request: Request, wanted: Annotated[ActionFilter, Query()]) -> Response:
+        """What people did to runs, the latest first."""
+
+        def made(view: ViewReader) -> dict[str, Any]:
+            asked = wanted.model_dump(exclude_defaults=True)
+            everybody = [("Everybody", "/operators")] if asked else []
+            return {
+                "place": "/operators",
+                "title": "Operators",
+                "heading": f"Actions of {wanted.actor}" if wanted.actor else "What operators did",
+                "lead": "Each is an event in the history of its run, and stays there.",
+                "parts": [_actions(shared, view, wanted)],
+                "actions": [*everybody, ("As JSON Lines", url("/api/operator-actions.jsonl", **asked))],
+            }
+
+        return view_page(SCREEN, shared, request, made)
+
+
+def _actions(shared: Gateway, view: ViewReader, wanted: ActionFilter) -> Grid:
+    found = shared.reading.actions(view, wanted)
+    rows = [
+        [
+            Cell(row.at_ms, "at"),
+            Cell(row.actor, href=url("/operators", actor=row.actor)),
+            Cell(row.action, note=f"{row.detail}{f' step {row.step}' if row.step else ''}"),
+            Cell(row.run_id, "code", href=f"/runs/{row.run_id}?seq={row.seq}#event"),
+            Cell(row.reason or "none given"),
+        ]
+        for row in found
+    ]
+    return Grid(
+        "actions",
+        "Actions",
+        ("Time", "Who", "Did", "Run", "Reason"),
+        rows,
+        "Cancels, pauses, retries, resolved calls and notes appear here, with who did it and why:",
+        "refold run pause RUN --reason WHY",
+        note=f"the latest {wanted.limit}" if len(rows) == wanted.limit else "",
+    )
+
+
+def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
+    found = session_page(view, wanted)
+    rows = [
+        [
+            Cell(row.session, href=url("/sessions", session=row.session)),
+            Cell(row.status, "status"),
+            Cell(row.says or row.agent, href=f"/runs/{row.run_id}", note=row.agent if row.says else ""),
+            Cell(row.runs, "num"),
+            Cell(row.at_ms, "at"),
+        ]
+        for row in found.sessions
+    ]
+    return Grid(
+        "sessions",
+        "Sessions",
+        ("Session", "Status", "Newest run", "Runs", "Last change"),
+        rows,
+        "Sessions appear here as soon as a run is asked for in one:",
+        "refold run start AGENT --session NAME --input '{}'",
+        url("/sessions", cursor=found.cursor) if found.cursor else "",
+    )
+
+
+def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterator[object]:
+    """The runs of a session, the newest first, and what the newest were asked and answered, in order."""
+    found = shared.reading.runs(view, RunQuery(session=wanted.session), wanted.cursor)
+    if not found.runs and not wanted.cursor:
+        raise NotFoundError(f"no run is part of the session {wanted.session[:100]!r}", hint="/sessions has all")
+    rows = [
+        [
+            Cell(run.status, "status"),
+            Cell(run.says or run.failure_message or run.run_id, href=f"/runs/{run.run_id}", note=run.agent),
+            Cell(run.requested_ms, "at"),
+            Cell(run.steps, "num"),
+            Cell(run.tokens, "num"),
+            Cell(run.nano_usd, "usd"),
+            Cell(run.run_id, "code"),
+        ]
+        for run in found.runs
+    ]
+    heads = ("Status", "Run", "Asked for", "Steps", "Tokens", "Cost", "Id")
+    following = url("/sessions", session=wanted.session, cursor=found.cursor) if found.cursor else ""
+    yield Grid("session", "Runs", heads, rows, "", next=following)
+    for summary in reversed(found.runs[:MOST_TURNS]):
+        state = shared.reading.run(view, summary.run_id).state
+        path = f"/runs/{summary.run_id}"
+        if state.request is not None:
+            yield Passage(f"in-{summary.run_id}", f"{summary.requester} asked", state.request.input, href=path)
+        if state.over:
+            word = "answered" if summary.status == "completed" else f"ended: {summary.status}"
+            said = getattr(state.end, "result", "") or summary.failure_message
+            yield Passage(f"out-{summary.run_id}", f"{summary.agent} {word}", said, href=path)
+
+
+def _spark(found: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:
+    by_day = found.by_day.get((agent, tool), {})
+    return bars_of(_of_day(by_day.get(day), tool) for day in days)
+
+
+def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
+    """Calls of a tool, or runs of an agent, on a day, and how many of them failed."""
+    if row is None:
+        return 0, 0
+    return (row.calls, row.failed) if tool else (row.runs_requested, row.runs_failed)
+
+
+def _agents(found: Activity, days: Sequence[str]) -> Grid:
+    rows = [
+        [
+            Cell(row.agent, href=url("/", agent=row.agent)),
+            Cell(row.runs_requested, "num", bars=_spark(found, days, row.agent, "")),
+            Cell(row.runs_completed, "num"),
+            Cell(row.runs_failed, "num", more=_codes(found, row.agent, "")),
+            Cell(row.runs_cancelled, "num"),
+            Cell(row.calls, "num"),
+            Cell(row.effects_avoided, "num"),
+            Cell(row.tokens, "num"),
+            Cell(row.nano_usd, "usd"),
+            Cell("by day", href=f"{url('/tools', days=len(days), agent=row.agent)}#by-day"),
+        ]
+        for row in found.agents
+    ]
+    heads = (
+        *("Agent", "Runs", "Completed", "Failed", "Cancelled", "Calls", "Effects avoided", "Tokens", "Cost"),
+        "More",
+    )
+    empty = "Agents appear here with their first run:"
+    return Grid("agents", "Agents", heads, rows, empty, "refold run start AGENT --input '{}'")
+
+
+def _tools(found: Activity, days: Sequence[str]) -> Grid:
+    rows = [
+        [
+            Cell(tool_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent),
+            Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
+            Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
+            Cell(row.retries, "num"),
+            Cell(row.doubts, "num"),
+            Cell(row.p50_ms, "took"),
+            Cell(row.p95_ms, "took"),
+            Cell(row.tokens, "num"),
+            Cell(row.nano_usd, "usd"),
+            Cell(row.effects_avoided, "num"),
+            Cell("by day", href=f"{url('/tools', days=len(days), agent=row.agent, tool=row.tool)}#by-day"),
+        ]
+        for row in found.tools
+    ]
+    heads = ("Tool", "Calls", "Failed", "Retries", "In doubt", "Half took less than", "95 % took less than")
+    return Grid(
+        "tools",
+        "Tools and models",
+        (*heads, "Tokens", "Cost", "Effects avoided", "More"),
+        rows,
+        "Tools and models appear here with their first call.",
+        note="bars: calls a day, the failed part below in red",
+    )
+
+
+def _codes(found: Activity, agent: str, tool: str) -> list[Cell]:
+    """Codes of failures with links to runs that have them."""
+    return [
+        Cell(f"{number} {code}", href=url("/", agent=agent, tool=tool, code=code))
+        for code, number in found.failures.get((agent, tool), ())
+    ]
+
+
+def _by_day(found: Activity, days: Iterable[str], wanted: ShownActivity) -> Grid:
+    by_day = found.by_day.get((wanted.agent, wanted.tool), {})
+    rows = [
+        [Cell(day), *(Cell(number, "num") for number in _of_day(row, wanted.tool)), *_spent(row)]
+        for day in reversed([*days])
+        if (row := by_day.get(day)) is not None
+    ]
+    called = f"{tool_name(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent
+    heads = ("Day", "Calls" if wanted.tool else "Runs", "Failed", "Retries", "In doubt", "Tokens", "Cost", "Avoided")
+    return Grid("by-day", "By day", heads, rows, "Nothing on these days.", note=called)
+
+
+def _spent(row: DailyRow) -> list[Cell]:
+    numbers = (row.retries, row.doubts, row.tokens)
+    return [*(Cell(each, "num") for each in numbers), Cell(row.nano_usd, "usd"), Cell(row.effects_avoided, "num")]
+
+
+def _loops(found: Activity) -> Grid:
+    rows = [
+        [
+            Cell(tool_name(str(row["tool"]))),
+            Cell(row["times"], "num"),
+            Cell(f"{row['first_step']} to {row['last_step']}"),
+            Cell(row["run_id"], "code", href=f"/runs/{row['run_id']}"),
+        ]
+        for row in found.loops
+    ]
+    return Grid(
+        "loops",
+        "Calls that repeat",
+        ("Tool", "Times", "Steps", "Run"),
+        rows,
+        "No run has called a tool three times or more with the same arguments.",
+        note="the same tool with the same arguments, of all days",
+    )
+
+
+def _limit(each: LimitInUse) -> Iterator[Cell]:
+    label = f"{each.label} = {each.value}" if each.label else "any"
+    yield from (Cell(each.window), Cell(each.agent), Cell(label))
+    for name in Spending.model_fields:
+        kind = "usd" if name == "nano_usd" else "num"
+        most = getattr(each.limits, name)
+        yield Cell(getattr(each.spent, name), kind, more=[Cell(most, kind, note="at most")] if most else ())
+    yield Cell(each.then)
+    yield Cell({"hard": "used up", "soft": f"over {each.soft_percent} %"}.get(each.reached, "below"))

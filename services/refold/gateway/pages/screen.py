@@ -1,0 +1,123 @@
+"""The parts that screens are made of: tables, forms, texts and choices. `screen.html` shows each in the same way.
+
+Texts are as they came: the template shows them through the filters alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from refold.gateway.pages.wording import TextDiff
+
+SCREEN = "screen.html"
+
+BAR_HEIGHT = 18
+"""Units of the tallest bar, and of their picture."""
+BAR_PITCH = 6
+
+
+class DayBar(NamedTuple):
+    """A bar in a row of bars, and from below the part of it that failed."""
+
+    x: int
+    height: int
+    failed: int
+
+
+class Cell(NamedTuple):
+    """A cell of a table. `kind`: text, `num`, `usd`, `code`, `status`, `at`, `took`; `note` follows in small letters.
+
+    **Units**: `usd` in billionths of a dollar, `at` and `took` in milliseconds.
+    """
+
+    value: Any
+    kind: str = "text"
+    href: str = ""
+    note: str = ""
+    bars: Sequence[DayBar] = ()
+    more: Sequence[Cell] = ()
+
+
+class Grid(NamedTuple):
+    """A table. Without rows it is `empty`: what would be here, and the `command` that makes it."""
+
+    id: str
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    empty: str
+    command: str = ""
+    next: str = ""
+    note: str = ""
+    part: str = "grid"
+
+
+class AskField(NamedTuple):
+    """A field of a form. `kind`: `text`, `area`, `pick` (one of `choices`) or `hidden`."""
+
+    name: str
+    label: str
+    kind: str = "text"
+    value: str = ""
+    choices: Sequence[str] = ()
+
+
+class AskForm(NamedTuple):
+    """A form. `says` tells what its button will do; with `reads` it is a question, which writes nothing."""
+
+    id: str
+    title: str
+    action: str
+    fields: Sequence[AskField]
+    button: str
+    says: str = ""
+    reads: bool = False
+    back: str = ""
+    part: str = "form"
+
+
+class Passage(NamedTuple):
+    """A text of several lines under a title, or a value of the log as JSON."""
+
+    id: str
+    title: str
+    text: str
+    note: str = ""
+    href: str = ""
+    part: str = "passage"
+
+
+class Choices(NamedTuple):
+    """Links of which one is where the reader is: word, address, and if it is this one."""
+
+    id: str
+    label: str
+    links: Sequence[tuple[str, str, bool]]
+    part: str = "choices"
+
+
+class TextChange(NamedTuple):
+    """Two texts, line by line."""
+
+    id: str
+    title: str
+    change: TextDiff
+    part: str = "change"
+
+
+def url(path: str, **wanted: object) -> str:
+    """Return the address of a page. What is wanted of it goes into the query, where no text leads elsewhere."""
+    asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
+    return f"{path}?{urlencode(asked, doseq=True, errors='replace')}" if asked else path
+
+
+def bars_of(days: Iterable[tuple[int, int]]) -> list[DayBar]:
+    """Return bars for days: how many there were, and how many of them failed."""
+    told = list(days)
+    most = max((whole for whole, _ in told), default=0) or 1
+    return [
+        DayBar(n * BAR_PITCH, -(-whole * BAR_HEIGHT // most), -(-min(bad, whole) * BAR_HEIGHT // most))
+        for n, (whole, bad) in enumerate(told)
+    ]
