@@ -108,7 +108,7 @@ def _once(
     return OperationRow(message, judge)
 
 
-def fresh_id(agent: str) -> str:
+def fresh_run_id(agent: str) -> str:
     """Return an id that no run has, which begins with the name of an agent."""
     return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
 
@@ -120,7 +120,7 @@ def prepared(
 
     **Raises** MalformedError for what is no id or too large; UnreachableError.
     """
-    name, text = run_id(request.run_id or fresh_id(request.agent)), request.input
+    name, text = run_id(request.run_id or fresh_run_id(request.agent)), request.input
     # The store is opened for a large input alone: where it is away, other runs start all the same.
     if is_large(text) and (store := blobs()):
         check_size("input", canonical.utf8_bytes(text), settings.blobs.max_bytes)

@@ -49,7 +49,7 @@ class RunFilter(ListFilter):
     top: bool = Field(False, description="true: only runs that no other has started")
     text: str = Field("", max_length=200, description="in the id or the status line")
     tool: str = Field("", max_length=500, description="runs that have called this tool")
-    code: str = Field("", max_length=200, description="with this code of failure: of the run, or of calls of `tool`")
+    code: str = Field("", max_length=500, description="with this code of failure: of the run, or of calls of `tool`")
     since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the column of the order")
     until_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="of the same column; this time is not in it")
     sort: str = Field("-requested_ms", description="requested_ms, at_ms or ended_ms; `-`: the latest first")
@@ -295,7 +295,7 @@ class ActionFilter(ListFilter):
     """Which actions are listed. What is left out means any."""
 
     run: str = Field("", max_length=300, description="on this run")
-    actor: str = Field("", max_length=200, description="of this person")
+    actor: str = Field("", max_length=500, description="of this person")
     since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC")
 
 
@@ -316,7 +316,7 @@ class LetterFilter(ListFilter):
     """Which dead letters are listed. What is left out means any."""
 
     run: str = Field("", max_length=300, description="of inputs whose key names this run")
-    code: str = Field("", max_length=200, description="with this reason")
+    code: str = Field("", max_length=500, description="with this reason")
     since_ms: int = Field(0, ge=0, le=LARGEST_NUMBER, description="since 1970 in UTC")
 
 

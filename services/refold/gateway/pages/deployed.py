@@ -61,6 +61,9 @@ def deployed_pages(site: APIRouter) -> None:
     @site.get(f"{LETTERS}/{{place:path}}", response_class=HTMLResponse)
     def letter_page(shared: Site, place: str, wanted: Annotated[ShownLetter, Query()]) -> HTMLResponse:
         """A dead letter out of Kafka; on request with its input, or with what a replay would do."""
+        role = ROUTE_ROLES["replay_form"]
+        if wanted.dry_run:  # it reads a whole partition
+            shared.check_role(role)
         with shared.log() as runs:
             content = find_letter(runs.reader, place)
             letter = whole_letter(place, content)
@@ -75,13 +78,20 @@ def deployed_pages(site: APIRouter) -> None:
         if wanted.sent:
             parts.insert(0, Passage("sent", "The input was sent again", f"It lies in {wanted.sent}."))
         if goes is not None:
-            parts.append(_replay_form(shared, here, f"{goes.topic}, partition {goes.partition}", len(content.value)))
+            says = (
+                f"Nothing was sent. The replay writes the same {len(content.value)} bytes under the same key to "
+                f"{goes.topic}, partition {goes.partition}. The run that they are for takes them as if they came now; "
+                "one that has them already ignores them."
+            )
+            parts.append(AskForm("replay", "Replay this input?", f"{here}/replay", (), "Replay", says, back=here))
         if wanted.whole:
             parts += [
-                Passage("value", "Input", letter.value),
+                Passage("value", "Input", letter.value, href=f"/api{here}"),
                 Passage("hex", "Input in hex", letter.value_hex[:HEX_SHOWN], "its beginning"),
             ]
-        links = [("Show the input", f"{here}?whole=true"), ("Replay: try it first", f"{here}?dry_run=true#replay")]
+        links = [("Show the input", f"{here}?whole=true")]
+        if shared.login is None or shared.login.may(role):
+            links.append(("Replay: try it first", f"{here}?dry_run=true#replay"))
         heading = f"Dead letter {letter.letter}"
         return html_page(
             SCREEN, shared, place=LETTERS, title="Dead letter", heading=heading, actions=links, parts=parts
@@ -157,18 +167,6 @@ def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
     )
 
 
-def _replay_form(shared: Gateway, here: str, where: str, size: int) -> AskForm | Passage:
-    """The second step of a replay: what would happen was found out, nothing is sent yet."""
-    if shared.login is not None and not shared.login.may(role := ROUTE_ROLES["replay_form"]):
-        says = f"{size} bytes would go to {where}. You may not send them: a replay needs the role {role}."
-        return Passage("replay", "Nothing was sent", says)
-    says = (
-        f"Nothing was sent. The replay writes the same {size} bytes under the same key to {where}. The run that they "
-        "are for takes them as if they came now; one that has them already ignores them."
-    )
-    return AskForm("replay", "Replay this input?", f"{here}/replay", (), "Replay", says, back=here)
-
-
 def _reported(name: str, caption: str, made: Callable[[], Grid]) -> Grid:
     """A table out of Kafka; while that is away, why it is empty."""
     try:
@@ -214,15 +212,20 @@ def _members(shared: Gateway) -> Grid:
     for kind, found in (("agent", agents), ("tool", tools)):
         for each in found:
             for member in each.members:
-                serves.setdefault(member, []).append(f"{kind} {getattr(each, kind)}")
+                serves.setdefault(member, []).append(getattr(each, kind))
     rows = [
-        [Cell(by.member), Cell(", ".join(names)), Cell(by.started_ms, "at"), Cell(by.reported_ms, "at")]
+        [
+            Cell(by.member),
+            Cell(len(names), note=", ".join(names)),
+            Cell(by.started_ms, "at"),
+            Cell(by.reported_ms, "at"),
+        ]
         for by, names in serves.items()
     ]
     return Grid(
         "members",
         "Services",
-        ("Member", "Serves", "Started", "Reported"),
+        ("Member", "Agents or tools", "Started", "Reported"),
         rows,
         "Planners and executors appear here once they run:",
         "refold serve planner --app app.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -20,14 +21,13 @@ from refold.core.errors import MalformedError, NotFoundError
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, TextChange, url
-from refold.gateway.pages.wording import text_diff
+from refold.gateway.pages.wording import called, text_diff
 from refold.gateway.reading import RunQuery
 from refold.gateway.routes.lists import catalog_of
 from refold.gateway.site import Gateway, Site
 from refold.projections.runs import ViewedRuns
 from refold.views.api import ApiBody
 from refold.views.model import Data, plain
-from refold.views.words import tool_name
 
 PASTED = "the policy"
 MOST_PASTED = 100_000
@@ -183,8 +183,8 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
 def _difference(row: Data) -> Iterator[Cell]:
     run, _, seq = str(row["call_id"]).rpartition("/")
     yield Cell(row["call_id"], "code", href=f"/runs/{run}?seq={seq}#event")
-    yield Cell(tool_name(row["tool"]))
-    yield Cell(str(row["args"])[:ARGS_SHOWN], "code")
+    yield Cell(called(row["tool"]))
+    yield Cell(json.dumps(row["args"], ensure_ascii=False)[:ARGS_SHOWN], "code")
     yield Cell(row["recorded"]["outcome"], note=_reasons(row["recorded"]))
     yield Cell(row["now"]["outcome"], note=what_changes(row) or _reasons(row["now"]))
 

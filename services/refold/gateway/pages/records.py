@@ -15,18 +15,18 @@ from refold.core.planning.windows import DAY_MS
 from refold.gateway.listing import Activity, activity_of, session_page
 from refold.gateway.pages.rendering import view_page
 from refold.gateway.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, url
+from refold.gateway.pages.wording import called
 from refold.gateway.reading import RunQuery
 from refold.gateway.site import Gateway, Site
 from refold.ports.tables import ViewReader
 from refold.sdk.projection import day_of
 from refold.views.api import ActionFilter, ApiBody, CursorFilter, DailyRow
 from refold.views.budget import LimitInUse, Spending
-from refold.views.words import tool_name
 
 WINDOWS = (("today", 1), ("7 days", 7), ("14 days", 14), ("30 days", 30), ("90 days", 90))
 USUAL_DAYS = 14
 MOST_TURNS = 20
-"""Runs of a session whose input and end are shown as its conversation."""
+"""Runs of a session whose input and end are shown as its conversation: those that no other has started."""
 
 
 class ShownSession(CursorFilter):
@@ -183,7 +183,7 @@ def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterato
     heads = ("Status", "Run", "Asked for", "Steps", "Tokens", "Cost", "Id")
     following = url("/sessions", session=wanted.session, cursor=found.cursor) if found.cursor else ""
     yield Grid("session", "Runs", heads, rows, "", next=following)
-    for summary in reversed(found.runs[:MOST_TURNS]):
+    for summary in reversed([run for run in found.runs if not run.parent][:MOST_TURNS]):
         state = shared.reading.run(view, summary.run_id).state
         path = f"/runs/{summary.run_id}"
         if state.request is not None:
@@ -233,13 +233,12 @@ def _agents(found: Activity, days: Sequence[str]) -> Grid:
 def _tools(found: Activity, days: Sequence[str]) -> Grid:
     rows = [
         [
-            Cell(tool_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent),
+            Cell(called(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent),
             Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
             Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
             Cell(row.retries, "num"),
             Cell(row.doubts, "num"),
-            Cell(row.p50_ms, "took"),
-            Cell(row.p95_ms, "took"),
+            *(Cell(ms, "took") if ms else Cell("none", "took") for ms in (row.p50_ms, row.p95_ms)),
             Cell(row.tokens, "num"),
             Cell(row.nano_usd, "usd"),
             Cell(row.effects_avoided, "num"),
@@ -273,9 +272,9 @@ def _by_day(found: Activity, days: Iterable[str], wanted: ShownActivity) -> Grid
         for day in reversed([*days])
         if (row := by_day.get(day)) is not None
     ]
-    called = f"{tool_name(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent
+    whose = f"{called(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent
     heads = ("Day", "Calls" if wanted.tool else "Runs", "Failed", "Retries", "In doubt", "Tokens", "Cost", "Avoided")
-    return Grid("by-day", "By day", heads, rows, "Nothing on these days.", note=called)
+    return Grid("by-day", "By day", heads, rows, "Nothing on these days.", note=whose)
 
 
 def _spent(row: DailyRow) -> list[Cell]:
@@ -286,7 +285,7 @@ def _spent(row: DailyRow) -> list[Cell]:
 def _loops(found: Activity) -> Grid:
     rows = [
         [
-            Cell(tool_name(str(row["tool"]))),
+            Cell(called(str(row["tool"]))),
             Cell(row["times"], "num"),
             Cell(f"{row['first_step']} to {row['last_step']}"),
             Cell(row["run_id"], "code", href=f"/runs/{row['run_id']}"),

@@ -82,7 +82,6 @@ def run_list_pages(site: APIRouter) -> None:
                 "cursor": found.cursor,
                 "link": link,
                 "filtered": asked,
-                "searching": bool(asked.keys() - {"state"}),
                 "searched": [(name, word, ", ".join(_values(asked.get(name)))) for name, word in SEARCHED],
                 "states": LISTED_STATES,
                 "counts": _counts(view, listing),
@@ -96,7 +95,7 @@ def run_list_pages(site: APIRouter) -> None:
         """A form for a run of an agent that planners have."""
         agents = sorted({each.agent for each in served_of(shared)[0]})
         says = "The agent's arguments by name, as JSON. The same id with the same agent and input is one run."
-        fresh = operations.fresh_id("run")
+        fresh = operations.fresh_run_id("run")
         fields = (
             AskField("agent", "Agent", "pick", agent, agents),
             AskField("input", "Input", "area", "{}"),

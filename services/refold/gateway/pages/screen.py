@@ -16,6 +16,8 @@ SCREEN = "screen.html"
 BAR_HEIGHT = 18
 """Units of the tallest bar, and of their picture."""
 BAR_PITCH = 6
+MOST_ASKED = 500
+"""Characters of a text that filters take."""
 
 
 class DayBar(NamedTuple):
@@ -108,8 +110,13 @@ class TextChange(NamedTuple):
 
 
 def url(path: str, **wanted: object) -> str:
-    """Return the address of a page. What is wanted of it goes into the query, where no text leads elsewhere."""
+    """Return the address of a page. What is wanted of it goes into the query, where no text leads elsewhere.
+
+    There is none for a text that is longer than filters take.
+    """
     asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
+    if any(len(str(value)) > MOST_ASKED for name, value in asked.items() if name != "cursor"):
+        return ""
     return f"{path}?{urlencode(asked, doseq=True, errors='replace')}" if asked else path
 
 
@@ -118,6 +125,6 @@ def bars_of(days: Iterable[tuple[int, int]]) -> list[DayBar]:
     told = list(days)
     most = max((whole for whole, _ in told), default=0) or 1
     return [
-        DayBar(n * BAR_PITCH, -(-whole * BAR_HEIGHT // most), -(-min(bad, whole) * BAR_HEIGHT // most))
+        DayBar(n * BAR_PITCH, max(1, -(-whole * BAR_HEIGHT // most)), -(-min(bad, whole) * BAR_HEIGHT // most))
         for n, (whole, bad) in enumerate(told)
     ]

@@ -22,8 +22,13 @@ _WORDS = re.compile(r"\w+|\W")
 
 def name_of(step: RunStep) -> str:
     """Return the name of a step as people call it."""
-    agent, is_model, _ = step.name.partition("__model.")
-    return f"{agent}: model" if is_model else tool_name(step.name)
+    return called(step.name)
+
+
+def called(name: str) -> str:
+    """Return the name of a tool or model as people call it."""
+    agent, is_model, _ = name.partition("__model.")
+    return f"{agent}: model" if is_model else tool_name(name)
 
 
 def brief(step: RunStep) -> str:
@@ -103,16 +108,15 @@ def diff_of(args: str) -> TextDiff | None:
 
 def changed_args(before: str, after: str) -> TextDiff:
     """Return the change of arguments by somebody, a line for each argument and for each line of a text."""
-    return text_diff("arguments", "
-".join(readable(before)), "
-".join(readable(after)))
+    return _counted("arguments", list(_diffed(readable(before), readable(after))))
 
 
 def text_diff(title: str, before: str, after: str) -> TextDiff:
     """Return the change from one text to another."""
-    lines = list(_diffed(before.split("
-"), after.split("
-")))
+    return _counted(title, list(_diffed(before.split("\n"), after.split("\n"))))
+
+
+def _counted(title: str, lines: list[DiffLine]) -> TextDiff:
     added, removed = (sum(line.change == change for line in lines) for change in ("add", "del"))
     return TextDiff(title, lines, added, removed)
 
