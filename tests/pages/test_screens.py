@@ -249,3 +249,23 @@ def test_bars_keep_within_their_picture(days: list[tuple[int, int]]) -> None:
     assert all(0 <= bar.failed <= max(1, bar.height) <= BAR_HEIGHT for bar in bars)
     for (whole, bad), bar in zip(days, bars, strict=True):
         assert (bar.failed > 0) is (min(whole, bad) > 0)
+
+
+def test_forms_of_screens_need_what_their_page_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    keys = Keys(tmp_path / "api.json")
+    token = keys.new("ada", "admin")
+    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": "http://127.0.0.1:8321"}
+    with bench.http as http:
+        entered = http.post("/login", content=f"key={token}", headers=form, follow_redirects=False)
+        sent = form | {"cookie": entered.headers["set-cookie"].partition(";")[0]}
+        csrf = re.search(r'name="csrf" value="([0-9a-f]{64})"', http.get("/", headers=sent).text)
+        assert csrf is not None
+        for path in ("/start", "/policies", "/dead-letters/0/0/replay"):
+            for body in ("", "csrf=", f"csrf={'0' * 64}"):
+                assert http.post(path, content=body, headers=sent).status_code == 403, path
+            assert http.post(path, content=f"csrf={csrf[1]}", headers=sent | {"origin": "null"}).status_code == 403
+            assert http.post(path, content=f"csrf={csrf[1]}", headers=sent).status_code in (200, 422, 503)
+        tag = http.get("/", headers=sent).headers["etag"]
+        assert http.get("/", headers=bearer(token) | {"if-none-match": tag}).status_code == 200

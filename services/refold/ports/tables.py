@@ -84,9 +84,9 @@ Test = Literal["=", ">", ">=", "<", "<=", "contains"]
 
 
 class Where(NamedTuple):
-    """A condition on a column. `contains` looks for a text in a text, whatever the case of its ASCII letters.
+    """A condition on a column, or on several with spaces between them: one of them meets it.
 
-    For `contains` there may be several columns, with spaces between them: one of them contains it.
+    `contains` looks for a text in a text, whatever the case of its ASCII letters.
     """
 
     column: str

@@ -56,6 +56,11 @@ def test_conditions_hold_together(store: ViewReader) -> None:
 
 def test_a_text_is_found_whatever_it_contains(store: ViewReader) -> None:
     assert ids(store, Query(RUNS, (Where("says", "contains", "STEP 7 OF"),))) == ["r-07"]
+    both = (
+        ids(store, Query(RUNS, (Where("agent", "=", "Desk"),))),
+        ids(store, Query(RUNS, (Where("says agent", "=", "Desk"),))),
+    )
+    assert both[0] == both[1] != []
     assert len(ids(store, Query(RUNS, (Where("says", "contains", "100%_\\"),)))) == 20
     assert ids(store, Query(RUNS, (Where("says", "contains", "1%"),))) == []
     assert ids(store, Query(RUNS, (Where("agent", "=", "x' or '1'='1"),))) == []

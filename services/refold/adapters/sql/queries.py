@@ -59,12 +59,12 @@ def _named(given: list[Scalar]) -> tuple[Scalar, ...]:
 def _conditions(where: tuple[Where, ...], mark: str, given: list[Scalar]) -> list[str]:
     found = []
     for column, test, value in where:
+        names = column.split()
         if test == "contains":
-            names = column.split()
-            given += [f"%{str(value).lower().translate(_LIKE)}%"] * len(names)
-            either = " or ".join(f"lower(\"{name}\") like {mark} escape '\\'" for name in names)
-            found.append(f"({either})")
+            value = f"%{str(value).lower().translate(_LIKE)}%"
+            either = (f"lower(\"{name}\") like {mark} escape '\\'" for name in names)
         else:
-            given.append(value)
-            found.append(f'"{column}" {test} {mark}')
+            either = (f'"{name}" {test} {mark}' for name in names)
+        given += [value] * len(names)
+        found.append(f"({' or '.join(either)})")
     return found
