@@ -99,7 +99,9 @@ def test_a_dead_letter_is_replayed_in_two_steps(seeded: Dev, page: Page) -> None
 def test_a_draft_is_tried_and_changes_nothing(seeded: Dev, page: Page) -> None:
     before = seeded.read("policy", "show")["current"]
     page.goto("/policies")
-    page.fill("textarea[name=policy]", "rules:\n- name: <img src=x>\n  when: 'true'\n  deny: nothing today\n")
+    draft = "rules:\n- name: <img src=x>\n  when: 'true'\n  deny: nothing today\n"
+    page.set_input_files("input[type=file]", {"name": "p.yaml", "mimeType": "text/yaml", "buffer": draft.encode()})
+    expect(page.locator("textarea[name=policy]")).to_have_value(draft)
     page.click("button:text-is('Compare')")
     expect(page.locator("#tried h2")).to_contain_text("judged otherwise")
     expect(page.locator("#tried")).to_contain_text("<img src=x>, nothing today")

@@ -219,11 +219,16 @@ def test_a_replay_is_for_admins_and_says_first_what_it_does(monkeypatch: pytest.
 
 
 def test_what_operators_did_is_exported_line_by_line(bench: Bench) -> None:
-    answer = bench.http.get("/api/operator-actions.jsonl?limit=500")
+    for number in range(60):
+        for key, value in of_people(f"many-{number}", "ann"):
+            bench.log.write(key, value)
+    bench.catch_up()
+    answer = bench.http.get("/api/operator-actions.jsonl")
 
     assert answer.headers["content-type"] == "application/jsonl"
     rows = [json.loads(line) for line in answer.text.splitlines()]
     assert rows == bench.get("/api/operator-actions?limit=500")
+    assert len(rows) == 2 * (60 + len(CORPUS))
     assert {row["action"] for row in rows} == {"paused", "cancelled"}
     (link,) = linked(page(bench, "/operators?actor=ann"), "/api/operator-actions.jsonl")
     assert link == "/api/operator-actions.jsonl?actor=ann"

@@ -21,7 +21,7 @@ from refold.core.errors import MalformedError, NotFoundError
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, TextChange, url
-from refold.gateway.pages.wording import called, text_diff
+from refold.gateway.pages.wording import called_name, text_diff
 from refold.gateway.reading import RunQuery
 from refold.gateway.routes.lists import catalog_of
 from refold.gateway.site import Gateway, Site
@@ -35,7 +35,7 @@ MOST_PASTED = 100_000
 MOST_JUDGED = 200
 """Runs that a draft is tried on: the newest ones."""
 MOST_DIFFERENT = 200
-ARGS_SHOWN = 120
+ARGS_CHARS = 120
 DRAFT = "rules:\n- name: read-only\n  when: tool.effect == 'pure'\n  allow: true\n"
 
 
@@ -153,38 +153,39 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
     content = load_text(draft, PASTED, aliases=False)
     problems = problems_of({PASTED: content})
     if problems:
-        told = [[Cell(each.rule or "all"), Cell(each.reason), Cell("no policy" if each.fatal else "warning")]
-                for each in problems]  # fmt: skip
+        weights = {True: "no policy", False: "warning"}
+        told = [[Cell(each.rule or "all"), Cell(each.reason), Cell(weights[each.fatal])] for each in problems]
         yield Grid("problems", "Problems of the draft", ("Rule", "Problem", "Weight"), told, "")
-    if any(each.fatal for each in problems):
-        return
-    asked = Hindsight(Policy.parse(content), shared.platform.settings.environment)
+    if not any(each.fatal for each in problems):
+        yield _compared(shared, Hindsight(Policy.parse(content), shared.platform.settings.environment), agent)
+
+
+def _compared(shared: Gateway, asked: Hindsight, agent: str) -> Grid:
     with shared.view("") as view:
         listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
         runs = [run for each in listed if (run := ViewedRuns(view).find(each.run_id)) is not None]
     calls = [call for run in runs for call in recorded(run)]
     rows = [difference_row(each) for each in asked.differences(calls)]
-    kinds = Counter(row["kind"] for row in rows)
-    unknown = f"; {' and '.join(sorted(asked.unknown))} are not in the log, so rules about them fail" * bool(
-        asked.unknown
-    )
-    counted = ", ".join(f"{number} {kind.replace('->', '→')}" for kind, number in kinds.most_common())
-    yield Grid(
+    kinds = Counter(row["kind"].replace("->", "→") for row in rows)
+    told = [f"{number} {kind}" for kind, number in kinds.most_common()]
+    if asked.unknown:
+        told.append(f"rules about {' and '.join(sorted(asked.unknown))} fail here, which is not in the log")
+    return Grid(
         "tried",
         f"{len(rows)} of {len(calls)} calls judged otherwise" if rows else f"All {len(calls)} calls judged the same",
         ("Call", "Tool", "Arguments", "Was", "Would be"),
         [[*_difference(row)] for row in rows[:MOST_DIFFERENT]],
         f"The draft judges the calls of {len(runs)} runs as they were judged. Calls of other runs may differ:",
         "refold policy test FILES",
-        note=f"{counted}{unknown}; policy {asked.policy.digest[:12]}",
+        note="; ".join([*told, f"policy {asked.policy.digest[:12]}"]),
     )
 
 
 def _difference(row: Data) -> Iterator[Cell]:
     run, _, seq = str(row["call_id"]).rpartition("/")
     yield Cell(row["call_id"], "code", href=f"/runs/{run}?seq={seq}#event")
-    yield Cell(called(row["tool"]))
-    yield Cell(json.dumps(row["args"], ensure_ascii=False)[:ARGS_SHOWN], "code")
+    yield Cell(called_name(row["tool"]))
+    yield Cell(json.dumps(row["args"], ensure_ascii=False)[:ARGS_CHARS], "code")
     yield Cell(row["recorded"]["outcome"], note=_reasons(row["recorded"]))
     yield Cell(row["now"]["outcome"], note=what_changes(row) or _reasons(row["now"]))
 

@@ -15,7 +15,7 @@ from refold.core.planning.windows import DAY_MS
 from refold.gateway.listing import Activity, activity_of, session_page
 from refold.gateway.pages.rendering import view_page
 from refold.gateway.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, url
-from refold.gateway.pages.wording import called
+from refold.gateway.pages.wording import called_name
 from refold.gateway.reading import RunQuery
 from refold.gateway.site import Gateway, Site
 from refold.ports.tables import ViewReader
@@ -233,7 +233,7 @@ def _agents(found: Activity, days: Sequence[str]) -> Grid:
 def _tools(found: Activity, days: Sequence[str]) -> Grid:
     rows = [
         [
-            Cell(called(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent),
+            Cell(called_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent),
             Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
             Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
             Cell(row.retries, "num"),
@@ -272,7 +272,7 @@ def _by_day(found: Activity, days: Iterable[str], wanted: ShownActivity) -> Grid
         for day in reversed([*days])
         if (row := by_day.get(day)) is not None
     ]
-    whose = f"{called(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent
+    whose = f"{called_name(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent
     heads = ("Day", "Calls" if wanted.tool else "Runs", "Failed", "Retries", "In doubt", "Tokens", "Cost", "Avoided")
     return Grid("by-day", "By day", heads, rows, "Nothing on these days.", note=whose)
 
@@ -285,7 +285,7 @@ def _spent(row: DailyRow) -> list[Cell]:
 def _loops(found: Activity) -> Grid:
     rows = [
         [
-            Cell(called(str(row["tool"]))),
+            Cell(called_name(str(row["tool"]))),
             Cell(row["times"], "num"),
             Cell(f"{row['first_step']} to {row['last_step']}"),
             Cell(row["run_id"], "code", href=f"/runs/{row['run_id']}"),

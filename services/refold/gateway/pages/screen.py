@@ -16,7 +16,7 @@ SCREEN = "screen.html"
 BAR_HEIGHT = 18
 """Units of the tallest bar, and of their picture."""
 BAR_PITCH = 6
-MOST_ASKED = 500
+MOST_FILTERED = 500
 """Characters of a text that filters take."""
 
 
@@ -115,7 +115,7 @@ def url(path: str, **wanted: object) -> str:
     There is none for a text that is longer than filters take.
     """
     asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
-    if any(len(str(value)) > MOST_ASKED for name, value in asked.items() if name != "cursor"):
+    if any(len(str(value)) > MOST_FILTERED for name, value in asked.items() if name != "cursor"):
         return ""
     return f"{path}?{urlencode(asked, doseq=True, errors='replace')}" if asked else path
 

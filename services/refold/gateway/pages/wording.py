@@ -22,10 +22,10 @@ _WORDS = re.compile(r"\w+|\W")
 
 def name_of(step: RunStep) -> str:
     """Return the name of a step as people call it."""
-    return called(step.name)
+    return called_name(step.name)
 
 
-def called(name: str) -> str:
+def called_name(name: str) -> str:
     """Return the name of a tool or model as people call it."""
     agent, is_model, _ = name.partition("__model.")
     return f"{agent}: model" if is_model else tool_name(name)

@@ -111,6 +111,13 @@ function slider() {
 }
 slider();
 
+// A policy file is read into the field; nothing is sent before the button of the form is pressed.
+for (const area of document.querySelectorAll("textarea[name=policy]")) {
+  const file = Object.assign(document.createElement("input"), { type: "file", accept: ".yaml,.yml,.json", ariaLabel: "Read a policy file" });
+  file.addEventListener("change", async () => { if (file.files[0]) area.value = await file.files[0].text(); });
+  area.before(file);
+}
+
 // Keys: j and k go through rows, [ and ] through events, / searches, ? lists them.
 document.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
