@@ -131,6 +131,10 @@ class MemoryEventLog:
             self._expire()
             self._left = True
 
+    def depth(self) -> tuple[dict[str, int], int]:
+        """See `EventLog`."""
+        return {}, len(self._reported)
+
     def close(self) -> None:
         """See `EventLog`."""
         if not self._keep_place and not self._left:

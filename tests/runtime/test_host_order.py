@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.core.messages import ToolRequest
-from refold.ports.effects import Append, Effect, Item, News, Now, Read, StartTool, StopTool
+from refold.ports.effects import Append, Effect, Health, Item, News, Now, Read, StartTool, StopTool
 from refold.ports.log import Delivery, Membership, Outgoing
 from refold.runtime.host import Host
 from tests.eventlog.broker import MemoryBroker
@@ -30,6 +30,9 @@ class Once:
 
     def next_due_ms(self) -> int | None:
         return None
+
+    def health(self) -> Health:
+        return Health()
 
     def drain(self) -> bool:
         return True
@@ -79,6 +82,9 @@ class Slow:
 
     def next_due_ms(self) -> int | None:
         return None
+
+    def health(self) -> Health:
+        return Health()
 
     def drain(self) -> bool:
         return True

@@ -45,6 +45,8 @@ _EXTRAS = {
     "mcp": ("mcp",),
     "gateway": ("anyio", "fastapi", "starlette", "uvicorn"),
     "views": ("sqlalchemy",),
+    "metrics": ("prometheus_client",),
+    "telemetry": ("opentelemetry",),
     "postgres": ("psycopg",),
 }
 

@@ -26,6 +26,7 @@ from refold.embedded.valkey import EmbeddedValkey
 from refold.runtime.signals import stop_signals
 
 BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
+METRICS = "REFOLD_METRICS__ADDRESS"
 # The reverse of the order in which they stop.
 _BROKER, _VALKEY, _SERVICES = range(3)
 # How long a broken supervision stays unnoticed while nothing else happens.
@@ -105,7 +106,7 @@ class DevStack:
         if self._postgres is not None:
             self.views = self._postgres.url
         self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
-        self.gateway = ""
+        self.gateway = self.metrics = ""
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
 
@@ -129,8 +130,8 @@ class DevStack:
                 ):  # by name: the folder may hold files of the user's
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
             (self.data_dir / "views").mkdir(exist_ok=True)
-            port = remembered_ports(self.data_dir / "views" / "ports.json", "gateway")["gateway"]
-            self.gateway = f"http://{HOST}:{port}"
+            ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
+            self.gateway, self.metrics = f"http://{HOST}:{ports['gateway']}", f"{HOST}:{ports['metrics']}"
             self._supervisor = Supervisor(on_change=self._note, on_exit=self._told.on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
@@ -241,6 +242,8 @@ class DevStack:
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
         for service in self._services:
+            # They share a machine, so an address for all of them would be one for the first.
+            shared[METRICS] = outer.get(METRICS, self.metrics) if service.name == "gateway" else ""
             env = {**shared, **service.env}
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
@@ -251,7 +254,7 @@ class DevStack:
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
-                at |= {"views": self.views_shown, "gateway": self.gateway}
+                at |= {"views": self.views_shown, "gateway": self.gateway, "metrics": self.metrics}
                 content = {**at, "processes": processes, "restarts": restarts}
                 self._write(json.dumps(content, indent=2) + "\n")
 

@@ -61,6 +61,11 @@ class ExecutorLane:
         self.clock.fresh, self.beat_due = False, 0
 
     @property
+    def caught_up(self) -> bool:
+        """Whether all that was there when the partition came is known."""
+        return self._catch_up.done
+
+    @property
     def ready(self) -> bool:
         """Whether a call may be claimed: one waits, the time is known, and the catalog, which may revoke a key."""
         return self.waiting.ready and not self.full and self._catch_up.done and self.clock.fresh

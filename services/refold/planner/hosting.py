@@ -37,8 +37,8 @@ from refold.planner.migrating import migrated
 from refold.planner.offering import Offers
 from refold.planner.settings import Bounds
 from refold.planner.watchdog import HELD_UP, STACK, Driven, HeldUp, Mark
-from refold.ports.effects import News
 from refold.runtime.frames import stack_of, user_line
+from refold.runtime.lanes import Journal
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
@@ -105,7 +105,7 @@ class _RefusedInput(Exception):  # noqa: N818 - no error of anybody's: the agent
 
 
 class Agents:
-    """The executions of the runs of one lane. `mark` says to a watchdog which is being run, `news` get what raised."""
+    """The executions of the runs of one lane. `mark` says to a watchdog which is being run, `journal` what raised."""
 
     def __init__(
         self,
@@ -115,15 +115,20 @@ class Agents:
         *,
         budget: Bounds | None = None,
         mark: Mark | None = None,
-        news: list[News] | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        self._news = [] if news is None else news
+        self._journal = journal or Journal()
         self._app = app
         self._rules = rules
         self._environment = environment
         self._budget = budget or Bounds()
         self._mark = mark or Mark()
         self._live = LiveCode(self._budget.live_bytes, self._close)
+
+    @property
+    def executions(self) -> int:
+        """How many there are."""
+        return len(self._live)
 
     def forget(self, run: RunId) -> None:
         """Drops the execution of a run, if there is one."""
@@ -230,6 +235,7 @@ class Agents:
             execution = self._open(agent, state, unseen, values)
             self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes)
             driver = Handing(execution, state.run_id, values) if values else execution
+            self._journal.counts["event.replayed"] += state.head.seq
             turns.append(replay(driver, state, unseen))
         else:
             execution.moment.now_ms = now
@@ -284,7 +290,7 @@ class Agents:
             text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
         except Exception:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
             text = failure.code
-        self._news.append(("agent.raised", {"run_id": run, "stack": text}))
+        self._journal.news.append(("agent.raised", {"run_id": run, "stack": text}))
         return events.RunFailed(failure)
 
     def _open(self, agent: AgentDef, state: RunState, unseen: int, values: Values) -> Execution:

@@ -150,6 +150,11 @@ class Lane:
         """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""
         self._answering.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
 
+    @property
+    def executions(self) -> int:
+        """How many runs have their agent's code in memory."""
+        return self._agents.executions
+
     def decided(self) -> int:
         """Up to where all requests of this partition are decided, or kept for runs that are known."""
         return max(self.start.inputs.get(RUN_REQUESTED, 0), self.inbox.passed(RUN_REQUESTED))

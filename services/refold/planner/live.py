@@ -28,6 +28,9 @@ class LiveCode:
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._executions))
 
+    def __len__(self) -> int:
+        return len(self._executions)
+
     def get(self, run: str) -> Execution | None:
         """The execution of a run, if there is one."""
         kept = self._executions.get(run)

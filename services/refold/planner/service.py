@@ -31,6 +31,7 @@ from refold.ports.effects import (
     CommittedAt,
     Effect,
     Flow,
+    Health,
     Item,
     Now,
     Publish,
@@ -101,6 +102,11 @@ class Planner:
         """
         begins, self._draining = not self._draining, True
         return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
+
+    def health(self) -> Health:
+        """See `Service`."""
+        lanes = list(self.lanes)
+        return Health(len(lanes), sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes))
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""
@@ -181,8 +187,7 @@ class Planner:
         rules = replace(rules, windows=app.windows, above=(purses := Purses()).above)
         limits = settings.limits
         budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
-        told = self.journal.news
-        agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark, news=told)
+        agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark, journal=self.journal)
         lost = self._distrusted.pop(assigned.partition, None)
         windows = Windows(
             assigned.partition,

@@ -217,6 +217,14 @@ News = tuple[str, dict[str, object]]
 """Something worth a line in the log of the process: an event name and its fields."""
 
 
+class Health(NamedTuple):
+    """How a service is: its partitions, those of them that have not caught up, and executions of agents in memory."""
+
+    lanes: int = 0
+    behind: int = 0
+    executions: int = 0
+
+
 class Service(Protocol):
     """A service without I/O. The host takes `news` away after every turn; `counts` is what happened so far, by name."""
 
@@ -236,4 +244,8 @@ class Service(Protocol):
 
         True when nothing is left that would be worth a wait. Whoever is not asked, or dies meanwhile, loses nothing.
         """
+        ...
+
+    def health(self) -> Health:
+        """Return how it is."""
         ...

@@ -195,6 +195,10 @@ class EventLog(Protocol):
         """Undoes `pause`."""
         ...
 
+    def depth(self) -> tuple[dict[str, int], int]:
+        """Return how many records there are to read, by topic, as last heard, and how many sent ones are unanswered."""
+        ...
+
     def leave(self) -> None:
         """Leaves the group, after the commits before it: its partitions are others' at once, and it is told so.
 

@@ -100,6 +100,11 @@ class KeptProjection:
         self.close()
         return 0
 
+    @property
+    def serves(self) -> bool:
+        """True if a generation is in use, and goes on."""
+        return self._serving is not None and not self.stopped
+
     def close(self) -> None:
         """Read no more; the next turn begins anew."""
         for follower in (self._serving, self._building):
@@ -375,8 +380,13 @@ MANY_RECORDS = 1_000
 """Records after which memory is given back when there is nothing more to read: a rebuild leaves 30 MiB behind."""
 
 
-def keep_all(slots: Collection[KeptProjection], stop: Callable[[], bool]) -> None:
-    """Keep projections up to date until told to stop. One that stands still holds up no other."""
+def keep_all(
+    slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[..., None] = lambda *, ready: None
+) -> None:
+    """Keep projections up to date until told to stop. One that stands still holds up no other.
+
+    `stand` is told each time whether all that are kept have caught up.
+    """
     read = MANY_RECORDS
     while not stop():
         busy = sum(slot.turn(0.0) for slot in slots)
@@ -386,6 +396,7 @@ def keep_all(slots: Collection[KeptProjection], stop: Callable[[], bool]) -> Non
                 give_back()
             busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
         read += busy
+        stand(ready=busy < MOST_RECORDS and all(slot.serves for slot in slots))
         if 0 < busy < MOST_RECORDS:
             time.sleep(PACE_S)
     for slot in slots:

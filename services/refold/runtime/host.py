@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -20,11 +21,12 @@ from refold.core.errors import RefoldError, UnreachableError
 from refold.ports import effects
 from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
-from refold.ports.log import Assigned, End, EventLog, Record, Revoked, Taken
+from refold.ports.log import Assigned, Delivery, End, EventLog, Outgoing, Record, Revoked, Taken
 from refold.ports.tools import Tools
 from refold.runtime.blobs import BlobDesk
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
+from refold.runtime.gauges import Vitals
 
 T = TypeVar("T")
 
@@ -48,6 +50,9 @@ ASK_AGAIN_S = 0.5
 after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may be without a leader for hours."""
 
 LONGEST_AGAIN_S = 16.0
+
+MEASURED_S = 1.0
+"""How often lag and lanes are looked at: it costs some microseconds a partition."""
 
 ALARMS = frozenset({
     "agent.raised",
@@ -122,6 +127,8 @@ class Host:
         self._ask_end_s = 0.0
         self._reader: threading.Thread | None = None
         self.turns = 0
+        self.vitals = Vitals()
+        self._measured_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
             effects.StopTool: self._stop,
@@ -168,14 +175,38 @@ class Host:
             self._check_threads()
             self.turns += 1
             now = system_now()
+            vitals = self.vitals
+            vitals.busy_since = begun = time.monotonic()
             orders = [effect for service in self._services for effect in service.turn(inbox, now)]
             for service in self._services:
-                for name, fields in service.news:
-                    (log.warning if name in ALARMS else log.info)(name, **fields)
-                service.news.clear()
+                if service.news:
+                    self._tell(service.news)
+            vitals.busy_since, ended = 0.0, time.monotonic()
+            vitals.turns.add(ended - begun)
+            if ended >= self._measured_s:
+                self._measured_s = ended + MEASURED_S
+                self._measure()
             inbox = self._carry_out(orders)
             if not inbox:
                 return
+
+    def _tell(self, news: list[effects.News]) -> None:
+        for name, fields in news:
+            if name in ALARMS:
+                self.vitals.alarms[name] += 1
+                log.warning(name, **fields)
+            else:
+                self.vitals.leases_lapsed += name == "lease.lapsed"
+                log.info(name, **fields)
+        news.clear()
+
+    def _measure(self) -> None:
+        """What only this thread may look at, for another one that shows it."""
+        vitals, found = self.vitals, [service.health() for service in self._services]
+        vitals.lanes, vitals.executions = sum(each.lanes for each in found), sum(each.executions for each in found)
+        vitals.stand(ready=vitals.lanes > 0 and not any(each.behind for each in found))
+        vitals.lag, vitals.unacknowledged = self._log.depth()
+        vitals.counts = sum((service.counts for service in self._services), Counter())
 
     def _check_threads(self) -> None:
         """**Raises** when a thread of this process is gone: alive without it, it would keep what others could do."""
@@ -199,7 +230,7 @@ class Host:
             if isinstance(effect, effects.AskLedger):
                 asked.append(effect)
             elif isinstance(effect, effects.Append):
-                answers += self._log.append(self._may(effect.records, self._log.append))
+                answers += self._append(effect.records)
             elif isinstance(effect, effects.AskCommitted):
                 answers.append(effects.CommittedAt(*effect, self._log.committed(*effect)))
             else:
@@ -208,9 +239,17 @@ class Host:
             self._start(starts)
         return answers + self._ask(asked) + self._ask_ends()
 
+    def _append(self, records: list[Outgoing]) -> list[Delivery]:
+        records, begun = self._may(records, self._log.append), time.monotonic()
+        answers = self._log.append(records)
+        self.vitals.appends.add(time.monotonic() - begun)
+        self.vitals.records_out += len(records)
+        return answers
+
     def _publish(self, effect: effects.Publish) -> None:
         # Before a fault they are appended, which waits: a fault after an effect needs the effect.
         self._log.publish(self._may(effect.records, self._log.append))
+        self.vitals.records_out += len(effect.records)
 
     def _stop(self, effect: effects.StopTool) -> None:
         assert self._tools is not None, "only a host with tools has services that stop some"
@@ -257,12 +296,13 @@ class Host:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
         operations: list[Operation] = [operation for batch in asked for operation in batch.operations]
-        operations = self._may(operations, self._ledger.run)
+        operations, begun = self._may(operations, self._ledger.run), time.monotonic()
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
             log.warning("ledger.unreachable", error=str(error))
             return [effects.Answers(batch.batch, None) for batch in asked]
+        self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
 
@@ -305,6 +345,7 @@ class Host:
             return found
 
     def _items(self, taken: Taken) -> list[effects.Item]:
+        self.vitals.records_in += len(taken.records)
         for change in taken.rebalances:
             if isinstance(change, Assigned):
                 self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it

@@ -160,6 +160,21 @@ class ViewsPart(_Room):
     """Write the rows of `runs` to the topic `run-view` too."""
 
 
+class MetricsPart(_Room):
+    """Where a process shows its metrics and its health."""
+
+    address: str = ""
+    """A port of this machine, or `0.0.0.0:9464`. Each process of a machine needs one of its own. Empty: nowhere."""
+
+
+class TelemetryPart(_Room):
+    """Where traces go. The SDK's own `OTEL_EXPORTER_OTLP_*` say how: headers, certificate, compression."""
+
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    content: bool = False
+    """Arguments and results are attributes of spans, redacted as in logs."""
+
+
 class OidcPart(_Room):
     """Whose tokens the gateway takes. `actor` and `roles` name claims, one inside another as `realm_access.roles`."""
 
@@ -231,6 +246,8 @@ class Settings(BaseSettings):
     archive: ArchivePart = ArchivePart()
     blobs: BlobsPart = BlobsPart()
     views: ViewsPart = ViewsPart()
+    metrics: MetricsPart = MetricsPart()
+    telemetry: TelemetryPart = TelemetryPart()
     gateway: GatewayPart = GatewayPart()
 
     @property

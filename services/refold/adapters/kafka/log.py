@@ -252,6 +252,10 @@ class KafkaEventLog:
         flow = partial(self._intake.flow, (topic, partition), paused=False)
         self._notes.append(partial(self._steer, partition, under, flow))
 
+    def depth(self) -> tuple[dict[str, int], int]:
+        """See `EventLog`."""
+        return self._intake.behind(), len(self._producer)
+
     def leave(self) -> None:
         """See `EventLog`."""
         if not self._settings.keep_place:

@@ -15,6 +15,7 @@ from refold.cli.archives import settings_for
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
 from refold.client.stores import vault
 from refold.core.errors import UnreachableError, UsageError
+from refold.runtime.gauges import Vitals
 
 _log = structlog.get_logger()
 
@@ -39,7 +40,8 @@ def archivist(
     copies, values = Shelf(url) if url else None, vault(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
-    with ends_within(CLOSE_S) as asked, suppress(_Stopped):
+    vitals = Vitals()
+    with ends_within(CLOSE_S) as asked, process.shown(vitals), suppress(_Stopped):
 
         def progress(*_: object) -> None:
             if asked.is_set():
@@ -57,6 +59,7 @@ def archivist(
                 _log.warning("archivist.interrupted", reason=str(error))
             if once:
                 return
+            vitals.stand(ready=True)
             asked.wait(options.archive.every_ms / 1000)
 
 

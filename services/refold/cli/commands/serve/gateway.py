@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Annotated
@@ -13,13 +14,14 @@ import structlog
 import typer
 
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, served
-from refold.cli.commands.serve.projections import keep_views
+from refold.cli.commands.serve.projections import keep_views, view_metrics
 from refold.client.addresses import on_loopback, own_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
 from refold.client.views import views
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError, not_installed
+from refold.runtime.gauges import Vitals
 from refold.runtime.settings import GatewayPart
 
 try:
@@ -79,8 +81,10 @@ def gateway(
         backlog=2_048,
         http=TimedProtocol,
     )
-    with _beside(settings, app) if settings.views.url.startswith("sqlite:") else nullcontext():
-        uvicorn.Server(config).run()
+    vitals, keeps = Vitals(), settings.views.url.startswith("sqlite:")
+    beside = _beside(settings, app) if keeps else nullcontext()
+    with process.shown(vitals, *(view_metrics(settings) if keeps else ())), beside:
+        Listening(config, vitals).run()
     _log.info("service.stopped", service="gateway")
 
 
@@ -94,6 +98,20 @@ def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
         raise UsageError(f"{host} is reached from other machines, and no name of it is known", hint=hint)
 
 
+class Listening(uvicorn.Server):
+    """The server, which says with each turn of its loop that it serves."""
+
+    def __init__(self, config: uvicorn.Config, vitals: Vitals) -> None:
+        super().__init__(config)
+        self._vitals = vitals
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second. Between two calls the loop runs requests."""
+        self._vitals.stand(ready=True)
+        self._vitals.busy_since = time.monotonic()
+        return await super().on_tick(counter)
+
+
 @contextmanager
 def _beside(settings: Settings, app: str) -> Iterator[None]:
     """Keep the views up to date in a thread. If that fails the server ends: nobody would see that they are old."""
@@ -101,7 +119,7 @@ def _beside(settings: Settings, app: str) -> Iterator[None]:
 
     def keep() -> None:
         try:
-            keep_views(settings, app, stop.is_set)
+            keep_views(settings, app, stop.is_set, Vitals())
         except BaseException:
             os.kill(os.getpid(), signal.SIGTERM)
             raise

@@ -10,10 +10,11 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import structlog
 import typer
@@ -28,6 +29,7 @@ from refold.core.errors import UsageError
 from refold.core.messages import Member as MemberRecord
 from refold.core.topics import CATALOG
 from refold.runtime import logging
+from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
@@ -140,13 +142,22 @@ class Served:
         hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
         raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
+    def shown(self, vitals: Vitals, *beside: object) -> AbstractContextManager[None]:
+        """Show the numbers of this process, where an address is set, while what is returned is entered."""
+        vitals.service = self.service
+        if not (address := self.where.settings.metrics.address):
+            return nullcontext()
+        metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
+        return cast(AbstractContextManager[None], metrics.shown(address, vitals, beside))
+
     def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
         """Runs until SIGTERM or SIGINT, then drains; the process ends with it. `serves` is published meanwhile."""
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
-            with Presence(self.where.settings, serves) if serves else nullcontext():
+            shown = self.shown(host.vitals)
+            with shown, Presence(self.where.settings, serves) if serves else nullcontext():
                 host.run(asked.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()

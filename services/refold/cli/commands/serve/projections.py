@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import structlog
 import typer
@@ -14,6 +15,7 @@ from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
 from refold.client.views import views
 from refold.projections.service import KeptProjection, keep_all, shipped
+from refold.runtime.gauges import Vitals
 from refold.runtime.settings import Settings
 from refold.sdk.projection import Projection
 
@@ -28,8 +30,9 @@ def projections(
 ) -> None:
     """Keep tables up to date with the log: those that Refold ships, and an app's. The database is REFOLD_VIEWS__URL."""
     process = served("projections", member, data)
-    with ends_within(CLOSE_S) as asked:
-        keep_views(process.where.settings, app, asked.is_set)
+    vitals = Vitals()
+    with ends_within(CLOSE_S) as asked, process.shown(vitals, *view_metrics(process.where.settings)):
+        keep_views(process.where.settings, app, asked.is_set, vitals)
 
 
 def app_projections(app: str) -> tuple[tuple[Projection, ...], list[Projection]]:
@@ -39,13 +42,21 @@ def app_projections(app: str) -> tuple[tuple[Projection, ...], list[Projection]]
     return shipped(loaded.prices.own if loaded else None), own
 
 
-def keep_views(settings: Settings, app: str, stop: Callable[[], bool]) -> None:
+def view_metrics(settings: Settings) -> list[Any]:
+    """The metrics of the views, where any are shown: whoever keeps the views shows them."""
+    if not settings.metrics.address:
+        return []
+    made: Any = import_module("refold.projections.metrics")  # it needs the extra
+    return [made.ViewMetrics(views(settings), KafkaLogSource(settings.kafka))]
+
+
+def keep_views(settings: Settings, app: str, stop: Callable[[], bool], vitals: Vitals) -> None:
     """Keep the views that are set up to date until told to stop. **Raises** UsageError when none are set."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
     ours, own = app_projections(app)
     send = RunViewTopic(settings.kafka, source.partitions).write if settings.views.run_view else None
     kept = [KeptProjection(each, database, source, send=send if each in ours else None) for each in (*ours, *own)]
     _log.info("service.started", service="projections", projections=[each.name for each in kept])
-    keep_all(kept, stop)
+    keep_all(kept, stop, vitals.stand)
     database.close()
     _log.info("service.stopped", service="projections")

@@ -1,0 +1,63 @@
+"""What a process measures of itself: plain numbers, written by its loop and read by whoever shows them.
+
+They cost a fraction of a microsecond a turn, whether or not anybody reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the durations that are counted apart, which end at the longest wait for a broker."""
+
+HUNG_S = 30.0
+"""How long one turn of our own code may take before the process counts as hung. Waits for Kafka, Redis or a database
+are not part of a turn: a restart of this process would end none of them."""
+
+
+@dataclass(slots=True)
+class Durations:
+    """How often something took how long. **Units**: seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    total_s: float = 0.0
+
+    def add(self, taken_s: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(SECONDS, taken_s)] += 1
+        self.total_s += taken_s
+
+
+@dataclass
+class Vitals:
+    """The numbers of a process. `lag` is in records by topic; `busy_since` is when the turn began that is under way."""
+
+    service: str = ""
+    turns: Durations = field(default_factory=Durations)
+    appends: Durations = field(default_factory=Durations)
+    ledger: Durations = field(default_factory=Durations)
+    records_in: int = 0
+    records_out: int = 0
+    alarms: Counter[str] = field(default_factory=Counter)
+    leases_lapsed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    lag: Mapping[str, int] = field(default_factory=dict)
+    unacknowledged: int = 0
+    executions: int = 0
+    lanes: int = 0
+    ready: bool = False
+    started: bool = False
+    busy_since: float = 0.0
+
+    def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
+        """True if one turn has taken so long that it will not end."""
+        since = self.busy_since
+        return since > 0 and clock() - since > HUNG_S
+
+    def stand(self, *, ready: bool) -> None:
+        """Note that a service without lanes runs, and whether it has caught up."""
+        self.started, self.ready = True, ready

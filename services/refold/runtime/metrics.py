@@ -1,0 +1,163 @@
+"""`/metrics` for Prometheus and the health of a process, from a small server with a thread of its own.
+
+What it shows are numbers that the process has anyway: nothing of it asks Kafka or Redis, but for a `Collector` that is
+registered beside it. No label names a run, and each has few values.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
+from typing import Any
+
+import structlog
+
+from refold.core.errors import UsageError, not_installed
+from refold.runtime.gauges import SECONDS, Durations, Vitals
+from refold.runtime.host import ALARMS
+
+try:
+    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+    from prometheus_client.process_collector import ProcessCollector
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+ASK_S = 10.0
+"""How long who asks may take for the head of a request: a thread waits for each."""
+
+_log = structlog.get_logger()
+
+
+class VitalMetrics(Collector):
+    """The numbers of a process as Prometheus takes them."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all of them as they are now."""
+        of, labels = self._vitals, {"service": self._vitals.service}
+        durations = {
+            "refold_turn_seconds": (of.turns, "Time that a turn of the service took, without what it waited for"),
+            "refold_append_seconds": (of.appends, "Time until Kafka had acknowledged what a turn wrote to the run log"),
+            "refold_ledger_seconds": (of.ledger, "Time of a round trip to the ledger"),
+        }
+        for name, (taken, text) in durations.items():
+            yield _histogram(name, text, labels, taken)
+        counters = {
+            "refold_records_in": (of.records_in, "Records read"),
+            "refold_records_out": (of.records_out, "Records written"),
+            "refold_replayed_events": (of.counts["event.replayed"], "Events through which agents were replayed"),
+            "refold_void_records": (of.counts["record.void"], "Records of the run log that extend no history"),
+            "refold_dead_letters": (of.alarms["input.dead"], "Inputs that nobody could use"),
+            "refold_leases_lapsed": (of.leases_lapsed, "Leases that ended without a result"),
+        }
+        for name, (count, text) in counters.items():
+            yield _family(CounterMetricFamily, name, text, labels, {(): count})
+        gauges = {
+            "refold_lanes": (of.lanes, "Partitions that the process serves"),
+            "refold_ready": (of.ready, "1 if it serves partitions and has caught up"),
+            "refold_live_executions": (of.executions, "Runs whose code is in memory"),
+            "refold_outbox_backlog_records": (of.unacknowledged, "Records sent and not acknowledged"),
+        }
+        for name, (value, text) in gauges.items():
+            yield _family(GaugeMetricFamily, name, text, labels, {(): value})
+        lag, alarms = {(topic,): many for topic, many in of.lag.items()}, {(name,): of.alarms[name] for name in ALARMS}
+        yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
+        yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm")
+
+
+def _family(kind: Any, name: str, text: str, labels: dict[str, str], values: Mapping[Any, float], *by: str) -> Metric:
+    family = kind(name, text, labels=[*labels, *by])
+    for key, value in sorted(values.items()):
+        family.add_metric([*labels.values(), *key], value)
+    return family  # type: ignore[no-any-return]
+
+
+def _histogram(name: str, text: str, labels: dict[str, str], taken: Durations) -> Metric:
+    family, total, buckets = HistogramMetricFamily(name, text, labels=[*labels]), 0, list[tuple[str, float]]()
+    for bound, count in zip([*map(str, SECONDS), "+Inf"], taken.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    family.add_metric([*labels.values()], buckets, taken.total_s)
+    return family
+
+
+def place_of(address: str) -> tuple[str, int]:
+    """Return host and port of `9464`, `127.0.0.1:9464` or `[::1]:9464`; without a host it is loopback.
+
+    **Raises** UsageError.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        ipaddress.ip_address(host)
+        if 0 <= int(port) < 1 << 16:
+            return host, int(port)
+    except ValueError:
+        pass
+    raise UsageError(f"REFOLD_METRICS__ADDRESS is {address!r}", hint="write a port, or an IP address and a port")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, at: tuple[str, int], vitals: Vitals, registry: CollectorRegistry) -> None:
+        self.address_family = AF_INET6 if ":" in at[0] else AF_INET
+        self.vitals, self.registry = vitals, registry
+        super().__init__(at, _Answer)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = ASK_S
+
+    def do_GET(self) -> None:
+        vitals, path = self.server.vitals, self.path.partition("?")[0]
+        states = {"/livez": not vitals.hung(), "/readyz": vitals.ready, "/startupz": vitals.started}
+        if path == "/metrics":
+            self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
+        elif path in states:
+            self._send(200 if states[path] else 503, "text/plain", b"yes\n" if states[path] else b"no\n")
+        else:
+            self._send(404, "text/plain", b"/metrics, /livez, /readyz, /startupz\n")
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has in the base class
+        pass
+
+
+@contextmanager
+def shown(address: str, vitals: Vitals, beside: Iterable[Collector] = ()) -> Iterator[None]:
+    """Show the numbers of a process while the block lasts. **Raises** UsageError where nobody can listen there."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    for each in (VitalMetrics(vitals), *beside):
+        registry.register(each)
+    try:
+        server = _Server(place_of(address), vitals, registry)
+    except OSError as error:
+        hint = "set REFOLD_METRICS__ADDRESS to another one for each process of a machine, or to nothing"
+        raise UsageError(f"metrics cannot be shown at {address}: {error.strerror}", hint=hint) from None
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    host, port = server.server_address[:2]
+    _log.info("metrics.shown", address=f"{host!s}:{port}")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,142 @@
+"""What a process shows of itself: its numbers as Prometheus takes them, and whether it lives and is ready."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections import Counter
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.core.errors import UnreachableError, UsageError
+from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
+from refold.embedded.ports import free_port
+from refold.projections import metrics
+from refold.projections.metrics import MOST_TOOLS, OTHER, ViewMetrics
+from refold.projections.service import KeptProjection, shipped
+from refold.runtime.gauges import HUNG_S, Vitals
+from refold.runtime.metrics import place_of, shown
+from tests.projections.histories import USAGE, begun, entries
+from tests.projections.source import ListedLog
+from tests.projections.test_service import settle
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def samples(text: str) -> dict[str, float]:
+    """The values by name and labels."""
+    return {
+        each.name + json.dumps({k: v for k, v in each.labels.items() if k != "service"}, sort_keys=True): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+def read(vitals: Vitals, *beside: ViewMetrics) -> dict[str, float]:
+    with shown(str(port := free_port()), vitals, beside):
+        status, text = ask(port, "/metrics")
+    assert status == 200
+    return samples(text)
+
+
+def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
+    vitals = Vitals("planner", alarms=Counter({"run.frozen": 2}), counts=Counter({"record.void": 3}), lag={"t": 4})
+    vitals.turns.add(0.0005)
+    vitals.turns.add(0.3)
+    vitals.turns.add(60.0)
+
+    found = read(vitals)
+
+    assert found['refold_turn_seconds_bucket{"le": "0.001"}'] == 1
+    assert found['refold_turn_seconds_bucket{"le": "0.5"}'] == 2
+    assert found['refold_turn_seconds_bucket{"le": "+Inf"}'] == found["refold_turn_seconds_count{}"] == 3
+    assert found["refold_turn_seconds_sum{}"] == pytest.approx(60.3005)
+    assert (found["refold_void_records_total{}"], found['refold_lag_records{"topic": "t"}']) == (3, 4)
+    assert found['refold_alarms_total{"alarm": "run.frozen"}'] == 2
+    assert found['refold_alarms_total{"alarm": "log.shrunk"}'] == 0, "an alarm that never came is there to be watched"
+
+
+def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up() -> None:
+    vitals, port = Vitals("planner"), free_port()
+    with shown(f"127.0.0.1:{port}", vitals):
+        first = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
+        vitals.stand(ready=False)
+        begun_ = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
+        vitals.stand(ready=True)
+        vitals.busy_since = time.monotonic() - HUNG_S + 10
+        slow = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
+        vitals.busy_since = time.monotonic() - HUNG_S - 1
+        hung = ask(port, "/livez")[0]
+        other = ask(port, "/etc/passwd")[0]
+
+    assert first == [200, 503, 503]
+    assert begun_ == [200, 503, 200]
+    assert slow == [200, 200, 200]
+    assert (hung, other) == (503, 404)
+
+
+def test_an_address_is_of_this_machine_unless_it_says_otherwise() -> None:
+    assert place_of("9464") == ("127.0.0.1", 9464)
+    assert place_of("0.0.0.0:9464") == ("0.0.0.0", 9464)
+    assert place_of("[::1]:9464") == ("::1", 9464)
+    for wrong in ("", "metrics", "example.com:80", "127.0.0.1:70000", "127.0.0.1"):
+        with pytest.raises(UsageError):
+            place_of(wrong)
+
+
+def test_a_second_process_at_an_address_says_so() -> None:
+    again = pytest.raises(UsageError, match="cannot be shown")
+    with shown(str(port := free_port()), Vitals("a")), again, shown(str(port), Vitals("b")):
+        raise AssertionError("it listens where another process does")
+
+
+def viewed(monkeypatch: pytest.MonkeyPatch, tools: int) -> ViewMetrics:
+    log, database = ListedLog(), MemoryViewDatabase()
+    calls: list[object] = []
+    for number in range(1, tools + 1):
+        made = CallProposed(number, f"tool{number:03}", "{}", "k", "model", "pure", 1_000, RetryPolicy())
+        calls += [[made], [CallCompleted(number, 1, USAGE, how="stored")]]
+    failed = CallProposed(tools + 1, "tool001", "{}", "k", "default", "pure", 1_000, RetryPolicy())
+    calls += [[failed], [CallFailed(tools + 1, 1, Failure("no", "no"))]]
+    for key, value in entries("r-1", begun(), *calls):  # type: ignore[arg-type]
+        log.write(key, value)
+    slot = KeptProjection(shipped()[0], database, log)  # type: ignore[arg-type]
+    settle(slot)
+    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
+    return ViewMetrics(database, log)  # type: ignore[arg-type]
+
+
+def test_views_are_counted_by_state_and_by_the_busiest_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read(Vitals("projections"), viewed(monkeypatch, MOST_TOOLS + 20))
+
+    assert found['refold_runs{"status": "running"}'] == 1
+    tools = {name: value for name, value in found.items() if name.startswith("refold_tool_calls_total")}
+    assert len(tools) == MOST_TOOLS + 1
+    assert tools['refold_tool_calls_total{"tool": "tool001"}'] == 2
+    assert tools[f'refold_tool_calls_total{{"tool": "{OTHER}"}}'] == 20
+    assert sum(value for name, value in found.items() if name.startswith("refold_tokens_total")) == 12_000
+    assert found['refold_tool_failures_total{"tool": "tool001"}'] == 1
+    assert found['refold_effects_avoided_total{"tool": "tool002"}'] == 1
+    assert found['refold_projection_lag_records{"projection": "refold"}'] == 0
+    assert found["refold_views_unreadable{}"] == 0
+
+
+def test_a_database_that_is_away_is_said_and_nothing_old_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    shows = viewed(monkeypatch, 1)
+
+    def away(projection: str) -> dict[int, str]:
+        raise UnreachableError("it is away")
+
+    monkeypatch.setattr(shows._database, "generations", away)
+    found = read(Vitals("projections"), shows)
+
+    assert found["refold_views_unreadable{}"] == 1
+    assert not any(name.startswith("refold_runs") for name in found)
