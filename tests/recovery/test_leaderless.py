@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.core.errors import UnreachableError
-from refold.ports.effects import AskEnd, Effect, Health, Item, News, Now
+from refold.ports.effects import AskEnd, Effect, Item, LanesNow, News, Now
 from refold.ports.log import Assigned, End, Membership, Outgoing, Record, Shrunk, Taken
 from refold.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
 from refold.runtime.settings import KafkaSettings
@@ -172,8 +172,8 @@ class Asking:
     def next_due_ms(self) -> int | None:
         return None
 
-    def health(self) -> Health:
-        return Health()
+    def lanes_now(self) -> LanesNow:
+        return LanesNow()
 
     def drain(self) -> bool:
         return True

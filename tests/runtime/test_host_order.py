@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.core.messages import ToolRequest
-from refold.ports.effects import Append, Effect, Health, Item, News, Now, Read, StartTool, StopTool
+from refold.ports.effects import Append, Effect, Item, LanesNow, News, Now, Read, StartTool, StopTool
 from refold.ports.log import Delivery, Membership, Outgoing
 from refold.runtime.host import Host
 from tests.eventlog.broker import MemoryBroker
@@ -31,8 +31,8 @@ class Once:
     def next_due_ms(self) -> int | None:
         return None
 
-    def health(self) -> Health:
-        return Health()
+    def lanes_now(self) -> LanesNow:
+        return LanesNow()
 
     def drain(self) -> bool:
         return True
@@ -83,8 +83,8 @@ class Slow:
     def next_due_ms(self) -> int | None:
         return None
 
-    def health(self) -> Health:
-        return Health()
+    def lanes_now(self) -> LanesNow:
+        return LanesNow()
 
     def drain(self) -> bool:
         return True

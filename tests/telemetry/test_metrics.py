@@ -15,7 +15,7 @@ from refold.core.errors import UnreachableError, UsageError
 from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
 from refold.embedded.ports import free_port
 from refold.projections import metrics
-from refold.projections.metrics import MOST_TOOLS, OTHER, ViewMetrics
+from refold.projections.metrics import BUSIEST, OTHER, ViewMetrics
 from refold.projections.service import KeptProjection, shipped
 from refold.runtime.gauges import HUNG_S, Vitals
 from refold.runtime.metrics import place_of, shown
@@ -41,14 +41,14 @@ def samples(text: str) -> dict[str, float]:
 
 
 def read(vitals: Vitals, *beside: ViewMetrics) -> dict[str, float]:
-    with shown(str(port := free_port()), vitals, beside):
+    with shown(str(port := free_port()), vitals, beside, service="planner"):
         status, text = ask(port, "/metrics")
     assert status == 200
     return samples(text)
 
 
 def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
-    vitals = Vitals("planner", alarms=Counter({"run.frozen": 2}), counts=Counter({"record.void": 3}), lag={"t": 4})
+    vitals = Vitals(alarms=Counter({"run.frozen": 2}), counts=Counter({"record.void": 3}), lag={"t": 4})
     vitals.turns.add(0.0005)
     vitals.turns.add(0.3)
     vitals.turns.add(60.0)
@@ -65,15 +65,15 @@ def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
 
 
 def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up() -> None:
-    vitals, port = Vitals("planner"), free_port()
-    with shown(f"127.0.0.1:{port}", vitals):
+    vitals, port = Vitals(), free_port()
+    with shown(f"127.0.0.1:{port}", vitals, service="planner"):
         first = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
         vitals.stand(ready=False)
         begun_ = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
         vitals.stand(ready=True)
-        vitals.busy_since = time.monotonic() - HUNG_S + 10
+        vitals.begin_turn(time.monotonic() - HUNG_S + 10)
         slow = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
-        vitals.busy_since = time.monotonic() - HUNG_S - 1
+        vitals.begin_turn(time.monotonic() - HUNG_S - 1)
         hung = ask(port, "/livez")[0]
         other = ask(port, "/etc/passwd")[0]
 
@@ -94,7 +94,7 @@ def test_an_address_is_of_this_machine_unless_it_says_otherwise() -> None:
 
 def test_a_second_process_at_an_address_says_so() -> None:
     again = pytest.raises(UsageError, match="cannot be shown")
-    with shown(str(port := free_port()), Vitals("a")), again, shown(str(port), Vitals("b")):
+    with shown(str(port := free_port()), Vitals(), service="a"), again, shown(str(port), Vitals(), service="b"):
         raise AssertionError("it listens where another process does")
 
 
@@ -108,18 +108,18 @@ def viewed(monkeypatch: pytest.MonkeyPatch, tools: int) -> ViewMetrics:
     calls += [[failed], [CallFailed(tools + 1, 1, Failure("no", "no"))]]
     for key, value in entries("r-1", begun(), *calls):  # type: ignore[arg-type]
         log.write(key, value)
-    slot = KeptProjection(shipped()[0], database, log)  # type: ignore[arg-type]
+    slot = KeptProjection(shipped()[0], database, log)
     settle(slot)
-    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
-    return ViewMetrics(database, log)  # type: ignore[arg-type]
+    monkeypatch.setattr(metrics, "SHOWN_S", 0.0)
+    return ViewMetrics(database, log)
 
 
 def test_views_are_counted_by_state_and_by_the_busiest_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read(Vitals("projections"), viewed(monkeypatch, MOST_TOOLS + 20))
+    found = read(Vitals(), viewed(monkeypatch, BUSIEST + 20))
 
     assert found['refold_runs{"status": "running"}'] == 1
     tools = {name: value for name, value in found.items() if name.startswith("refold_tool_calls_total")}
-    assert len(tools) == MOST_TOOLS + 1
+    assert len(tools) == BUSIEST + 1
     assert tools['refold_tool_calls_total{"tool": "tool001"}'] == 2
     assert tools[f'refold_tool_calls_total{{"tool": "{OTHER}"}}'] == 20
     assert sum(value for name, value in found.items() if name.startswith("refold_tokens_total")) == 12_000
@@ -136,7 +136,7 @@ def test_a_database_that_is_away_is_said_and_nothing_old_is_shown(monkeypatch: p
         raise UnreachableError("it is away")
 
     monkeypatch.setattr(shows._database, "generations", away)
-    found = read(Vitals("projections"), shows)
+    found = read(Vitals(), shows)
 
     assert found["refold_views_unreadable{}"] == 1
     assert not any(name.startswith("refold_runs") for name in found)

@@ -10,7 +10,7 @@ from refold.approval.settings import ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.signature import SigningKey
 from refold.core.topics import APPROVAL_VOTED
-from refold.ports.effects import Effect, Health, Item, Now, Publish
+from refold.ports.effects import Effect, Item, LanesNow, Now, Publish
 from refold.ports.log import Delivery
 from refold.runtime.lanes import Journal, Lanes
 from refold.sdk.app import App
@@ -56,9 +56,9 @@ class ApprovalService:
         """Nothing is left behind: whoever has its partitions next reads everything again, and decides the same."""
         return True
 
-    def health(self) -> Health:
+    def lanes_now(self) -> LanesNow:
         """See `Service`."""
-        return Health(len(self.lanes), sum(not lane.live for lane in self.lanes))
+        return LanesNow(len(self.lanes), sum(not lane.live for lane in self.lanes))
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""

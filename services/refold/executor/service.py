@@ -17,7 +17,7 @@ from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane, request_of
 from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, Effect, Health, Item, Leave, Look, Looked, Now, ToolEnded
+from refold.ports.effects import Answers, Effect, Item, LanesNow, Leave, Look, Looked, Now, ToolEnded
 from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver, Lapsed, Release, Renew, Reply, Unlist
 from refold.ports.log import Delivery, Reached, Record
 from refold.runtime.lanes import Lanes, record_bytes
@@ -101,9 +101,9 @@ class Executor:
         left = [attempt.phase for attempt in self.attempts.values() if attempt.phase != "over"]
         return all(over and phase == "running" for phase in left)
 
-    def health(self) -> Health:
+    def lanes_now(self) -> LanesNow:
         """See `Service`."""
-        return Health(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
+        return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
 
     @property
     def _waiting(self) -> int:

@@ -31,8 +31,8 @@ from refold.ports.effects import (
     CommittedAt,
     Effect,
     Flow,
-    Health,
     Item,
+    LanesNow,
     Now,
     Publish,
     Read,
@@ -103,10 +103,10 @@ class Planner:
         begins, self._draining = not self._draining, True
         return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
 
-    def health(self) -> Health:
+    def lanes_now(self) -> LanesNow:
         """See `Service`."""
         lanes = list(self.lanes)
-        return Health(len(lanes), sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes))
+        return LanesNow(len(lanes), sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes))
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""

@@ -217,8 +217,8 @@ News = tuple[str, dict[str, object]]
 """Something worth a line in the log of the process: an event name and its fields."""
 
 
-class Health(NamedTuple):
-    """How a service is: its partitions, those of them that have not caught up, and executions of agents in memory."""
+class LanesNow(NamedTuple):
+    """The partitions of a service, those of them that have not caught up, and executions of agents in memory."""
 
     lanes: int = 0
     behind: int = 0
@@ -246,6 +246,6 @@ class Service(Protocol):
         """
         ...
 
-    def health(self) -> Health:
-        """Return how it is."""
+    def lanes_now(self) -> LanesNow:
+        """Return how its partitions are."""
         ...

@@ -24,9 +24,9 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-KEPT_S = 5.0
+SHOWN_S = 5.0
 """How long what was found is shown again: counting runs reads an index of all of them."""
-MOST_TOOLS = 100
+BUSIEST = 100
 OTHER = "other"
 """The label of all tools but the busiest: each is a time series."""
 
@@ -58,7 +58,7 @@ class ViewMetrics(Collector):
                 self._found, away = [], 1
             text = "1 while the views cannot be read"
             self._found.append(GaugeMetricFamily("refold_views_unreadable", text, value=away))
-            self._until = time.monotonic() + KEPT_S
+            self._until = time.monotonic() + SHOWN_S
         yield from self._found
 
     def _read(self) -> Iterator[Metric]:
@@ -79,7 +79,7 @@ class ViewMetrics(Collector):
             yield GaugeMetricFamily(name, text, value=value)
         totals = self._totals(number, view)
         most = totals["calls"] if "calls" in totals else Counter[str]()
-        busiest = {tool for tool, _ in most.most_common(MOST_TOOLS)}
+        busiest = {tool for tool, _ in most.most_common(BUSIEST)}
         for column, (name, text) in _SUMS.items():
             family = CounterMetricFamily(name, text, labels=["tool"])
             for tool, value in _bounded(totals.get(column, Counter()), busiest).items():

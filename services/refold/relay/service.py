@@ -11,7 +11,7 @@ from refold.core.events import Failure
 from refold.core.messages import ToolResult
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.ports.effects import Answers, Effect, Health, Item, News, Now, Publish
+from refold.ports.effects import Answers, Effect, Item, LanesNow, News, Now, Publish
 from refold.ports.ledger import Sent, SetAside, Unpublished, outbox_field
 from refold.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.relay.settings import RelaySettings
@@ -82,9 +82,9 @@ class Relay:
         ahead = self._settings.drop_ms if self._sent or self._batches else self._settings.sweep_ms
         return self._now.mono_ms + ahead if self._homes or not self.idle else None
 
-    def health(self) -> Health:
+    def lanes_now(self) -> LanesNow:
         """See `Service`. It has no lanes: the executor beside it has."""
-        return Health()
+        return LanesNow()
 
     def drain(self) -> bool:
         """Whether all that was offered is published and dropped; what is offered yet is published too."""

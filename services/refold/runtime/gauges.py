@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -36,7 +36,6 @@ class Durations:
 class Vitals:
     """The numbers of a process. `lag` is in records by topic; `busy_since` is when the turn began that is under way."""
 
-    service: str = ""
     turns: Durations = field(default_factory=Durations)
     appends: Durations = field(default_factory=Durations)
     ledger: Durations = field(default_factory=Durations)
@@ -52,6 +51,42 @@ class Vitals:
     ready: bool = False
     started: bool = False
     busy_since: float = 0.0
+
+    def begin_turn(self, now_s: float) -> None:
+        """Note that the code of the service runs."""
+        self.busy_since = now_s
+
+    def end_turn(self, now_s: float) -> None:
+        """Count a turn."""
+        self.turns.add(now_s - self.busy_since)
+        self.busy_since = 0.0
+
+    def read(self, records: int) -> None:
+        """Count records that came."""
+        self.records_in += records
+
+    def wrote(self, records: int, since_s: float = 0.0) -> None:
+        """Count records that were written; `since_s` is when, where it was waited for."""
+        self.records_out += records
+        if since_s:
+            self.appends.add(time.monotonic() - since_s)
+
+    def tell(self, name: str, *, alarm: bool) -> None:
+        """Count news."""
+        if alarm:
+            self.alarms[name] += 1
+        else:
+            self.leases_lapsed += name == "lease.lapsed"
+
+    def measure(self, lanes: int, behind: int, executions: int, depth: tuple[Mapping[str, int], int]) -> None:
+        """Note how the service is, and its log."""
+        self.lanes, self.executions = lanes, executions
+        self.lag, self.unacknowledged = depth
+        self.stand(ready=lanes > 0 and not behind)
+
+    def count(self, counters: Iterable[Counter[str]]) -> None:
+        """Note what services have counted so far."""
+        self.counts = sum(counters, Counter())
 
     def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """True if one turn has taken so long that it will not end."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -176,13 +175,12 @@ class Host:
             self.turns += 1
             now = system_now()
             vitals = self.vitals
-            vitals.busy_since = begun = time.monotonic()
+            vitals.begin_turn(time.monotonic())
             orders = [effect for service in self._services for effect in service.turn(inbox, now)]
             for service in self._services:
                 if service.news:
                     self._tell(service.news)
-            vitals.busy_since, ended = 0.0, time.monotonic()
-            vitals.turns.add(ended - begun)
+            vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
                 self._measure()
@@ -192,21 +190,15 @@ class Host:
 
     def _tell(self, news: list[effects.News]) -> None:
         for name, fields in news:
-            if name in ALARMS:
-                self.vitals.alarms[name] += 1
-                log.warning(name, **fields)
-            else:
-                self.vitals.leases_lapsed += name == "lease.lapsed"
-                log.info(name, **fields)
+            self.vitals.tell(name, alarm=name in ALARMS)
+            (log.warning if name in ALARMS else log.info)(name, **fields)
         news.clear()
 
     def _measure(self) -> None:
         """What only this thread may look at, for another one that shows it."""
-        vitals, found = self.vitals, [service.health() for service in self._services]
-        vitals.lanes, vitals.executions = sum(each.lanes for each in found), sum(each.executions for each in found)
-        vitals.stand(ready=vitals.lanes > 0 and not any(each.behind for each in found))
-        vitals.lag, vitals.unacknowledged = self._log.depth()
-        vitals.counts = sum((service.counts for service in self._services), Counter())
+        lanes, behind, executions = map(sum, zip(*(service.lanes_now() for service in self._services), strict=True))
+        self.vitals.measure(lanes, behind, executions, self._log.depth())
+        self.vitals.count(service.counts for service in self._services)
 
     def _check_threads(self) -> None:
         """**Raises** when a thread of this process is gone: alive without it, it would keep what others could do."""
@@ -242,14 +234,13 @@ class Host:
     def _append(self, records: list[Outgoing]) -> list[Delivery]:
         records, begun = self._may(records, self._log.append), time.monotonic()
         answers = self._log.append(records)
-        self.vitals.appends.add(time.monotonic() - begun)
-        self.vitals.records_out += len(records)
+        self.vitals.wrote(len(records), begun)
         return answers
 
     def _publish(self, effect: effects.Publish) -> None:
         # Before a fault they are appended, which waits: a fault after an effect needs the effect.
         self._log.publish(self._may(effect.records, self._log.append))
-        self.vitals.records_out += len(effect.records)
+        self.vitals.wrote(len(effect.records))
 
     def _stop(self, effect: effects.StopTool) -> None:
         assert self._tools is not None, "only a host with tools has services that stop some"
@@ -345,7 +336,7 @@ class Host:
             return found
 
     def _items(self, taken: Taken) -> list[effects.Item]:
-        self.vitals.records_in += len(taken.records)
+        self.vitals.read(len(taken.records))
         for change in taken.rebalances:
             if isinstance(change, Assigned):
                 self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it

@@ -29,7 +29,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-ASK_S = 10.0
+HEAD_S = 10.0
 """How long who asks may take for the head of a request: a thread waits for each."""
 
 _log = structlog.get_logger()
@@ -38,12 +38,12 @@ _log = structlog.get_logger()
 class VitalMetrics(Collector):
     """The numbers of a process as Prometheus takes them."""
 
-    def __init__(self, vitals: Vitals) -> None:
-        self._vitals = vitals
+    def __init__(self, vitals: Vitals, service: str) -> None:
+        self._vitals, self._service = vitals, service
 
     def collect(self) -> Iterator[Metric]:
         """Return all of them as they are now."""
-        of, labels = self._vitals, {"service": self._vitals.service}
+        of, labels = self._vitals, {"service": self._service}
         durations = {
             "refold_turn_seconds": (of.turns, "Time that a turn of the service took, without what it waited for"),
             "refold_append_seconds": (of.appends, "Time until Kafka had acknowledged what a turn wrote to the run log"),
@@ -117,7 +117,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Answer(BaseHTTPRequestHandler):
     server: _Server
-    timeout = ASK_S
+    timeout = HEAD_S
 
     def do_GET(self) -> None:
         vitals, path = self.server.vitals, self.path.partition("?")[0]
@@ -141,11 +141,11 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def shown(address: str, vitals: Vitals, beside: Iterable[Collector] = ()) -> Iterator[None]:
+def shown(address: str, vitals: Vitals, beside: Iterable[Collector] = (), *, service: str) -> Iterator[None]:
     """Show the numbers of a process while the block lasts. **Raises** UsageError where nobody can listen there."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    for each in (VitalMetrics(vitals), *beside):
+    for each in (VitalMetrics(vitals, service), *beside):
         registry.register(each)
     try:
         server = _Server(place_of(address), vitals, registry)

@@ -108,7 +108,7 @@ class Listening(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second. Between two calls the loop runs requests."""
         self._vitals.stand(ready=True)
-        self._vitals.busy_since = time.monotonic()
+        self._vitals.begin_turn(time.monotonic())
         return await super().on_tick(counter)
 
 

@@ -144,11 +144,10 @@ class Served:
 
     def shown(self, vitals: Vitals, *beside: object) -> AbstractContextManager[None]:
         """Show the numbers of this process, where an address is set, while what is returned is entered."""
-        vitals.service = self.service
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
         metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
-        return cast(AbstractContextManager[None], metrics.shown(address, vitals, beside))
+        return cast(AbstractContextManager[None], metrics.shown(address, vitals, beside, service=self.service))
 
     def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
         """Runs until SIGTERM or SIGINT, then drains; the process ends with it. `serves` is published meanwhile."""
