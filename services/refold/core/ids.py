@@ -155,6 +155,11 @@ def attempt_trace(run: RunId, activation: int, call: CallId, attempt: int) -> st
     return f"00-{trace_id(run, activation)}-{span}-01"
 
 
+def activation_span(run: RunId, activation: int) -> str:
+    """The span of a stretch of a run's work, which those of its attempts hang below, in hex."""
+    return blake2b(b"%s/%d/root" % (run.encode(), activation), digest_size=8).hexdigest()
+
+
 @lru_cache(1_024)  # of one call it is asked several times in a row, by each who has to do with it
 def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""

@@ -170,7 +170,8 @@ class MetricsPart(_Room):
 class TelemetryPart(_Room):
     """Where traces go. The SDK's own `OTEL_EXPORTER_OTLP_*` say how: headers, certificate, compression."""
 
-    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    endpoint: str = ""
+    """`https://collector:4318/v1/traces`. Empty: what the SDK's variables say, or this machine."""
     content: bool = False
     """Arguments and results are attributes of spans, redacted as in logs."""
 

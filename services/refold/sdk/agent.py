@@ -23,6 +23,10 @@ PARKED_BYTES = 180_000
 """Of a run of pydantic-ai that waits after four steps, without its messages."""
 
 
+INSTRUMENTED = "instrumented"
+"""The entry of a manifest that says that the agent's framework makes spans of model calls itself."""
+
+
 class AgentDef:
     """A decorated agent: `async def deploy(ctx, service: str, version: str) -> Report`.
 
@@ -67,6 +71,11 @@ class AgentDef:
         self._whole = self._find_whole()
         self._result = Shape(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
         scan.check(function, what)
+
+    @property
+    def instrumented(self) -> bool:
+        """True if its framework makes spans of model calls itself."""
+        return False
 
     def validate_input(self, text: str) -> None:
         """**Raises** UsageError with the reason when the agent cannot be started with this input (JSON)."""

@@ -19,7 +19,7 @@ from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk import loading
-from refold.sdk.agent import AgentDef
+from refold.sdk.agent import INSTRUMENTED, AgentDef
 from refold.sdk.budget import Budget, Limit, checked_reserve, windows_of
 from refold.sdk.context import NO_HISTORY, Context
 from refold.sdk.delegating import Listener
@@ -256,7 +256,8 @@ class App:
         bounds = [agent.budget.limits] if agent.budget else []
         bounds += [each.limits for each in self.windows if each.agent in ("", name)]
         prices = {"prices": self.prices.version} if any(each.nano_usd for each in bounds) else {}
-        return {"code": agent.code, "tools": tools, **agent.definition, **prices, **spoken(agent.version)[1]}
+        spans = {INSTRUMENTED: "yes"} if agent.instrumented else {}
+        return {"code": agent.code, "tools": tools, **agent.definition, **prices, **spans, **spoken(agent.version)[1]}
 
     @property
     def budgets(self) -> dict[str, Spendable]:

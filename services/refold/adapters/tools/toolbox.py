@@ -8,6 +8,7 @@ raises becomes data, without what is secret in it.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -181,6 +182,7 @@ class Toolbox:
     ) -> ToolEnded:
         if not order.probe:
             TRY.set(Try(order.request, self._live.tell if self._live else None))
+            _enter_trace(order.request.traceparent)
         try:
             if isinstance(body, Coroutine):
                 value = await body
@@ -222,6 +224,15 @@ class Toolbox:
         if task is not None:
             # Later, for it may not have begun: a task that is cancelled before that runs nothing, and tells nobody.
             self._loop.call_soon(task.cancel)
+
+
+def _enter_trace(traceparent: str) -> None:
+    """What the tool emits hangs below the span of its attempt. Without OpenTelemetry in this process nobody emits."""
+    trace, context = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.context")
+    if trace is not None and context is not None and traceparent:
+        _, number, span, flags = traceparent.split("-")
+        above = trace.SpanContext(int(number, 16), int(span, 16), True, trace.TraceFlags(int(flags, 16)))
+        context.attach(trace.set_span_in_context(trace.NonRecordingSpan(above)))
 
 
 def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:

@@ -141,13 +141,14 @@ _POLICY = CommandGroup(
     },
 )
 _SERVE = CommandGroup(
-    "Run one service in this process: planner, executor, approval, archivist, projections or gateway.",
+    "Run one service in this process: planner, executor, approval, archivist, projections, gateway or telemetry.",
     {
         "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, order calls.", "--app app.py"),
         "executor": Verb("serve.executor:executor", "Act: claim calls, run tools, record results.", "--app app.py"),
         "approval": Verb("serve.approval:approval", "Judge: count votes of people, and sign.", "--app app.py"),
         "archivist": Verb("serve.archivist:archivist", "Archive and erase runs after their retention.", "--app app.py"),
         "gateway": Verb("serve.gateway:gateway", "Serve the HTTP API over the views.", "--port 8321"),
+        "telemetry": Verb("serve.telemetry:telemetry", "Export traces out of the views by OTLP.", "--from-start"),
         "projections": Verb("serve.projections:projections", "Keep tables up to date with the log.", "--app app.py"),
     },
 )

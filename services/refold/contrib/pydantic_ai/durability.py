@@ -172,6 +172,11 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         whole = run_context.with_usual({name: value for name, value in carried.items() if name != _DEPS})
         return self._run_context_type.restore(whole, deps=deps, agent=self._agent, engine_spec=self.engine_spec)
 
+    @property
+    def instrumented(self) -> bool:
+        """Whether pydantic-ai makes spans of the model requests of its agent."""
+        return self._instrumentation_settings() is not None
+
     def definition(self, tools: Iterable[OperationTool]) -> dict[str, str]:
         """The parts of the agent that its version covers beside code, for manifests: model, settings, prompt, tools."""
         agent, backend = cast(Agent[Any, Any], self._agent), self.get_durable_operation_backend()

@@ -131,6 +131,12 @@ class ThinkingAgent(AgentDef):
             outside.check_length(input_json)
         return super().open(input_json, context)
 
+    @property
+    def instrumented(self) -> bool:
+        """Whether `Agent.instrument_all()`, the agent or a capability of it says so by now."""
+        durability = RefoldDurability.from_agent(self.agent)
+        return durability is not None and durability.instrumented
+
     @cached_property
     def code(self) -> str:
         """A name for the code of the agent, and for its model, settings, prompt and tools."""

@@ -1,0 +1,59 @@
+"""`refold serve telemetry`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import structlog
+import typer
+
+from refold.adapters.kafka.source import KafkaLogSource
+from refold.cli.apps import load_app
+from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
+from refold.client.views import views
+from refold.core.errors import ConflictError, NotFoundError, UnreachableError, not_installed
+from refold.core.redaction import redacted
+from refold.runtime.gauges import Vitals
+from refold.telemetry.names import LATEST, OPT_IN
+from refold.telemetry.service import Telemetry, exporting
+from refold.telemetry.spans import Style
+
+try:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+LOOK_S, WAIT_S = 0.5, 5.0
+"""How long nothing new is waited for, and a collector or a database that is away."""
+
+_log = structlog.get_logger()
+
+
+def telemetry(
+    *,
+    app: Annotated[str, typer.Option(help="MODULE:APP or path/file.py[:APP], to redact content as the app does.")] = "",
+    from_start: Annotated[bool, "Export what is in the views already, the first time."] = False,
+    member: Member = "",
+    data: DevOption = "",
+) -> None:
+    """Export traces out of the views by OTLP. The collector is REFOLD_TELEMETRY__ENDPOINT."""
+    process = served("telemetry", member, data)
+    settings, vitals = process.where.settings, Vitals()
+    content = (load_app(app).redact if app else redacted) if settings.telemetry.content else None
+    style = Style(LATEST in os.environ.get(OPT_IN, "").split(","), content)
+    exporter = OTLPSpanExporter(endpoint=settings.telemetry.endpoint or None)
+    with ends_within(CLOSE_S) as asked, process.shown(vitals):
+        database, log = views(settings), KafkaLogSource(settings.kafka).identity()
+        spans = Telemetry(database, log, exporting(exporter), style, from_start=from_start)
+        _log.info("service.started", service="telemetry", gen_ai=style.gen_ai)
+        while not asked.is_set():
+            try:
+                count, wait_s = spans.turn(), LOOK_S
+            except (UnreachableError, ConflictError, NotFoundError) as error:
+                _log.warning("telemetry.waits", reason=error.message, next_s=WAIT_S)
+                count, wait_s = 0, WAIT_S
+            vitals.stand(ready=wait_s == LOOK_S)
+            if not count:
+                asked.wait(wait_s)
+        database.close()

@@ -1,0 +1,47 @@
+"""The names that spans have: those of the OpenTelemetry conventions for generative AI, and our own.
+
+All `gen_ai.*` are in development there and may change, so they are exported on request alone. **Source**:
+open-telemetry/semantic-conventions-genai at e8fc5751506258db1459d1bde47994e01dee922e, `model/gen-ai/registry.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+OPT_IN, LATEST = "OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental"
+
+OPERATION = "gen_ai.operation.name"
+CHAT, EXECUTE_TOOL, INVOKE_AGENT, INVOKE_WORKFLOW = "chat", "execute_tool", "invoke_agent", "invoke_workflow"
+PROVIDER, REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model"
+AGENT_NAME, AGENT_VERSION = "gen_ai.agent.name", "gen_ai.agent.version"
+WORKFLOW_NAME, CONVERSATION = "gen_ai.workflow.name", "gen_ai.conversation.id"
+TOOL_NAME, TOOL_CALL, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"
+TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
+ERROR_TYPE = "error.type"
+
+USAGE: Mapping[str, str] = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+}
+"""Attributes by the names that results have for them."""
+
+PROVIDERS: Mapping[str, str] = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "google": "gcp.gemini",
+    "google-gla": "gcp.gemini",
+    "google-vertex": "gcp.vertex_ai",
+    "google-cloud": "gcp.vertex_ai",
+    "grok": "x_ai",
+    "xai": "x_ai",
+    "mistral": "mistral_ai",
+}
+"""Providers whose names in results are others."""
+
+RUN, STEP, ATTEMPT, EFFECT = "refold.run.id", "refold.step", "refold.attempt", "refold.effect"
+OUTCOME, TOOK = "refold.outcome", "refold.took_seconds"
+"""How an attempt ended, and how long the tool's code ran, by its executor's clock."""
+REASON = "refold.reason"
+"""Beside an event: what a run waits for, what people said, which kind of note it is."""

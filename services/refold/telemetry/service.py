@@ -1,0 +1,145 @@
+"""Reads the entries that the views have accepted, in the order in which they count, and exports the spans that end."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from refold.core.errors import ConflictError, UnreachableError, not_installed
+from refold.core.ids import RunId
+from refold.core.topics import RUN_LOG
+from refold.ports.log import Place
+from refold.ports.tables import MOST_PAGE, Query, ViewChanges, ViewDatabase, ViewReader, ViewRow, Where
+from refold.projections.runs import entry_of
+from refold.projections.service import serving
+from refold.projections.shipped.projection import Shipped
+from refold.projections.shipped.tables import ENTRIES
+from refold.telemetry.spans import RunSpans, Style
+
+try:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+NAME = "telemetry"
+"""Under which the database keeps the positions, beside those of projections. There are no rows."""
+MOST_RUNS = 500
+"""Live runs whose fold is in memory. Others are folded again from their entries."""
+MOST_SPANS = 500
+"""Of one request to the collector: some 200 KiB."""
+
+Export = Callable[[Sequence[ReadableSpan]], None]
+"""Sends spans. **Raises** UnreachableError."""
+
+_log = structlog.get_logger()
+
+
+def exporting(exporter: SpanExporter) -> Export:
+    """Export by an exporter of the SDK, which tries again for some seconds."""
+
+    def export(spans: Sequence[ReadableSpan]) -> None:
+        for first in range(0, len(spans), MOST_SPANS):
+            if exporter.export(spans[first : first + MOST_SPANS]) is not SpanExportResult.SUCCESS:
+                raise UnreachableError(
+                    "the collector took no spans", hint="REFOLD_TELEMETRY__ENDPOINT says where it is"
+                )
+
+    return export
+
+
+class Telemetry:
+    """See the module. `from_start`: the first time, what is in the views already is exported too."""
+
+    def __init__(
+        self, database: ViewDatabase, log: str, export: Export, style: Style, *, from_start: bool = False
+    ) -> None:
+        self._database, self._log, self._export, self._style = database, log, export, style
+        self._from_start = from_start
+        self._runs: OrderedDict[RunId, RunSpans] = OrderedDict()
+
+    def turn(self) -> int:
+        """Export what came since; return how many entries that were.
+
+        **Raises** UnreachableError while the database or the collector is away, ConflictError when another process
+        exports: nothing is lost by the next turn.
+        """
+        if not self._database.lock(NAME):
+            raise UnreachableError("another process exports the spans of these views")
+        view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
+        store = self._database.store(NAME, self._generation(view))
+        there, read, count = store.positions(), view.positions(), 0
+        for place, end in read.items():
+            at = there.get(place, 0)
+            if place[0] == RUN_LOG and end > at:
+                end, rows = _page(view, place, at, end)
+                count += len(rows)
+                self._send(view, rows)
+            if end > at:
+                store.commit(ViewChanges((), moves={place: (at, end)}))
+        return count
+
+    def _generation(self, view: ViewReader) -> int:
+        """The generation that keeps the positions; a new one where they are of another log."""
+        known = max(self._database.generations(NAME), default=0)
+        if known and self._database.store(NAME, known).notes().get("log") == self._log:
+            return known
+        with suppress(ConflictError):
+            self._database.create(NAME, known + 1, (), {"log": self._log, "version": "1"})
+        if known:
+            self._database.drop(NAME, known)
+        elif not self._from_start:
+            moves = {place: (0, at) for place, at in view.positions().items() if at}
+            self._database.store(NAME, known + 1).commit(ViewChanges((), moves=moves))
+        self._database.switch(NAME, known + 1, ())
+        return known + 1
+
+    def _send(self, view: ViewReader, rows: Sequence[ViewRow]) -> None:
+        spans: list[ReadableSpan] = []
+        try:
+            for row in rows:
+                judged, entry = entry_of(row)
+                run = self._find(view, entry.run_id, entry.seq, entry.prev)
+                spans += run.feed(judged.id, entry)
+                if run.state.over:
+                    self._runs.pop(entry.run_id, None)
+            if spans:
+                self._export(spans)
+        except BaseException:
+            self._runs.clear()  # what they have told of is told again
+            raise
+
+    def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
+        """A run as it is before an entry, or as far as it is."""
+        known = self._runs.get(run)
+        if known is None or (seq and known.state.head.id != prev):
+            known = RunSpans(run, self._style, lambda above: self._find(view, above))
+            for row in view.rows_of(ENTRIES, run):
+                judged, entry = entry_of(row)
+                if not seq or entry.seq < seq:
+                    known.feed(judged.id, entry)
+            self._runs[run] = known
+        self._runs.move_to_end(run)
+        while len(self._runs) > MOST_RUNS:
+            self._runs.popitem(last=False)
+        return known
+
+
+def _page(view: ViewReader, place: Place, at: int, end: int) -> tuple[int, list[ViewRow]]:
+    """Entries that count from an offset on, and where to go on. Those that count by one record stay together."""
+    where = (Where("partition", "=", place[1]), Where("since_offset", ">=", at), Where("since_offset", "<", end))
+    query, since = Query(ENTRIES, where, order="since_offset"), ENTRIES.places["since_offset"]
+    rows: list[ViewRow] = []
+    while page := view.query(query):
+        rows += page
+        query = replace(query, after=query.place(page[-1]))
+        if len(page) < MOST_PAGE:
+            return end, rows
+        whole = [row for row in rows if row[since] < page[-1][since]]  # type: ignore[operator]
+        if whole:
+            return int(page[-1][since]), whole
+    return end, rows

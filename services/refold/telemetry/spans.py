@@ -1,0 +1,274 @@
+"""The spans of one run, folded from its entries: of each stretch of work, and of each attempt that went out in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from refold.core import events
+from refold.core.errors import not_installed
+from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_trace, trace_id
+from refold.core.redaction import HIDDEN
+from refold.core.run import fold
+from refold.core.run.metering import usage_of
+from refold.core.run.state import RunState
+from refold.sdk.agent import INSTRUMENTED
+from refold.sdk.app import MODEL_POOL
+from refold.telemetry import names
+
+try:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+    from opentelemetry.trace.status import Status, StatusCode
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+PLAN_AGENT = "plan"
+MOST_EVENTS = 128
+"""Of a span, as in the SDK's own limits; later ones are left out."""
+MOST_CONTENT = 8_192
+"""Characters of arguments and results that a span has, where it has any."""
+
+Attributes = dict[str, str | int | float]
+
+_SCOPE, _RESOURCE = InstrumentationScope("refold"), Resource({"service.name": "refold"})
+_OK, _SAMPLED = Status(), TraceFlags(TraceFlags.SAMPLED)
+_TERMINAL = (events.RunCompleted, events.RunFailed, events.RunCancelled)
+_WORK = frozenset({*fold.WAKING, *_TERMINAL, events.CallDispatched})
+"""What a trace is made for: the code of a run was woken, or something went out."""
+_REASONS: Mapping[type, str] = {
+    events.ApprovalRequested: "rule",
+    events.ApprovalDecided: "verdict",
+    events.ApprovalEscalated: "",
+    events.CallDoubted: "",
+    events.CallHeld: "",
+    events.DoubtResolved: "verdict",
+    events.NoteRecorded: "kind",
+    events.CheckpointReached: "",
+    events.SleepStarted: "",
+    events.SleepEnded: "",
+    events.WaitStarted: "",
+    events.WaitEnded: "",
+    events.WaitExpired: "",
+    events.CallbackCreated: "",
+    events.CallbackCompleted: "",
+    events.CallbackFailed: "",
+    events.ChildStarted: "agent",
+    events.ChildCompleted: "status",
+    events.RunPaused: "role",
+    events.RunUnpaused: "role",
+    events.RunRetried: "",
+    events.RunMigrated: "version",
+    events.RunSuspended: "reason",
+}
+"""The events that are shown beside the work, and the field that says more of them. None holds content."""
+_EVENT_NAMES = {kind: "refold" + re.sub("([A-Z])", r".\1", kind.__name__).lower() for kind in _REASONS}
+_OUTCOMES: Mapping[type, str] = {
+    events.CallCompleted: "completed",
+    events.CallFailed: "failed",
+    events.AttemptFailed: "failed",
+    events.CallDoubted: "in doubt",
+    events.CallHeld: "failed",
+    events.StepGivenUp: "given up",
+}
+
+
+class Style(NamedTuple):
+    """How spans look: with the names that are in development, and with content that `content` has redacted."""
+
+    gen_ai: bool = False
+    content: Callable[[str], str] | None = None
+
+
+class _Attempt(NamedTuple):
+    call: CallId
+    number: int
+    begun_ms: int
+    activation: int
+
+
+class RunSpans:
+    """See the module. `find` is asked for the run that has started this one."""
+
+    def __init__(self, run: RunId, style: Style, find: Callable[[RunId], RunSpans | None]) -> None:
+        self.state = RunState(run)
+        self.started: dict[int, int] = {}
+        self._style, self._find = style, find
+        self._under_way: dict[int, _Attempt] = {}
+        self._begun_ms = self._last = 0
+        self._worked = self._instrumented = False
+        self._beside: list[Event] = []
+
+    def feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
+        """Apply the next entry; return the spans that end with it."""
+        state, found = self.state, list[ReadableSpan]()
+        activation = state.activation
+        self._begun_ms = self._begun_ms or entry.at_ms
+        fold.apply(state, entry, name)
+        for seq, event in enumerate(entry.events, start=entry.seq):
+            found += self._take(event, seq, entry.at_ms, activation)
+        if state.activation != activation:
+            if self._worked:
+                found.append(self._root(activation, entry))
+                self._last = activation
+            self._begun_ms, self._worked, self._beside = 0, False, []
+        return found
+
+    def _take(self, event: events.Event, seq: int, at_ms: int, activation: int) -> list[ReadableSpan]:
+        kind, step = type(event), getattr(event, "step", 0)
+        self._worked = self._worked or kind in _WORK
+        if isinstance(event, events.CallDispatched):
+            seen = self._under_way.get(step)
+            if seen is None or seen.number != event.attempt:  # else it goes out once more
+                call = self.state.call_id(step)
+                self._under_way[step] = _Attempt(call, event.attempt, at_ms, activation)
+        elif isinstance(event, events.RunStarted):
+            self._instrumented = INSTRUMENTED in event.manifest
+        elif isinstance(event, events.ChildStarted | events.EventPublished):
+            self.started[step] = activation
+        if (field := _REASONS.get(kind)) is not None and len(self._beside) < MOST_EVENTS:
+            said: Attributes = {names.STEP: step} if step else {}
+            if field:
+                said[names.REASON] = getattr(event, field)
+            self._beside.append(Event(_EVENT_NAMES[kind], said, at_ms * 1_000_000))
+        if kind in _TERMINAL:
+            ended = [self._attempt(step, at_ms, "run over", event) for step in list(self._under_way)]
+            self._under_way.clear()
+            return ended
+        if (outcome := _OUTCOMES.get(kind)) is not None and step in self._under_way:
+            return [self._attempt(step, at_ms, outcome, event)]
+        return []
+
+    def _attempt(self, step: int, at_ms: int, outcome: str, event: Any) -> ReadableSpan:
+        call, number, begun_ms, activation = self._under_way.pop(step)
+        state, proposed = self.state, self.state.call(step)
+        run, result = state.run_id, getattr(event, "result", "")
+        said: Attributes = {names.RUN: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
+        said[names.OUTCOME] = getattr(event, "how", "") or outcome
+        if took_ms := getattr(event, "took_ms", 0):
+            said[names.TOOK] = took_ms / 1_000
+        failure = getattr(event, "failure", None) if outcome != "run over" else None
+        usage = usage_of(result) if isinstance(event, events.CallCompleted) else None
+        if (model := _model(usage, proposed)) is None:
+            title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
+            said |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
+            said |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
+        elif self._instrumented:  # the framework's own span says so, and usage is counted once
+            title, kind = proposed.tool, SpanKind.INTERNAL
+        else:
+            title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
+            said |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
+            said |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
+            said |= {name: usage[key] for key, name in names.USAGE.items() if usage and type(usage.get(key)) is int}
+        context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
+        parent = _context(trace_id(run, activation), activation_span(run, activation))
+        return self._span(title, context, parent, said, (begun_ms, at_ms), kind=kind, failure=failure)
+
+    def _root(self, activation: int, entry: events.Entry) -> ReadableSpan:
+        state, run, end = self.state, self.state.run_id, entry.events[-1]
+        asked = state.request
+        agent = asked.agent if asked else ""
+        said: Attributes = {names.RUN: run, "refold.run.status": state.status, **self._spoken()}
+        if agent == PLAN_AGENT:
+            said |= {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: agent}
+        else:
+            said |= {names.OPERATION: names.INVOKE_AGENT, names.AGENT_NAME: agent, names.AGENT_VERSION: state.version}
+        links = [_context(trace_id(run, self._last), activation_span(run, self._last))] if self._last else []
+        if not self._last and asked:
+            links += [_context(*asked.traceparent.split("-")[1:3])] if asked.traceparent else []
+            links += self._starter()
+        context, times = _context(trace_id(run, activation), activation_span(run, activation)), self._begun_ms
+        failure = end.failure if isinstance(end, events.RunFailed) else None
+        title = f"{said[names.OPERATION]} {agent}"
+        return self._span(
+            title, context, None, said, (times, entry.at_ms), failure=failure, links=links, beside=self._beside
+        )
+
+    def _starter(self) -> list[SpanContext]:
+        """The stretch of work of another run in which this one was started."""
+        parent, _, last = self.state.run_id.rpartition(".")
+        above = self._find(RunId(parent)) if parent else None
+        if above is None or (activation := above.started.get(int(last.partition("_")[0]))) is None:
+            return []
+        return [_context(trace_id(RunId(parent), activation), activation_span(RunId(parent), activation))]
+
+    def _spoken(self) -> Attributes:
+        asked = self.state.request
+        return {names.CONVERSATION: asked.session} if asked and asked.session else {}
+
+    def _content(self, args: str, result: str) -> Attributes:
+        if (redact := self._style.content) is None:
+            return {}
+        found = {names.TOOL_ARGUMENTS: args, names.TOOL_RESULT: result}
+        return {name: _hidden(text, redact)[:MOST_CONTENT] for name, text in found.items() if text}
+
+    def _span(
+        self,
+        title: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        said: Attributes,
+        times_ms: tuple[int, int],
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        failure: events.Failure | None = None,
+        links: Sequence[SpanContext] = (),
+        beside: Sequence[Event] = (),
+    ) -> ReadableSpan:
+        if failure is not None:
+            said[names.ERROR_TYPE] = failure.code
+        if not self._style.gen_ai:
+            said = {name: value for name, value in said.items() if not name.startswith("gen_ai.")}
+        return ReadableSpan(
+            title,
+            context,
+            parent,
+            _RESOURCE,
+            said,
+            beside,
+            [Link(each) for each in links],
+            kind,
+            status=_OK if failure is None else Status(StatusCode.ERROR, failure.code),
+            start_time=times_ms[0] * 1_000_000,
+            end_time=times_ms[1] * 1_000_000,
+            instrumentation_scope=_SCOPE,
+        )
+
+
+def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tuple[str, str] | None:
+    """Provider and model of a call, empty where they are not known; None for a call that asks no model."""
+    text = usage.get("model") if usage else None
+    if not text and proposed.pool == MODEL_POOL and not usage:
+        try:  # no answer says which model it was: the request does
+            text = orjson.loads(proposed.args).get("asked", "")
+        except (ValueError, AttributeError):
+            text = ""
+    if not isinstance(text, str):
+        return None
+    provider, _, model = text.partition("+")[0].rpartition(":")
+    return names.PROVIDERS.get(provider, provider), model
+
+
+def _hidden(text: str, redact: Callable[[str], str]) -> str:
+    """JSON without what is secret in it: by the names of its fields, and in each text by itself, without escapes."""
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {redact(name): hide(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [hide(each) for each in value]
+        return redact(value) if isinstance(value, str) else value
+
+    try:
+        return redact(orjson.dumps(hide(orjson.loads(text))).decode())
+    except (ValueError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
+        return HIDDEN
+
+
+def _context(trace: str, span: str) -> SpanContext:
+    return SpanContext(int(trace, 16), int(span, 16), is_remote=False, trace_flags=_SAMPLED)
