@@ -131,7 +131,7 @@ class MemoryEventLog:
             self._expire()
             self._left = True
 
-    def depth(self) -> tuple[dict[str, int], int]:
+    def depth(self) -> tuple[dict[Place, int], int]:
         """See `EventLog`."""
         return {}, len(self._reported)
 

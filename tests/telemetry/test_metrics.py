@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +15,7 @@ from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
 from refold.embedded.ports import free_port
+from refold.ports.log import Place
 from refold.projections import metrics
 from refold.projections.metrics import BUSIEST, OTHER, ViewMetrics
 from refold.projections.service import KeptProjection, shipped
@@ -40,15 +42,21 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
+def ends(places: Mapping[Place, int]) -> dict[Place, int]:
+    return {place: at + 2 for place, at in places.items()}
+
+
 def read(vitals: Vitals, *beside: ViewMetrics) -> dict[str, float]:
-    with shown(str(port := free_port()), vitals, beside, service="planner"):
+    with shown(str(port := free_port()), vitals, beside, service="planner", ends=ends):
         status, text = ask(port, "/metrics")
     assert status == 200
     return samples(text)
 
 
 def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
-    vitals = Vitals(alarms=Counter({"run.frozen": 2}), counts=Counter({"record.void": 3}), lag={"t": 4})
+    vitals = Vitals(
+        alarms=Counter({"run.frozen": 2}), counts=Counter({"record.void": 3}), positions={("t", 0): 4, ("t", 1): 4}
+    )
     vitals.turns.add(0.0005)
     vitals.turns.add(0.3)
     vitals.turns.add(60.0)
@@ -66,7 +74,7 @@ def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
 
 def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up() -> None:
     vitals, port = Vitals(), free_port()
-    with shown(f"127.0.0.1:{port}", vitals, service="planner"):
+    with shown(f"127.0.0.1:{port}", vitals, (), service="planner", ends=ends):
         first = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
         vitals.stand(ready=False)
         begun_ = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
@@ -93,8 +101,8 @@ def test_an_address_is_of_this_machine_unless_it_says_otherwise() -> None:
 
 
 def test_a_second_process_at_an_address_says_so() -> None:
-    again = pytest.raises(UsageError, match="cannot be shown")
-    with shown(str(port := free_port()), Vitals(), service="a"), again, shown(str(port), Vitals(), service="b"):
+    again, at = pytest.raises(UsageError, match="cannot be shown"), str(free_port())
+    with shown(at, Vitals(), (), service="a", ends=ends), again, shown(at, Vitals(), (), service="b", ends=ends):
         raise AssertionError("it listens where another process does")
 
 

@@ -210,7 +210,9 @@ def test_a_plan_is_a_workflow(world: World) -> None:
 
 
 def chats(manifest: dict[str, str]) -> list[tuple[bytes, bytes | None]]:
-    asks: list[Event] = [events.CallProposed(1, "bot__model.request", "{}", "k", "model", "pure", 9, events.RetryPolicy())]
+    asks: list[Event] = [
+        events.CallProposed(1, "bot__model.request", "{}", "k", "model", "pure", 9, events.RetryPolicy())
+    ]
     begins: list[Event] = [begun()[0], events.RunStarted("1", "app", manifest)]
     outcome: list[Event] = [events.CallCompleted(1, 1, USAGE), events.RunCompleted("1")]
     return entries("r-1", [*begins, *asks, events.CallDispatched(1, 1, NOW)], outcome)

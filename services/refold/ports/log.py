@@ -195,8 +195,8 @@ class EventLog(Protocol):
         """Undoes `pause`."""
         ...
 
-    def depth(self) -> tuple[dict[str, int], int]:
-        """Return how many records there are to read, by topic, as last heard, and how many sent ones are unanswered."""
+    def depth(self) -> tuple[dict[Place, int], int]:
+        """Return the next offset of each place that is read, and how many records were sent and are not answered."""
         ...
 
     def leave(self) -> None:

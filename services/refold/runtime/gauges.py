@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from refold.ports.log import Place
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the durations that are counted apart, which end at the longest wait for a broker."""
 
@@ -34,7 +36,7 @@ class Durations:
 
 @dataclass
 class Vitals:
-    """The numbers of a process. `lag` is in records by topic; `busy_since` is when the turn began that is under way."""
+    """The numbers of a process. `positions` are the next offsets to read, `busy_since` when its turn now began."""
 
     turns: Durations = field(default_factory=Durations)
     appends: Durations = field(default_factory=Durations)
@@ -44,7 +46,7 @@ class Vitals:
     alarms: Counter[str] = field(default_factory=Counter)
     leases_lapsed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    lag: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[Place, int] = field(default_factory=dict)
     unacknowledged: int = 0
     executions: int = 0
     lanes: int = 0
@@ -78,10 +80,10 @@ class Vitals:
         else:
             self.leases_lapsed += name == "lease.lapsed"
 
-    def measure(self, lanes: int, behind: int, executions: int, depth: tuple[Mapping[str, int], int]) -> None:
+    def measure(self, lanes: int, behind: int, executions: int, depth: tuple[Mapping[Place, int], int]) -> None:
         """Note how the service is, and its log."""
         self.lanes, self.executions = lanes, executions
-        self.lag, self.unacknowledged = depth
+        self.positions, self.unacknowledged = depth
         self.stand(ready=lanes > 0 and not behind)
 
     def count(self, counters: Iterable[Counter[str]]) -> None:

@@ -1,14 +1,15 @@
 """`/metrics` for Prometheus and the health of a process, from a small server with a thread of its own.
 
-What it shows are numbers that the process has anyway: nothing of it asks Kafka or Redis, but for a `Collector` that is
-registered beside it. No label names a run, and each has few values.
+What it shows are numbers that the process has anyway. Nothing of it asks Redis; Kafka is asked where partitions end.
+No label names a run, and each has few values.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
@@ -17,6 +18,7 @@ from typing import Any
 import structlog
 
 from refold.core.errors import UsageError, not_installed
+from refold.ports.log import Place
 from refold.runtime.gauges import SECONDS, Durations, Vitals
 from refold.runtime.host import ALARMS
 
@@ -32,14 +34,17 @@ except ModuleNotFoundError as missing:
 HEAD_S = 10.0
 """How long who asks may take for the head of a request: a thread waits for each."""
 
+Ends = Callable[[Mapping[Place, int]], Mapping[Place, int]]
+"""Where these places end; nothing of those that nobody says."""
+
 _log = structlog.get_logger()
 
 
 class VitalMetrics(Collector):
     """The numbers of a process as Prometheus takes them."""
 
-    def __init__(self, vitals: Vitals, service: str) -> None:
-        self._vitals, self._service = vitals, service
+    def __init__(self, vitals: Vitals, service: str, ends: Ends) -> None:
+        self._vitals, self._service, self._ends = vitals, service, ends
 
     def collect(self) -> Iterator[Metric]:
         """Return all of them as they are now."""
@@ -69,7 +74,9 @@ class VitalMetrics(Collector):
         }
         for name, (value, text) in gauges.items():
             yield _family(GaugeMetricFamily, name, text, labels, {(): value})
-        lag, alarms = {(topic,): many for topic, many in of.lag.items()}, {(name,): of.alarms[name] for name in ALARMS}
+        lag, alarms = Counter[tuple[str]](), {(name,): of.alarms[name] for name in ALARMS}
+        for place, end in self._ends(of.positions).items():
+            lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
         yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm")
 
@@ -141,11 +148,11 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def shown(address: str, vitals: Vitals, beside: Iterable[Collector] = (), *, service: str) -> Iterator[None]:
+def shown(address: str, vitals: Vitals, beside: Iterable[Collector], *, service: str, ends: Ends) -> Iterator[None]:
     """Show the numbers of a process while the block lasts. **Raises** UsageError where nobody can listen there."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    for each in (VitalMetrics(vitals, service), *beside):
+    for each in (VitalMetrics(vitals, service, ends), *beside):
         registry.register(each)
     try:
         server = _Server(place_of(address), vitals, registry)

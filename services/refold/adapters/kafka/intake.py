@@ -121,13 +121,10 @@ class Intake:
                 del self._ends[place]
                 taken.reached.append(Reached(*place, position))
 
-    def behind(self) -> dict[str, int]:
-        """How far the log goes on behind what was read, by topic: what the broker said with its last records."""
-        found = dict.fromkeys(self._topics, 0)
-        for (topic, number), at in list(self._positions.items()):
-            ends = self._consumer.get_watermark_offsets(TopicPartition(self._names[topic], number), cached=True)
-            found[topic] += max(0, ends[1] - at) if ends else 0
-        return found
+    @property
+    def positions(self) -> dict[Place, int]:
+        """The next offset of each place that is read. Any thread may ask."""
+        return dict(self._positions)
 
     def close(self) -> None:
         self._consumer.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
 from functools import cached_property
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -59,6 +59,15 @@ class KafkaLogSource:
         at = TopicPartition(self._settings.prefix + place[0], place[1])
         with closing(clients.consumer(self._settings, "reader")) as consumer:
             return offsets.latest(consumer, [at])[at.topic, at.partition]
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Return the high watermarks of these; nothing where no broker says them within a second."""
+        prefix = self._settings.prefix
+        wanted = [TopicPartition(prefix + topic, number) for topic, number in places]
+        with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
+            found = offsets.asked(consumer, wanted, patience_s=1.0)
+            return {(topic.removeprefix(prefix), number): end for (topic, number), end in found.items()}
+        return {}
 
     def feed(self, positions: Mapping[Place, int]) -> KafkaNews:
         """See `LogSource`."""

@@ -20,6 +20,7 @@ import structlog
 import typer
 
 from refold.adapters.kafka.acls import may_do_everything, may_write
+from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.topics import Topics
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import Presence
@@ -147,7 +148,9 @@ class Served:
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
         metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
-        return cast(AbstractContextManager[None], metrics.shown(address, vitals, beside, service=self.service))
+        ends = KafkaLogSource(self.where.settings.kafka).ends
+        shown = metrics.shown(address, vitals, beside, service=self.service, ends=ends)
+        return cast(AbstractContextManager[None], shown)
 
     def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
         """Runs until SIGTERM or SIGINT, then drains; the process ends with it. `serves` is published meanwhile."""

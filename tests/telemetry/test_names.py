@@ -1,0 +1,104 @@
+"""Names, types and values are those of the conventions; board and rules are well formed, and ask for what there is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.core.ids import RunId
+from refold.core.wire.resources import resource
+from refold.telemetry import names
+from refold.telemetry.spans import Style
+from tests.telemetry.queries import board, expressions, metrics_of, queried, rules
+from tests.telemetry.receiver import Receiver
+from tests.telemetry.test_spans import GEN_AI, World, chats, of, ran
+
+REGISTRY: dict[str, Any] = json.loads(Path(__file__).with_name("gen_ai.json").read_text())
+TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "any": str, "enum": str}
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [*value] if isinstance(value, tuple) else [*value, *value.values()] if isinstance(value, dict) else []
+
+
+def test_every_name_that_is_written_down_is_one_of_the_conventions_and_the_commit_is_the_same() -> None:
+    public = [value for name, value in vars(names).items() if not name.startswith("_")]
+    ours = {each for value in public for each in strings(value) if each.startswith("gen_ai.")}
+
+    assert len(ours) > 15
+    assert ours - set(REGISTRY["types"]) == set()
+    assert set(names.PROVIDERS.values()) <= set(REGISTRY["members"]["gen_ai.provider.name"])
+    assert REGISTRY["commit"] in (names.__doc__ or "")
+
+
+def test_every_attribute_that_is_exported_has_the_type_and_a_value_of_the_conventions() -> None:
+    with Receiver() as receiver:
+        World(receiver=receiver, style=Style(gen_ai=True, content=str)).told(*of(ran("shopper", {"what": "hats"})))
+        plan = {"steps": [{"name": "a", "tool": "look", "args": {"what": "x"}}]}
+        World(receiver=receiver, style=GEN_AI).told(*of(ran("plan", plan, "p-1")), *chats({}))
+    said = {(name, value) for span in receiver.spans for name, value in span.said.items()}
+    exported = {name for name, _ in said}
+
+    assert {span.name.split()[0] for span in receiver.spans} == {
+        names.CHAT,
+        names.EXECUTE_TOOL,
+        names.INVOKE_AGENT,
+        names.INVOKE_WORKFLOW,
+    }
+    for name, value in said:
+        if name.startswith("gen_ai."):
+            assert type(value) is TYPES[REGISTRY["types"][name]], name
+        else:
+            assert name.startswith("refold.") or name == names.ERROR_TYPE
+    for name in REGISTRY["members"].keys() & exported - {names.PROVIDER}:
+        assert {value for each, value in said if each == name} <= set(REGISTRY["members"][name])
+    assert len(exported) > 15
+    assert RunId("r-1") in {value for name, value in said if name == names.RUN}
+
+
+def test_panels_and_rules_are_expressions_that_can_be_read() -> None:
+    assert len(list(expressions())) > 30
+    for text in expressions():
+        assert metrics_of(text), text
+    assert all(name.startswith("refold_") for name in queried())
+
+
+@pytest.mark.parametrize("wrong", ["rate(a[5m]", "sum by (a) b c", "a{b=c}", "a ==", "rate(a[5x])", "sum)", "a{b='c'}"])
+def test_what_is_no_expression_is_found(wrong: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        metrics_of(wrong)
+
+
+def test_a_rule_says_what_is_the_matter_and_what_comes_next() -> None:
+    found = rules()
+
+    assert len({rule["alert"] for rule in found}) == len(found)
+    for rule in found:
+        assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}, rule
+        assert rule["annotations"].keys() == {"summary", "next"}
+        assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_the_board_is_of_the_classic_model_and_asks_the_data_source_that_is_chosen() -> None:
+    found = board()
+    places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in found["panels"]]
+
+    assert (found["uid"], found["schemaVersion"]) == ("refold", 39)
+    assert found["templating"]["list"][0]["type"] == "datasource"
+    assert {each["datasource"]["uid"] for each in found["panels"] if "datasource" in each} == {"${datasource}"}
+    assert len(set(places)) == len(places), "two panels lie in one place"
+    assert len({each["id"] for each in found["panels"]}) == len(found["panels"])
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not there; our own reader has read the rules")
+def test_promtool_takes_the_rules(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.yaml"
+    path.write_text(resource("infra", "alerts.yaml").read_text())
+    subprocess.run(["promtool", "check", "rules", str(path)], check=True)
