@@ -72,7 +72,7 @@ def test_every_service_of_the_stack_has_a_block_with_its_command(services: dict[
     for service in stack:
         block = services[service.name]
         assert block["command"] == list(service.argv[3:])
-        there = {"REFOLD_KAFKA__BOOTSTRAP", "REFOLD_REDIS__URL", "REFOLD_ALLOW_OPEN"}
+        there = {"REFOLD_KAFKA__BOOTSTRAP", "REFOLD_REDIS__URL", "REFOLD_ALLOW_OPEN", "REFOLD_METRICS__ADDRESS"}
         assert block["environment"].keys() == {*there, *service.env}
         assert not any(volume.startswith("root:") for volume in block["volumes"])
         assert (ROOT / block["build"]["dockerfile"]).is_file()
@@ -86,7 +86,7 @@ def test_projections_and_gateway_share_a_view_and_the_image_has_what_they_need(s
     )
     blocks = [services[name] for name in ("projections", "gateway")]
 
-    assert set(re.findall(r"--extra (\w+)", install)) == {"gateway", "postgres", "views"}
+    assert set(re.findall(r"--extra (\w+)", install)) == {"gateway", "metrics", "postgres", "telemetry", "views"}
     assert [block["command"][:2] for block in blocks] == [["serve", "projections"], ["serve", "gateway"]]
     (url,) = {block["environment"]["REFOLD_VIEWS__URL"] for block in blocks}
     assert url.removeprefix("sqlite:///").startswith("/app/views/")
@@ -98,10 +98,29 @@ def test_projections_and_gateway_share_a_view_and_the_image_has_what_they_need(s
     assert "REFOLD_GATEWAY__HOST" not in services["gateway"]["environment"]
 
 
+def test_the_profile_that_observes_scrapes_every_service_and_shows_the_board(services: dict[str, Any]) -> None:
+    scraped = yaml.safe_load(resource("infra", "observe/prometheus.yaml").read_text())["scrape_configs"][0]
+    targets = scraped["static_configs"][0]["targets"]
+    observing = {name: block for name, block in services.items() if block.get("profiles") == ["observe"]}
+
+    assert observing.keys() == {"telemetry", "collector", "prometheus", "grafana"}
+    for name, port in (target.split(":") for target in targets):
+        assert services[name]["environment"]["REFOLD_METRICS__ADDRESS"] == f"0.0.0.0:{port}"
+    assert {name for name, block in services.items() if "REFOLD_METRICS__ADDRESS" in block.get("environment", {})} - {
+        "root",
+        "setup",
+    } == {target.partition(":")[0] for target in targets}
+    files = [volume.split(":")[0] for block in observing.values() for volume in block["volumes"]]
+    assert all((ROOT / file).exists() for file in files if file.startswith("./"))
+    assert observing["telemetry"]["environment"]["REFOLD_TELEMETRY__ENDPOINT"].startswith("http://collector:4318/")
+    receives = yaml.safe_load(resource("infra", "observe/collector.yaml").read_text())
+    assert receives["receivers"]["otlp"]["protocols"]["http"]["endpoint"].endswith(":4318")
+
+
 def test_everything_is_published_on_the_loopback_interface_only(services: dict[str, Any]) -> None:
     published = [port for block in services.values() for port in block.get("ports", [])]
 
-    assert len(published) == 2
+    assert len(published) == 3
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 

@@ -67,7 +67,7 @@ class World:
 
     def begin(self) -> None:
         """A process that starts."""
-        self.telemetry = Telemetry(self.database, "log-1", self.export, self.style, from_start=self.from_start)
+        self.telemetry = Telemetry(self.database, self.export, self.style, from_start=self.from_start)
 
     def write(self, *pairs: tuple[bytes, bytes | None]) -> None:
         for pair in pairs:
@@ -287,7 +287,7 @@ def test_what_was_sent_and_not_noted_is_sent_again_as_the_same_spans(world: Worl
         raise UnreachableError("killed behind")
 
     with pytest.raises(UnreachableError):
-        Telemetry(world.database, "log-1", dies, GEN_AI, from_start=True).turn()
+        Telemetry(world.database, dies, GEN_AI, from_start=True).turn()
     first = {key: span.bytes for key, span in world.receiver.distinct.items()}
     told = world.told()
 

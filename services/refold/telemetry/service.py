@@ -55,10 +55,8 @@ def exporting(exporter: SpanExporter) -> Export:
 class Telemetry:
     """See the module. `from_start`: the first time, what is in the views already is exported too."""
 
-    def __init__(
-        self, database: ViewDatabase, log: str, export: Export, style: Style, *, from_start: bool = False
-    ) -> None:
-        self._database, self._log, self._export, self._style = database, log, export, style
+    def __init__(self, database: ViewDatabase, export: Export, style: Style, *, from_start: bool = False) -> None:
+        self._database, self._export, self._style = database, export, style
         self._from_start = from_start
         self._runs: OrderedDict[RunId, RunSpans] = OrderedDict()
 
@@ -85,11 +83,11 @@ class Telemetry:
 
     def _generation(self, view: ViewReader) -> int:
         """The generation that keeps the positions; a new one where they are of another log."""
-        known = max(self._database.generations(NAME), default=0)
-        if known and self._database.store(NAME, known).notes().get("log") == self._log:
+        known, log = max(self._database.generations(NAME), default=0), view.notes()["log"]
+        if known and self._database.store(NAME, known).notes().get("log") == log:
             return known
         with suppress(ConflictError):
-            self._database.create(NAME, known + 1, (), {"log": self._log, "version": "1"})
+            self._database.create(NAME, known + 1, (), {"log": log, "version": "1"})
         if known:
             self._database.drop(NAME, known)
         elif not self._from_start:

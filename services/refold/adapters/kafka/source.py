@@ -64,6 +64,8 @@ class KafkaLogSource:
         """Return the high watermarks of these; nothing where no broker says them within a second."""
         prefix = self._settings.prefix
         wanted = [TopicPartition(prefix + topic, number) for topic, number in places]
+        if not wanted:
+            return {}
         with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
             found = offsets.asked(consumer, wanted, patience_s=1.0)
             return {(topic.removeprefix(prefix), number): end for (topic, number), end in found.items()}

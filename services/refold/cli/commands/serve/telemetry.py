@@ -8,7 +8,6 @@ from typing import Annotated
 import structlog
 import typer
 
-from refold.adapters.kafka.source import KafkaLogSource
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
 from refold.client.views import views
@@ -44,8 +43,8 @@ def telemetry(
     style = Style(LATEST in os.environ.get(OPT_IN, "").split(","), content)
     exporter = OTLPSpanExporter(endpoint=settings.telemetry.endpoint or None)
     with ends_within(CLOSE_S) as asked, process.shown(vitals):
-        database, log = views(settings), KafkaLogSource(settings.kafka).identity()
-        spans = Telemetry(database, log, exporting(exporter), style, from_start=from_start)
+        database = views(settings)
+        spans = Telemetry(database, exporting(exporter), style, from_start=from_start)
         _log.info("service.started", service="telemetry", gen_ai=style.gen_ai)
         while not asked.is_set():
             try:
