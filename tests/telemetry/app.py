@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from refold import App, Context, NotDone, Retry
 from refold.contrib.pydantic_ai import durable
@@ -91,3 +97,9 @@ async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse
 
 
 durable(app, Agent(FunctionModel(answer, model_name="echo"), name="talker"))
+
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(os.environ.get("SPANS")), schedule_delay_millis=200))
+counted = Agent(FunctionModel(answer, model_name="echo"), name="counted")
+counted.instrument = InstrumentationSettings(tracer_provider=provider)
+durable(app, counted)

@@ -32,11 +32,11 @@ def _value(value: Any) -> Any:
 class Receiver:
     """See the module. While it `refuses`, it answers 503 and keeps nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.spans: list[Told] = []
         self.refuses = False
         self.requests = 0
-        receiver, self.port = self, free_port()
+        receiver, self.port = self, port or free_port()
 
         class Answer(BaseHTTPRequestHandler):
             def do_POST(self) -> None:

@@ -18,21 +18,23 @@ from typing import Any
 import pytest
 
 from refold.embedded.ports import free_port
-from tests.cli.terminal import Dev, served
+from tests.cli.terminal import Dev, refold, served
 from tests.lent import lend
 from tests.telemetry.queries import queried
-from tests.telemetry.receiver import Receiver
+from tests.telemetry.receiver import Receiver, Told
 from tests.telemetry.test_metrics import ask, samples
 from tests.tidy.repository import ROOT
 from tests.waiting import eventually
 
 APP = Path(__file__).with_name("app.py")
 KILLS = 6
+PORT = free_port()
+"""Of the collector that the app itself knows."""
 
 
 @contextmanager
 def _served(data: Path) -> Iterator[Dev]:
-    with served(APP, data) as running:
+    with served(APP, data, SPANS=f"http://127.0.0.1:{PORT}/v1/traces") as running:
         yield running
 
 
@@ -67,7 +69,8 @@ def ended(dev: Dev, *runs: str) -> None:
 
 
 def is_over(dev: Dev, run: str) -> bool:
-    return dev.read("run", "show", run)["status"] in ("completed", "failed")
+    shown = refold("run", "show", run, "--json", "--data", str(dev.data))
+    return shown.exit_code == 0 and json.loads(shown.stdout)["status"] in ("completed", "failed")
 
 
 def test_spans_reach_the_collector_once_each_though_their_service_is_killed(dev: Dev) -> None:
@@ -105,19 +108,37 @@ def test_spans_reach_the_collector_once_each_though_their_service_is_killed(dev:
     assert chat.said["gen_ai.operation.name"] == "chat"
 
 
+def test_a_model_request_is_counted_once_whoever_tells_of_it(dev: Dev) -> None:
+    with Receiver(PORT) as receiver:
+        to = {"REFOLD_TELEMETRY__ENDPOINT": receiver.url, "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"}
+        start(dev, "counted", "counted-1", {"prompt": "hi"})
+        ended(dev, "counted-1")
+        with beside(dev, "telemetry", "--from-start", **to):
+            ours = eventually(
+                lambda: [s for s in receiver.spans if s.said.get("refold.run.id") == "counted-1"], within=60
+            )
+            theirs = [span for span in receiver.spans if span.name.startswith("chat") and span not in ours]
+
+    assert [span.said.get("gen_ai.operation.name") for span in theirs] == ["chat"]
+    assert [span.name for span in ours] == ["counted__model.request", "invoke_agent counted"]
+    assert not [name for name in ours[0].said if name.startswith("gen_ai.")]
+
+
 def test_every_metric_that_a_panel_or_a_rule_asks_for_is_there_after_all_kinds_of_trouble(dev: Dev) -> None:
-    with ExitStack() as running:
+    with Receiver() as receiver, ExitStack() as running:
         ports = {}
         for words in (
             ("planner", "--app", str(APP)),
             ("executor", "--app", str(APP)),
             ("executor", "--app", str(APP), "--pool", "model"),
-            ("approval", "--app", str(APP)),
+            ("approval", "--app", str(APP), "--key", str(dev.data / "keys" / "decision.json")),
             ("archivist", "--app", str(APP), "--no-archive"),
             ("telemetry",),
         ):
             port = ports[words] = free_port()
-            running.enter_context(beside(dev, *words, REFOLD_METRICS__ADDRESS=str(port)))
+            running.enter_context(
+                beside(dev, *words, REFOLD_METRICS__ADDRESS=str(port), REFOLD_TELEMETRY__ENDPOINT=receiver.url)
+            )
         for agent in ("loses", "holds", "asks", "raises", "places"):
             start(dev, agent, f"trouble-{agent}")
         gateway = int(dev.state["metrics"].rpartition(":")[2])
@@ -136,6 +157,10 @@ def test_every_metric_that_a_panel_or_a_rule_asks_for_is_there_after_all_kinds_o
         *(each["refold_lanes{}"] for each in found[:4]),
     ]
     assert all(worked)
+
+
+def of_run(receiver: Receiver, run: str) -> list[Told]:
+    return [span for span in receiver.spans if span.said.get("refold.run.id") == run]
 
 
 def more(receiver: Receiver, than: int) -> bool:

@@ -132,6 +132,7 @@ def test_views_are_counted_by_state_and_by_the_busiest_tools(monkeypatch: pytest
     assert tools[f'refold_tool_calls_total{{"tool": "{OTHER}"}}'] == 20
     assert sum(value for name, value in found.items() if name.startswith("refold_tokens_total")) == 12_000
     assert found['refold_tool_failures_total{"tool": "tool001"}'] == 1
+    assert found['refold_tool_failures_total{"tool": "tool002"}'] == 0, "so that the first failure is a rise"
     assert found['refold_effects_avoided_total{"tool": "tool002"}'] == 1
     assert found['refold_projection_lag_records{"projection": "refold"}'] == 0
     assert found["refold_views_unreadable{}"] == 0

@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
 
 from refold import App, Context, Retry
 from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.adapters.tools.toolbox import Toolbox
+from refold.contrib.pydantic_ai import durable
 from refold.core import events
 from refold.core.errors import UnreachableError
 from refold.core.events import Event, Failure
 from refold.core.ids import RunId, activation_span, attempt_trace, call_id, trace_id
+from refold.core.messages import ToolRequest
 from refold.core.redaction import HIDDEN, redacted
+from refold.ports.effects import StartTool, ToolEnded
 from refold.projections.service import KeptProjection, shipped
+from refold.sdk.agent import INSTRUMENTED
 from refold.telemetry.service import Telemetry, exporting
 from refold.telemetry.spans import Style
 from refold.testing import AgentRun
@@ -326,3 +335,55 @@ def test_a_run_that_is_read_anew_and_an_erased_one_stop_nothing(world: World) ->
     world.told(*of(ran("shopper", {"what": "hats"}, "r-2")))
 
     assert {span.said["refold.run.id"] for span in world.receiver.spans} == {"r-1", "r-2"}
+
+
+def talker() -> tuple[App, Agent[None, str]]:
+    made, agent = App("talking"), Agent(TestModel(), name="talker")
+    durable(made, agent)
+    return made, agent
+
+
+def test_a_manifest_says_that_pydantic_ai_makes_spans_by_all_of_its_switches() -> None:
+    made, agent = talker()
+    version = made.agents["talker"].version
+    assert INSTRUMENTED not in made.manifest("talker")
+    agent.instrument = True
+    one = made.manifest("talker")
+    agent.instrument = None
+    Agent.instrument_all()
+    try:
+        every = made.manifest("talker")
+    finally:
+        Agent.instrument_all(False)
+
+    assert (one[INSTRUMENTED], every[INSTRUMENTED]) == ("yes", "yes")
+    assert made.agents["talker"].version == version, "whoever looks on changes no code"
+
+
+def test_a_tool_runs_in_the_context_of_its_attempt_and_no_other_does() -> None:
+    seen = dict[str, tuple[int, int]]()
+    tools = App("context")
+
+    @tools.tool(effect="pure")
+    async def looks(name: str) -> None:
+        await asyncio.sleep(0.01)
+        context = trace.get_current_span().get_span_context()
+        seen[name] = context.trace_id, context.span_id
+
+    ended: SimpleQueue[ToolEnded] = SimpleQueue()
+    toolbox = Toolbox(tools, ended.put, threads=1, max_result=1_000)
+    try:
+        for number, name in enumerate(("a", "b", "c"), start=1):
+            above = attempt_trace(RunId("r-1"), 1, call_id(RunId("r-1"), number), 1) if name != "c" else ""
+            order = ToolRequest(
+                call_id(RunId("r-1"), number), RunId("r-1"), number, 1, 0, "looks", f'{{"name":"{name}"}}', "k", "pure",
+                1_000, traceparent=above,
+            )  # fmt: skip
+            toolbox.start([StartTool(number, order, probe=False)])
+        assert {ended.get(timeout=10).status for _ in range(3)} == {"completed"}
+    finally:
+        toolbox.close()
+
+    wanted = [attempt_trace(RunId("r-1"), 1, call_id(RunId("r-1"), number), 1).split("-")[1:3] for number in (1, 2)]
+    assert [[f"{each:0{n}x}" for each, n in zip(seen[name], (32, 16), strict=True)] for name in "ab"] == wanted
+    assert seen["c"] == (0, 0)

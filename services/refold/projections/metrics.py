@@ -78,12 +78,13 @@ class ViewMetrics(Collector):
         for name, (value, text) in gauges.items():
             yield GaugeMetricFamily(name, text, value=value)
         totals = self._totals(number, view)
-        most = totals["calls"] if "calls" in totals else Counter[str]()
-        busiest = {tool for tool, _ in most.most_common(BUSIEST)}
+        shown = {tool for tool, _ in totals["calls"].most_common(BUSIEST)}
         for column, (name, text) in _SUMS.items():
-            family = CounterMetricFamily(name, text, labels=["tool"])
-            for tool, value in _bounded(totals.get(column, Counter()), busiest).items():
-                family.add_metric([tool], value / NANO if column == "nano_usd" else value)
+            family, by_label = CounterMetricFamily(name, text, labels=["tool"]), Counter[str]()
+            for tool in totals["calls"]:  # of all that were called, or the first failure of a tool would not be seen
+                by_label[tool if tool in shown else OTHER] += totals[column][tool]
+            for label, value in by_label.items():
+                family.add_metric([label], value / NANO if column == "nano_usd" else value)
             yield family
         bounds = self._source.bounds()
         behind = {
@@ -112,13 +113,6 @@ def _by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
         if len(rows) < MOST_PAGE:
             break
         query = Query(DAILY, (where,), after=query.place(rows[-1]))
-    return found
-
-
-def _bounded(sums: Counter[str], busiest: set[str]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for tool, value in sums.items():
-        found[tool if tool in busiest else OTHER] += value
     return found
 
 
