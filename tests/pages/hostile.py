@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from refold.core.events import (
     ApprovalDecided,
@@ -16,11 +17,13 @@ from refold.core.events import (
     NoteRecorded,
     Requirement,
     RetryPolicy,
+    RunCompleted,
     RunFailed,
     RunRequested,
     RunStarted,
     StatusSet,
 )
+from refold.core.wire.conversation import chained, json_digest, whole_digest
 from tests.projections.histories import NOW, Pair, entries
 
 CORPUS = (
@@ -43,7 +46,10 @@ CORPUS = (
 
 def hostile(run: str, text: str, *, over: bool = False) -> list[Pair]:
     """A run of which every text that somebody else may write is this one. While it is not over it asks people."""
-    args = json.dumps({"path": text, "before": f"a\n{text}\nb", "after": f"a\n{text}{text[:9]}\nb", text[:40]: [text]})
+    asked = {"messages": [{"instructions": text, "parts": [{"part_kind": text}, text, {"part_kind": "tool-call"}]}]}
+    args = json.dumps(
+        {**asked, "path": text, "before": f"a\n{text}\nb", "after": f"a\n{text}{text[:9]}\nb", text[:40]: [text]}
+    )
     said = json.dumps({"parts": [{"part_kind": "text", "content": text}]})
     model = CallProposed(1, "coder__model.request", args, "k1", "model", "pure", 1_000, RetryPolicy())
     edit = CallProposed(2, "edit", args, "k2", "default", "once", 1_000, RetryPolicy(), rule=text, label=text)
@@ -61,4 +67,43 @@ def hostile(run: str, text: str, *, over: bool = False) -> list[Pair]:
         [CallCompleted(1, 1, said), edit, CallDispatched(2, 1, NOW)],
         [CallFailed(2, 1, failure), NoteRecorded(3, text[:80], json.dumps(text)), pay, question],
         *ending[: int(over)],
+    )
+
+
+def talk(run: str, digest: str = "") -> list[Pair]:
+    """A run in which a model is asked twice and a person agrees to a call; a `digest` stands in place of the second."""
+    first = {"instructions": "You are calm.", "parts": [{"part_kind": "user-prompt", "content": "What is up?"}]}
+    said = {"kind": "response", "parts": [{"part_kind": "text", "content": "Let me look."}]}
+    gave = {"parts": [{"part_kind": "tool-return", "tool_name": "look", "content": "All is well."}]}
+    named = {"parts": [{"part_kind": "tool-return", "tool_name": "look", "$result": 2}]}
+
+    def asked(messages: list[dict[str, Any]], whole: list[dict[str, Any]], **more: Any) -> str:
+        so_far = b""
+        for message in whole:
+            so_far = chained(so_far, json_digest(message))
+        found = whole_digest(so_far, "m", {}, None, json_digest(None))
+        base = {"model": "m", "settings": None, "parameters": None, "$run": {}, "messages": messages, "digest": found}
+        return json.dumps({**base, **more})
+
+    def model(step: int, args: str) -> CallProposed:
+        about = "coder__model.request", args, f"k{step}", "model", "pure", 1_000, RetryPolicy()
+        return CallProposed(step, *about, builds_on=list(range(1, step)))
+
+    again = {"instructions": "You are calm.", **gave}
+    second = asked(
+        [{"$said": 1}, {"$instructions": True, **named}],
+        [first, said, again],
+        on=1,
+        **({"digest": digest} if digest else {}),
+    )
+    look = CallProposed(2, "look", "{}", "k2", "default", "pure", 1_000, RetryPolicy())
+    question = ApprovalRequested(2, 1, 1, "p", "rule", Requirement(["ada"]), "dev", "1", "s", f"{2:032x}")
+    decided = ApprovalDecided(2, 1, "approve", actors=["ada"], message="Good.")
+    bye = {"response": {"kind": "response", "parts": [{"part_kind": "text", "content": "Bye."}]}}
+    return entries(
+        run,
+        [RunRequested("coder", "{}", "d", "s", "ann"), RunStarted("1", "app"), model(1, asked([first], [first]))],
+        [CallCompleted(1, 1, json.dumps({"response": said})), look, question],
+        [decided, CallCompleted(2, 1, '"All is well."'), model(3, second)],
+        [CallCompleted(3, 1, json.dumps(bye)), RunCompleted("1")],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -15,7 +16,7 @@ from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench
-from tests.pages.hostile import CORPUS, hostile
+from tests.pages.hostile import CORPUS, hostile, talk
 from tests.projections.histories import asked, begun, call, entries, long
 
 ALLOWED_SCRIPT = re.compile(r"/static/refold\.js\?[0-9a-f]{16}")
@@ -79,7 +80,8 @@ def test_no_text_of_a_run_becomes_part_of_a_page(bench: Bench) -> None:
     for number in range(len(CORPUS)):
         paths += [f"/approvals/{state}-{number}/11~{4:032x}" for state in ("open", "over")]
         for run in (f"/runs/open-{number}", f"/runs/over-{number}"):
-            paths += [run, f"{run}?show=events", *(f"{run}?seq={seq}" for seq in (1, 3, 6, 9, 12, 13))]
+            paths += [run, f"{run}?show=events", f"{run}?show=conversation", f"{run}?at=4&with=9"]
+            paths += [f"{run}?seq={seq}&seq=4" for seq in (1, 3, 6, 9, 12, 13)]
     for path in paths:
         check_text_alone(page(bench, path), path)
 
@@ -121,6 +123,52 @@ def test_a_state_in_the_past_dims_what_was_not_yet(bench: Bench) -> None:
     assert 'class="row"' in html
     assert "event 5 of" in Tags(html).text
     assert page(bench, "/runs/sad?at=99999").text.count("event 2")
+
+
+def test_several_events_are_open_each_with_its_causes_and_its_record(bench: Bench) -> None:
+    found = page(bench, "/runs/over-0?seq=6&seq=4&seq=4&seq=99999&at=9&with=3")
+    sections = [of["id"] for tag, of in found.found if tag == "section" and "panel" in (of.get("class") or "")]
+    assert sections == ["diff", "event-6", "event-4"]
+    closed = [of["href"] for tag, of in found.found if of.get("aria-label") == "close event 6"]
+    assert closed == ["?at=9&seq=4&with=3"]
+    assert "kcat -b" in found.text
+    assert "refold run show over-0 --at 6" in found.text
+    assert "run-log version" in found.text
+
+    raw = bench.http.get("/runs/over-0/records/6")
+    assert raw.headers["content-disposition"].startswith("attachment")
+    assert hashlib.sha256(raw.content).hexdigest() in found.text
+    assert bench.http.get("/runs/over-0/records/99").status_code == 404
+
+
+def test_causes_lead_back_to_the_request(bench: Bench) -> None:
+    text = page(bench, "/runs/sad?seq=20").text
+    chain = [int(seq) for seq in re.findall(r"event (\d+) · ", text)]
+    assert chain == sorted(chain, reverse=True)
+    assert chain[-1] == 1
+    assert "by ann" in text.partition("Why: back to the request")[2]
+
+
+def test_a_conversation_says_each_thing_once_and_if_it_is_proven(bench: Bench) -> None:
+    for key, value in talk("talk"):
+        bench.log.write(key, value)
+    bench.catch_up()
+    text = page(bench, "/runs/talk?show=conversation").text
+    order = ["You are calm.", "What is up?", "Let me look.", "approved look", "Good.", "All is well.", "Bye."]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+    assert [text.count(each) for each in order] == [1] * len(order)
+    assert "not proven" not in text
+    seen = page(bench, "/runs/talk?seq=9").text
+    assert "and its digest" in seen
+    assert "What is up?" in seen
+
+    for key, value in talk("liar", digest="0" * 32):
+        bench.log.write(key, value)
+    bench.catch_up()
+    assert "not proven: the request is not what its arguments say" in page(bench, "/runs/liar?show=conversation").text
+    assert "Not proven: " in page(bench, "/runs/liar?seq=9").text
+    assert "No model was asked" in page(bench, "/runs/run-1?show=conversation").text
 
 
 def test_errors_of_pages_are_pages_and_those_of_the_api_are_problems(bench: Bench) -> None:

@@ -7,15 +7,16 @@ pydantic-ai hold all of their messages, and have no digest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from refold.core.errors import BlobError, MalformedError, NotFoundError, TerminalError
+from refold.core.events import CallCompleted
 from refold.core.run.building import calls_before
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_pointer
-from refold.core.wire.conversation import whole_request
-from refold.views.model import ReadModel
+from refold.core.wire.conversation import ON, SAID_BY, whole_request
+from refold.views.model import ReadModel, json_text
 
 MOST_SHOWN = 200
 """Characters of the last message that a line about a request has."""
@@ -50,6 +51,20 @@ class ModelTurn(ReadModel):
     verified: bool
     messages: int
     last: str
+
+
+class SaidTurn(NamedTuple):
+    """A request to a model with the messages that it adds to the one it goes on from, and its answer if it has one.
+
+    `verified`, `why` and `digest` are those of `ModelMessages`.
+    """
+
+    step: int
+    digest: str
+    verified: bool
+    why: str
+    messages: list[dict[str, Any]]
+    answer: Any
 
 
 def inline_text(text: str) -> str:
@@ -106,6 +121,44 @@ def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> li
         turn = {name: getattr(seen, name) for name in ("step", "tool", "model", "digest", "verified")}
         found.append(ModelTurn(**turn, messages=len(seen.messages), last=last[:MOST_SHOWN]))
     return found
+
+
+def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[SaidTurn]:
+    """All requests to models in order of their steps. Each conversation is made whole and checked once, at its end."""
+    calls = [step for step in range(1, len(state.steps) + 1) if state.is_call(step)]
+    asked = {step: found for step in calls if (found := _asked(state, step, text_of)[0])}
+    turns = dict[int, SaidTurn]()
+    for last in reversed(asked):
+        if last in turns:
+            continue
+        seen, step = messages_of(state, last, text_of), last
+        end = len(seen.messages)
+        while step in asked and step not in turns:
+            start = max(0, end - len(asked[step]["messages"]))
+            about = _text(asked[step].get("digest")), seen.verified, seen.why
+            pairs = zip(asked[step]["messages"], seen.messages[start:end], strict=False)
+            new = [whole for named, whole in pairs if SAID_BY not in named]  # the answer before has it
+            turns[step] = SaidTurn(step, *about, new, _answer(state, step, text_of))
+            end, on = start, asked[step].get(ON) if seen.verified else None
+            step = on if isinstance(on, int) and on < step else 0
+    before: dict[str, list[dict[str, Any]]] = {}
+    for step, turn in sorted(turns.items()):
+        if not turn.digest:  # it was recorded whole, with all that was said before
+            old, tool = before.get(state.call(step).tool, []), state.call(step).tool
+            before[tool] = turn.messages
+            if turn.messages[: len(old)] == old:
+                turns[step] = turn._replace(messages=turn.messages[len(old) :])
+    return [turns[step] for step in sorted(turns)]
+
+
+def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:
+    outcome = state.outcomes.get(step, (0, None))[1]
+    if not isinstance(outcome, CallCompleted):
+        return None
+    try:
+        return json_text(text_of(outcome.result))
+    except BlobError:
+        return json_text(outcome.result)
 
 
 def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:

@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 from refold.core.run.metering import NANO
+from refold.gateway.pages.panel import large_value
 from refold.gateway.site import Gateway
 from refold.ports.tables import ViewReader
 from refold.runtime.text import visible
@@ -102,6 +103,7 @@ def _environment() -> Environment:
         "dollars": money,
         "whole": str,
         "json": json_text,
+        "large": large_value,
     }
     made.filters.update(filters)
     made.globals.update(assets=ASSETS, NAVIGATION=NAVIGATION)

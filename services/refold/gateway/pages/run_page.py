@@ -13,17 +13,29 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from refold.client.values import texts_of
 from refold.core.errors import MalformedError
 from refold.core.events import Event
 from refold.core.ids import parents_of, run_id
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.topics import RUN_LOG
 from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Chart, chart_of
 from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.panel import (
+    MOST_LINES,
+    Panel,
+    changes_of,
+    conversation,
+    entry_with,
+    reasons_of,
+    record_of,
+    saw_model,
+)
 from refold.gateway.pages.questions import open_questions
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import summary_of
-from refold.gateway.site import DEFAULT_WAIT_S, Site
+from refold.gateway.site import DEFAULT_WAIT_S, Seq, Site
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow
 from refold.operations.run import By, Changes
@@ -32,7 +44,6 @@ from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
 from refold.views.history import Run, at_seqs
 from refold.views.run import event_at, events_of, info_of
-from refold.views.words import with_ellipsis
 
 LEGEND = (
     ("model", "model"),
@@ -52,19 +63,20 @@ SAYS = {
     "call that failed goes out again under a new id.",
 }
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
-MOST_CHANGED = 120
-"""Characters of a value that an event has changed."""
+MOST_PANELS = 6
+"""Events that are open beside each other."""
 NOT_AGAIN = ("stored", "probed", "late")
 """Ways in which calls were answered that were not executed again."""
 
 
 class ShownOfRun(ApiBody):
-    """The part of a run that is shown: its state after an event, an event beside it, and all events or steps."""
+    """The part of a run that is shown: its state after an event, events beside it, and in which way."""
 
     at: int = Field(0, ge=0, le=LARGEST_NUMBER)
-    seq: int = Field(0, ge=0, le=LARGEST_NUMBER)
+    seq: list[Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]] = Field(default_factory=list, max_length=100)
     show: str = Field("", max_length=20)
     do: str = Field("", max_length=20)
+    other: int = Field(0, ge=0, le=LARGEST_NUMBER, alias="with")
 
 
 def run_pages(site: APIRouter) -> None:
@@ -73,14 +85,24 @@ def run_pages(site: APIRouter) -> None:
     @site.get("/runs/{run}", response_class=HTMLResponse)
     def run_page(shared: Site, run: str, request: Request, wanted: Annotated[ShownOfRun, Query()]) -> HTMLResponse:
         """A run whole, as it is now or after an event."""
-        with shared.view("") as view:
+        with shared.view_of(run, "") as view:
             found = shared.reading.run(view, run)
+            last, texts = found.state.head.seq, texts_of(found.state.run_id, shared.blobs)
+            at, seqs = min(wanted.at or last, last), [seq for seq in dict.fromkeys(wanted.seq) if 1 <= seq <= last]
             summary, asked = view.rows(RUNS, [(run,)]).get((run,)), open_questions(view, found)
-        last, now_ms = found.state.head.seq, int(time.time() * 1000)
-        at, seq = min(wanted.at or last, last), wanted.seq
-        points = _points(found, {at, *(range(max(1, seq - 1), seq + 1) if seq <= last else ())})
+            reasons = {seq: reasons_of(view, found, seq) for seq in seqs[:MOST_PANELS]}
+        seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
+        beside = {each for seq in seqs for each in (seq - 1, seq)}
+        points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
         words, chart = _words(found), chart_of(found, now_ms)
-        chosen = {"at": 0 if at == last else at, "seq": seq, "show": wanted.show}
+        chosen = {"at": 0 if at == last else at, "seq": seqs, "show": wanted.show, "with": other}
+        base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
+        panels = []
+        for event in (event for seq in seqs if (event := event_at(found, seq)) is not None):
+            changes = changes_of(run_diff(points[event.seq - 1], points[event.seq])) if event.seq > 1 else []
+            record = record_of(found, event, prefix, base)
+            panels.append(Panel(event, changes, reasons[event.seq], record, *saw_model(found, event, texts)))
+        said = conversation(points[at], texts) if wanted.show == "conversation" else []
         return html_page(
             "run.html",
             shared,
@@ -99,17 +121,29 @@ def run_pages(site: APIRouter) -> None:
             then=points[at].state,
             then_open=[step for step in points[at].timeline.steps if step.status in UNFINISHED][:6],
             link=partial(_link, run, chosen),
+            toggled=lambda seq: [each for each in seqs if each != seq] if seq in seqs else [seq, *seqs],
             words_of=wording,
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
-            base=str(request.base_url).rstrip("/"),
+            base=base,
             **_counts(chart),
-            seq=seq,
+            seqs=seqs,
             show=wanted.show,
             events=events_of(found) if wanted.show == "events" else [],
-            event=event_at(found, seq),
-            changes=_changes(points[seq - 1], points[seq]) if 1 < seq <= last else [],
+            said=said[-MOST_LINES:],
+            unsaid=len(said) - MOST_LINES,
+            panels=panels,
+            other=other,
+            differs=changes_of(run_diff(points[min(at, other)], points[max(at, other)])) if other else [],
         )
+
+    @site.get("/runs/{run}/records/{seq}")
+    def record_file(shared: Site, run: str, seq: Seq) -> Response:
+        """The bytes of the record that has an event."""
+        with shared.view_of(run, "") as view:
+            judged, _ = entry_with(shared.reading.run(view, run), seq)
+        headers = {"Content-Disposition": f'attachment; filename="{RUN_LOG}-{judged.record.offset}.avro"'}
+        return Response(judged.record.value or b"", media_type="application/octet-stream", headers=headers)
 
     @site.post("/runs/{run}/{word}", response_class=HTMLResponse)
     async def run_form(shared: Site, run: str, word: str, request: Request) -> Response:
@@ -130,7 +164,7 @@ def run_pages(site: APIRouter) -> None:
 def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
     """The same page with something else chosen."""
     told = {name: value for name, value in {**chosen, **changes}.items() if value}
-    return f"?{urlencode(told)}" if told else f"/runs/{run}"
+    return f"?{urlencode(told, doseq=True)}" if told else f"/runs/{run}"
 
 
 def _counts(chart: Chart) -> dict[str, Any]:
@@ -166,20 +200,3 @@ def _title(run: Run) -> str:
     if run.timeline.asking:
         return f"{run.state.run_id} waits for people"
     return run.state.says or str(run.state.run_id)
-
-
-def _changes(before: Run, then: Run) -> list[tuple[str, str]]:
-    """Changes by an event, by name: its value before and then."""
-    diff = run_diff(before, then)
-    found = [(each.name, f"{_short(each.left)} → {_short(each.right)}") for each in diff.fields]
-    for step in diff.steps:
-        if step.change == "changed":
-            for each in step.fields:
-                found.append((f"step {step.right} {each.name}", f"{_short(each.left)} → {_short(each.right)}"))
-        else:
-            found.append((f"step {step.right or step.left}", f"{step.name} {step.change}"))
-    return found
-
-
-def _short(value: object) -> str:
-    return with_ellipsis(str(value) if value not in (None, "", [], {}) else "nothing", MOST_CHANGED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,9 +15,18 @@ from refold.views.steps import RunStep
 from refold.views.words import tool_name
 
 BRIEF_CHARS = 90
+MOST_NESTED = 6
+"""Of parts in a message."""
 BEFORE_AFTER = (("before", "after"), ("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
 MOST_DIFFED = 200_000
 """Characters of texts that are compared; larger ones are shown as they are."""
+VERDICTS = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "approved with other arguments",
+    "answer": "answered in its place",
+    "expire": "decided in time",
+}
 _WORDS = re.compile(r"\w+|\W")
 
 
@@ -46,28 +56,61 @@ def brief(step: RunStep) -> str:
     return ", ".join(sorted((text for text in told if text and "\n" not in text), key=len)[:3])[: 2 * BRIEF_CHARS]
 
 
+class SaidLine(NamedTuple):
+    """A thing that somebody has said. `kind`: note, user, model, call, tool or people; `note`: why it is not proven."""
+
+    who: str
+    kind: str
+    text: str
+    step: int = 0
+    seq: int = 0
+    agent: str = ""
+    note: str = ""
+
+
+PARTS = {
+    "system-prompt": ("instructions", "note"),
+    "user-prompt": ("user", "user"),
+    "text": ("the model", "model"),
+    "thinking": ("the model thinks", "note"),
+    "tool-call": ("the model asks for", "call"),
+    "tool-return": ("answer of", "tool"),
+    "retry-prompt": ("error of", "tool"),
+}
+"""Who speaks in a part of a message, and in which way."""
+
+
+def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
+    """Return what a message or an answer of a model contains, in order: of pydantic-ai, or with a role and content."""
+    if not isinstance(message, dict) or depth > MOST_NESTED:
+        return [SaidLine("the model", "model", _text(message))] if depth == 0 else []
+    if isinstance(message.get("part_kind"), str):
+        who, kind = PARTS.get(message["part_kind"], (message["part_kind"], "note"))
+        tool = tool_name(str(message.get("tool_name") or ""))
+        return [SaidLine(f"{who} {tool}".strip(), kind, _text(message.get("args" if kind == "call" else "content")))]
+    if isinstance(message.get("role"), str):
+        kind = {"user": "user", "assistant": "model", "tool": "tool"}.get(message["role"], "note")
+        return [SaidLine(message["role"], kind, _text(message.get("content")))]
+    found = [SaidLine("instructions", "note", message["instructions"])] if _is_text(message.get("instructions")) else []
+    parts = message.get("parts", message.get("response"))
+    for part in parts if isinstance(parts, list) else [parts] if parts else []:
+        found += said_lines(part, depth + 1)
+    return found or ([SaidLine("the model", "model", _text(message))] if depth == 0 else [])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
 def _said(result: Any) -> str:
     """The words of a model's answer, or the calls that it asks for."""
-    texts: list[str] = []
-    calls: list[str] = []
-
-    def look(value: Any, depth: int = 0) -> None:
-        if depth > 6 or len(texts) > 3:
-            return
-        if isinstance(value, dict):
-            kind = value.get("part_kind")
-            if kind == "text" and isinstance(value.get("content"), str):
-                texts.append(value["content"])
-            elif kind == "tool-call":
-                calls.append(str(value.get("tool_name", "")))
-            else:
-                for each in value.values():
-                    look(each, depth + 1)
-        elif isinstance(value, list):
-            for each in value[:20]:
-                look(each, depth + 1)
-
-    look(result)
+    lines = said_lines(result, 1)
+    texts = [line.text for line in lines if line.kind == "model"]
+    calls = [line.who.rpartition(" ")[2] for line in lines if line.kind == "call"]
     return " ".join(texts) or (f"asks for {', '.join(calls)}" if calls else "")
 
 

@@ -1,0 +1,231 @@
+"""An event in a panel: what a model saw, what has changed, what has caused it, and its record in Kafka."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from refold.core.errors import NotFoundError
+from refold.core.events import Cause, Entry, Event
+from refold.core.topics import RUN_LOG
+from refold.core.wire.blobs import MARK, size_of
+from refold.core.wire.headers import cloud_event
+from refold.core.wire.schemas import locked
+from refold.gateway.pages.wording import VERDICTS, SaidLine, name_of, said_lines
+from refold.ports.tables import Query, ViewReader, Where
+from refold.projections.runs import ViewedRuns, entry_of
+from refold.projections.shipped.tables import ENTRIES
+from refold.views.diff import RunDiff
+from refold.views.history import JudgedRecord, Run
+from refold.views.messages import ModelMessages, conversation_of, messages_of
+from refold.views.model import Pointing
+from refold.views.run import RunEvent
+from refold.views.words import with_ellipsis
+
+MOST_CHANGED = 120
+"""Characters of a value that an event has changed."""
+MOST_REASONS = 30
+"""Links of a chain of causes in one panel; the last of them leads on."""
+MOST_HEX = 256
+"""Bytes of a record that are shown; larger ones are downloaded."""
+MOST_LINES = 400
+"""Of a conversation on one page: the newest."""
+
+
+class Reason(NamedTuple):
+    """An entry between an event and the request. `cause` is its input, `other` the entry of another run that is one."""
+
+    run: str
+    seq: int
+    events: list[str]
+    cause: Cause | None
+    by: str
+    other: tuple[str, int] | None
+
+
+class ShownRecord(NamedTuple):
+    """The record that has an event. `schema` is its id, subject and version; `dump` are its first bytes in lines."""
+
+    size: int
+    digest: str
+    schema: str
+    headers: list[tuple[str, str]]
+    dump: list[str]
+    commands: list[tuple[str, str]]
+
+
+class LargeValue(NamedTuple):
+    """A value in the blob store."""
+
+    digest: str
+    size: int
+
+
+class Panel(NamedTuple):
+    """An event whole. `saw` is what a model was asked, in `lines`, if the event is about a call of a model."""
+
+    event: RunEvent
+    changes: list[tuple[str, str, str]]
+    reasons: list[Reason]
+    record: ShownRecord
+    saw: ModelMessages | None
+    lines: list[SaidLine]
+
+
+def large_value(value: Any) -> LargeValue | None:
+    """Return where a large value lies that the log only names; None for any other."""
+    return LargeValue(value[len(MARK) :].partition(":")[0], size_of(value)) if isinstance(value, Pointing) else None
+
+
+def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
+    """Return the record and the entry of a run that has an event. **Raises** NotFoundError."""
+    for judged in reversed(run.records):
+        if judged.entry and judged.entry.seq <= seq <= judged.entry.last_seq:
+            return judged, judged.entry
+    raise NotFoundError(f"run {run.state.run_id} has no event {seq}")
+
+
+def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
+    """Return what a model saw whose call an event is, in lines; None for any other event."""
+    if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
+        return None, []
+    try:
+        seen = messages_of(run.state, step, text_of)
+    except NotFoundError:
+        return None, []
+    return seen, [line._replace(step=step) for message in seen.messages for line in said_lines(message)]
+
+
+def conversation(run: Run, text_of: Any) -> list[SaidLine]:
+    """Return what was said between models, tools and people, in order. `step` and `seq` are those of its call."""
+    found = list[tuple[int, SaidLine]]()
+    for turn in conversation_of(run.state, text_of):
+        proved = "" if turn.verified else f"not proven: {turn.why}"
+        new = [line for message in turn.messages for line in said_lines(message)]
+        new += said_lines(turn.answer) if turn.answer is not None else []
+        name, seq = run.timeline.steps[turn.step - 1].name.partition("__model.")[0], run.state.seqs[turn.step - 1]
+        found += [
+            (2 * turn.step, line._replace(step=turn.step, seq=seq, agent=name, note=proved))
+            for line in (new or [SaidLine("request", "note", "")] if proved else new)
+        ]
+    for step in run.timeline.steps:
+        seq = run.state.seqs[step.step - 1]
+        for ask in step.approvals:
+            if ask.verdict:
+                who = ", ".join(ask.actors) or "nobody"
+                said = f"{VERDICTS.get(ask.verdict, ask.verdict)} {name_of(step)}" + (f"\n{ask.said}" if ask.said else "")
+                found.append((2 * step.step + 1, SaidLine(who, "people", said, step.step, seq)))
+        if step.kind in ("wait", "callback") and step.actor:
+            found.append((2 * step.step + 1, SaidLine(step.actor, "people", step.result, step.step, seq)))
+    found.sort(key=lambda each: each[0])
+    lines, told = list[SaidLine](), dict[str, str]()
+    for _, line in found:  # instructions are repeated with every request
+        if line.who != "instructions" or told.get(line.agent) != line.text:
+            told |= {line.agent: line.text} if line.who == "instructions" else {}
+            lines.append(line)
+    return lines
+
+
+def reasons_of(view: ViewReader, run: Run, seq: int) -> list[Reason]:
+    """Return the entries from an event back to the request of the run that began it all, the event's own first."""
+    found, known = list[Reason](), {run.state.run_id: run}
+    while len(found) < MOST_REASONS:
+        _, entry = entry_with(run, seq)
+        events = [each for number, each in enumerate(entry.events, entry.seq) if number <= seq]
+        names = [type(each).__name__ for each in events]
+        names = [name for name in names if name not in _SIDE] or names
+        other, before = _other(view, entry.cause), _before(run, entry, events)
+        by = ", ".join(getattr(events[0], "actors", ())) or getattr(events[0], "actor", "")
+        found.append(Reason(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
+        if before:
+            seq = before
+        elif other and (above := known.get(other[0]) or ViewedRuns(view).find(other[0])):  # type: ignore[call-overload]
+            run, seq = known.setdefault(above.state.run_id, above), other[1]
+        elif entry.seq > 1:
+            seq = 1
+        else:
+            break
+    return found
+
+
+_SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
+"""Events that follow from the others of their entry."""
+
+
+def _requester(events: list[Event]) -> str:
+    return getattr(events[0], "requester", "")
+
+
+def _before(run: Run, entry: Entry, events: list[Event]) -> int:
+    """The first event of the entry before that is about the step which an entry answers; 0: there is none."""
+    steps = [getattr(each, "step", 0) for each in events]
+    for step in steps:
+        if step and (begun := run.state.seqs[step - 1]) < entry.seq:
+            for judged in reversed(run.records):
+                earlier = judged.entry
+                if earlier and begun <= earlier.last_seq < entry.seq and _has_step(earlier, step):
+                    return earlier.last_seq
+    return 0
+
+
+def _has_step(entry: Entry, step: int) -> bool:
+    return any(getattr(each, "step", 0) == step for each in entry.events)
+
+
+def _other(view: ViewReader, cause: Cause | None) -> tuple[str, int] | None:
+    """The entry of another run that is the cause of one, and the number of its last event."""
+    if cause is None or cause.topic != RUN_LOG:
+        return None
+    where = Where("partition", "=", cause.partition), Where("since_offset", "=", cause.offset)
+    for row in view.query(Query(ENTRIES, where, limit=2)):
+        judged, entry = entry_of(row)
+        if judged.record.offset == cause.offset:
+            return entry.run_id, entry.last_seq
+    return None
+
+
+def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
+    """Return the record that has an event, with commands that read it again."""
+    judged, entry = entry_with(run, event.seq)
+    value, of = judged.record.value or b"", run.state.run_id
+    number = int.from_bytes(value[1:5], "big")
+    schema = next((f"{number}: {each.subject} version {each.version}" for each in locked() if each.id == number), "")
+    sent = cloud_event(RUN_LOG, of, id=judged.id.hex(), source=entry.actor, at_ms=entry.at_ms)
+    place = f"-t {shlex.quote(prefix + event.topic)} -p {event.partition} -o {event.offset} -c 1"
+    return ShownRecord(
+        len(value),
+        sha256(value).hexdigest(),
+        schema,
+        [(name, text.decode(errors="replace")) for name, text in sent],
+        [_hex_line(value, at) for at in range(0, min(len(value), MOST_HEX), 16)],
+        [
+            ("kcat", f'kcat -b "$KAFKA" -C {place} -f "%k\\n%h\\n%s"'),
+            ("curl", f"curl {shlex.quote(f'{base}/api/runs/{of}/events?after_seq={event.seq - 1}&limit=1')}"),
+            ("refold", f"refold run show {of} --at {event.seq}"),
+        ],
+    )
+
+
+def _hex_line(value: bytes, at: int) -> str:
+    part = value[at : at + 16]
+    text = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+    return f"{at:06x}  {part.hex(' '):<47}  {text}"
+
+
+def changes_of(diff: RunDiff) -> list[tuple[str, str, str]]:
+    """Return what differs between two points of a run, by name: before and then."""
+    found = [(each.name, _short(each.left), _short(each.right)) for each in diff.fields]
+    for step in diff.steps:
+        if step.change == "changed":
+            found += [(f"step {step.right} {each.name}", _short(each.left), _short(each.right)) for each in step.fields]
+        else:
+            name = f"step {step.right or step.left}"
+            found.append((name, *((step.name, "") if step.change == "removed" else ("", step.name))))
+    return found
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return with_ellipsis(text if value not in (None, "", [], {}) else "nothing", MOST_CHANGED)
