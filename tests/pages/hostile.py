@@ -8,10 +8,13 @@ from typing import Any
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    AttemptFailed,
     CallCompleted,
     CallDispatched,
     CallFailed,
     CallProposed,
+    ChildCompleted,
+    ChildStarted,
     Event,
     Failure,
     NoteRecorded,
@@ -82,8 +85,8 @@ def talk(run: str, digest: str = "") -> list[Pair]:
         for message in whole:
             so_far = chained(so_far, json_digest(message))
         found = whole_digest(so_far, "m", {}, None, json_digest(None))
-        base = {"model": "m", "settings": None, "parameters": None, "$run": {}, "messages": messages, "digest": found}
-        return json.dumps({**base, **more})
+        base: dict[str, Any] = {"model": "m", "settings": None, "parameters": None, "$run": {}, "messages": messages}
+        return json.dumps({**base, "digest": found, **more})
 
     def model(step: int, args: str) -> CallProposed:
         about = "coder__model.request", args, f"k{step}", "model", "pure", 1_000, RetryPolicy()
@@ -107,3 +110,39 @@ def talk(run: str, digest: str = "") -> list[Pair]:
         [decided, CallCompleted(2, 1, '"All is well."'), model(3, second)],
         [CallCompleted(3, 1, json.dumps(bye)), RunCompleted("1")],
     )
+
+
+def reads(run: str) -> list[Pair]:
+    """A run that reads, fails to, tries again, and reads."""
+
+    def read(step: int, tool: str = "look") -> list[Event]:
+        retry = RetryPolicy()
+        return [
+            CallProposed(step, tool, "{}", f"k{step}", "default", "pure", 1_000, retry),
+            CallDispatched(step, 1, NOW),
+        ]
+
+    begun: list[Event] = [RunRequested("shop", "{}", "d", "s", "ann"), RunStarted("1", "app")]
+    batches: list[list[Event]] = [[*begun, *read(1)]]
+    for step in range(1, 17):
+        tool = "coder__model.request" if step == 12 else "look"
+        batches.append([CallCompleted(step, 1, "1"), *read(step + 1, tool)])
+        if step == 8:
+            batches[-1][0] = CallFailed(step, 1, Failure("declined", "no"))
+        if step == 9:
+            again: list[Event] = [AttemptFailed(step, 1, Failure("lost", "?"), True, NOW), CallDispatched(step, 2, NOW)]
+            batches.insert(-1, again)
+            batches[-1][0] = CallCompleted(step, 2, "1")
+    return entries(run, *batches)
+
+
+def parent(run: str, *, below: bool) -> list[Pair]:
+    """A run that has started another, or that pays."""
+    begun: list[Event] = [RunRequested("shop", "{}", "d", "s", "ann"), RunStarted("1", "app")]
+    batches: list[list[Event]]
+    if below:
+        batches = [[*begun, ChildStarted(1, "shop", "{}")], [ChildCompleted(1, "completed", "1")]]
+    else:
+        pay = CallProposed(1, "pay", "{}", "k1", "default", "once", 1_000, RetryPolicy())
+        batches = [[*begun, pay, CallDispatched(1, 1, NOW)], [CallCompleted(1, 1, "1")]]
+    return entries(run, *batches, [RunCompleted("1")])

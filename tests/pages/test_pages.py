@@ -16,7 +16,7 @@ from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench
-from tests.pages.hostile import CORPUS, hostile, talk
+from tests.pages.hostile import CORPUS, hostile, parent, reads, talk
 from tests.projections.histories import asked, begun, call, entries, long
 
 ALLOWED_SCRIPT = re.compile(r"/static/refold\.js\?[0-9a-f]{16}")
@@ -26,7 +26,7 @@ KNOWN_TAGS = frozenset(
         r"\w+",
         """html head meta title link script body a svg defs pattern rect path circle text header nav span form label
         input main div h1 h2 section ol ul li b em br h3 code time dl dt dd small p pre details summary textarea button
-        mark noscript output table caption thead tbody tr th td select option""",
+        mark noscript output table caption thead tbody tr th td select option use g""",
     )
 )
 
@@ -169,6 +169,56 @@ def test_a_conversation_says_each_thing_once_and_if_it_is_proven(bench: Bench) -
     assert "not proven: the request is not what its arguments say" in page(bench, "/runs/liar?show=conversation").text
     assert "Not proven: " in page(bench, "/runs/liar?seq=9").text
     assert "No model was asked" in page(bench, "/runs/run-1?show=conversation").text
+
+
+def rows_of(bench: Bench, path: str) -> list[str]:
+    html = bench.http.get(path).text
+    shown = html.partition('id="rows">')[2].partition("</ol>")[0]
+    return [" ".join(Tags(part).text.split()) for part in shown.split("<li")[1:]]
+
+
+def test_reads_become_a_count_and_nothing_remarkable_does(bench: Bench) -> None:
+    for key, value in reads("reads"):
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    rows = rows_of(bench, "/runs/reads")
+    counted = [row for row in rows if "show them" in row]
+    assert len(counted) == 2
+    assert "7 reads" in counted[0]
+    assert "1 request to a model, 6 reads" in counted[1]
+    assert sum("look" in row for row in rows) == 3  # one failed, one was tried twice, one is open
+    assert any("2 tries" in row for row in rows)
+
+    opened = rows_of(bench, "/runs/reads?open=all")
+    assert len(opened) == 17
+    assert len(rows_of(bench, "/runs/reads?open=3")) == len(rows) + 6
+    assert len(rows_of(bench, "/runs/reads?seq=6")) == len(rows) + 6  # an event that is open is not hidden in a count
+
+
+def test_attempts_lie_above_each_other(bench: Bench) -> None:
+    for key, value in reads("reads"):
+        bench.log.write(key, value)
+    bench.catch_up()
+    html = bench.http.get("/runs/reads").text
+    row = next(part for part in html.split("<li") if "2 tries" in part)
+    bars = re.findall(r'<rect class="(\w+)" x="[\d.]+" width="[\d.]+" y="([\d.]+)"', row)
+    assert [kind for kind, _ in bars] == ["bad", "tool"]
+    assert bars[0][1] != bars[1][1]
+
+
+def test_runs_below_are_in_place_to_any_depth(bench: Bench) -> None:
+    for run in ("top", "top.1", "top.1.1"):
+        for key, value in parent(run, below=run.count(".") < 2):
+            bench.log.write(key, value)
+    bench.catch_up()
+    assert [row for row in rows_of(bench, "/runs/top") if "show steps" in row]
+    assert not [row for row in rows_of(bench, "/runs/top") if "top.1.1" in row]
+    one = rows_of(bench, "/runs/top?open=top.1")
+    assert [row for row in one if "top.1.1" in row and "completed" in row]
+    assert [row for row in rows_of(bench, "/runs/top?open=top.1&open=top.1.1") if "pay" in row]
+    assert "Runs below" in page(bench, "/runs/top").text
+    assert "all over in the family" in page(bench, "/runs/top").text
 
 
 def test_errors_of_pages_are_pages_and_those_of_the_api_are_problems(bench: Bench) -> None:

@@ -54,5 +54,5 @@ def json_text(text: str) -> Any:
     """A JSON text from a record as data; text that is none stays text, or is what stands for a large one."""
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):  # no service writes what is nested so deep
         return Pointing(text) if is_pointer(text) else text

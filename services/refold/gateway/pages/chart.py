@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from refold.views.api import RunSummary
 from refold.views.history import Run
 from refold.views.steps import RunStep
 
@@ -17,6 +18,11 @@ MOST_FOLDED = 400.0
 LEAST_FOLDED_MS = 2_000
 """Shorter times are drawn to scale."""
 LEAST_BAR = 3.0
+MOST_STACKED = 4
+"""Attempts of a call above each other; further ones begin at the top again."""
+LEAST_COUNTED = 6
+"""Steps without anything remarkable, one behind the other, that become a count."""
+ALL = "all"
 UNFINISHED = ("proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting")
 BAD = ("failed", "unknown", "doubt", "expired", "given_up")
 
@@ -27,7 +33,8 @@ class Bar(NamedTuple):
     kind: str
     x: float
     width: float
-    height: int
+    y: float
+    height: float
 
 
 class Fold(NamedTuple):
@@ -39,18 +46,44 @@ class Fold(NamedTuple):
 
 
 class ChartRow(NamedTuple):
-    """A step in the timeline. `seq` is the number of the event that has begun it."""
+    """A row of the timeline: a step, several that are counted, or the run that a step has started.
+
+    `seq` is the number of the event that has begun it, `run` its run if that is another, `depth` how far it is below
+    the page's. `counted` says what a count stands for; `child` is the run that a row is about, and `shown` True if its
+    steps follow.
+    """
 
     step: RunStep
     seq: int
     kind: str
     bars: list[Bar]
     ms: int
-    crash: str
+    crash: str = ""
+    run: str = ""
+    depth: int = 0
+    counted: str = ""
+    child: RunSummary | None = None
+    shown: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name by which a count is opened that begins with this row."""
+        return f"{self.run}/{self.seq}" if self.run else str(self.seq)
+
+
+class Below(NamedTuple):
+    """The runs below one as their rows in the view have them, and the steps of those that are read, with their seqs.
+
+    `opened` are runs whose steps are shown, and keys of rows that are shown instead of a count.
+    """
+
+    runs: Mapping[str, RunSummary]
+    steps: Mapping[str, list[tuple[int, RunStep]]]
+    opened: frozenset[str]
 
 
 class Chart(NamedTuple):
-    """The timeline of a run."""
+    """The timeline of a run. `steps` counts its own."""
 
     rows: list[ChartRow]
     folds: list[Fold]
@@ -100,27 +133,83 @@ def step_kind(step: RunStep) -> str:
     )
 
 
-def chart_of(run: Run, now_ms: int) -> Chart:
-    """Return the timeline of a run, as it is at a time."""
+def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
+    """Return the timeline of a run, as it is at a time, with the runs below it."""
     timeline, start = run.timeline, run.state.requested_ms or run.state.at_ms
     end = max(start, run.state.at_ms if run.state.over else now_ms)
-    spans = sorted(span for step in timeline.steps for span in _busy(step, end))
-    scale = Scale(list(_union(spans)), start, end)
-    seqs = dict(_begun(run))
+    drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
+    spans = sorted(span for step in drawn for span in _busy(step, end))
+    seqs, worked = dict(_begun(run)), [span for step in timeline.steps for span in _busy(step, end)]
+    plan = _Rows(Scale(list(_union(spans)), start, end), end, below)
     crashes = {each.step: each.actor for each in timeline.successors}
-    rows = [
-        ChartRow(
-            step,
-            seqs.get(step.step, 1),
-            step_kind(step),
-            [*_bars(step, scale, end)],
-            (step.ended_ms or end) - step.started_ms,
-            crashes.get(step.step, ""),
-        )
-        for step in timeline.steps
-    ]
+    rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
     asks = _union(sorted((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals))
-    return Chart(rows, scale.folds, start, scale.worked_ms, sum(last - first for first, last in asks))
+    worked_ms = sum(last - first for first, last in _union(sorted(worked)))
+    return Chart(list(rows), plan.scale.folds, start, worked_ms, sum(last - first for first, last in asks))
+
+
+class _Rows(NamedTuple):
+    """Rows with the runs below them."""
+
+    scale: Scale
+    end: int
+    below: Below
+
+    def of(
+        self, run: str, steps: Iterable[tuple[int, RunStep]], crashes: Mapping[int, str], depth: int = 0
+    ) -> Iterator[ChartRow]:
+        """The rows of a run's steps, those of a longer stretch in which nothing was remarkable as one."""
+        noise: list[ChartRow] = []
+        for seq, step in steps:
+            kind, crash = step_kind(step), crashes.get(step.step, "")
+            row = ChartRow(step, seq, kind, [], (step.ended_ms or self.end) - step.started_ms, crash, run, depth)
+            if _is_noise(row):
+                noise.append(row)
+                continue
+            yield from self._counted(noise)
+            yield self._drawn(row)
+            for name in step.runs if step.kind in ("run", "event") else ():
+                yield from self._child(row, name)
+        yield from self._counted(noise)
+
+    def _drawn(self, row: ChartRow) -> ChartRow:
+        return row._replace(bars=[*_bars(row.step, self.scale, self.end)])
+
+    def _counted(self, rows: list[ChartRow]) -> Iterator[ChartRow]:
+        """Rows of noise, as one if there are many."""
+        noise = rows.copy()
+        rows.clear()
+        if len(noise) < LEAST_COUNTED or self.below.opened & {ALL, *(row.key for row in noise)}:
+            yield from map(self._drawn, noise)
+            return
+        models = sum(row.kind == "model" for row in noise)
+        words = ((models, "request", " to a model"), (len(noise) - models, "read", ""))
+        counted = ", ".join(f"{many} {word}{'s' * (many > 1)}{rest}" for many, word, rest in words if many)
+        spans = _union(sorted(span for row in noise for span in _busy(row.step, self.end)))
+        places = [(self.scale.place(first), self.scale.place(last)) for first, last in spans]
+        drawn = [(round(x), round(max(x + LEAST_BAR, to))) for x, to in places]
+        kind = "model" if models == len(noise) else "tool"
+        bars = [Bar(kind, x, to - x, 7, 6) for x, to in _union([(max(1, x), to) for x, to in drawn])]
+        ms = (noise[-1].step.ended_ms or self.end) - noise[0].step.started_ms
+        yield noise[0]._replace(kind=kind, bars=bars, ms=ms, counted=counted)
+
+    def _child(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
+        child = self.below.runs.get(name)
+        if child is None:  # it has not begun, or is erased
+            return
+        steps = self.below.steps.get(name)
+        shown, depth = bool(steps) and bool(self.below.opened & {ALL, name}), row.depth + 1
+        ms = (child.ended_ms or self.end) - child.requested_ms
+        yield row._replace(child=child, shown=shown, depth=depth, kind="child", ms=ms, run=name, crash="")
+        if shown and steps:
+            yield from self.of(name, steps, {}, depth + 1)
+
+
+def _is_noise(row: ChartRow) -> bool:
+    """True for what nobody looks for: reads and requests to models that went well at once."""
+    step = row.step
+    well = step.kind == "call" and step.effect == "pure" and step.status == "completed" and not row.crash
+    return well and len(step.attempts) == 1 and not (step.approvals or step.late or step.resolved)
 
 
 def _begun(run: Run) -> Iterator[tuple[int, int]]:
@@ -155,20 +244,18 @@ def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _bars(step: RunStep, scale: Scale, end: int) -> Iterator[Bar]:
-    def bar(kind: str, first: int, last: int, *, thin: bool = False) -> Bar:
+    def bar(kind: str, first: int, last: int, y: float = 5, height: float = 10) -> Bar:
         x = scale.place(first)
-        return Bar(
-            kind,
-            round(min(x, WIDTH - LEAST_BAR), 1),
-            round(max(LEAST_BAR, scale.place(last) - x), 1),
-            6 if thin else 10,
-        )
+        width = max(LEAST_BAR, scale.place(last) - x)
+        return Bar(kind, round(min(x, WIDTH - LEAST_BAR), 1), round(width, 1), round(y, 1), round(height, 1))
 
     for ask in step.approvals:
-        yield bar("wait", ask.asked_ms, ask.ended_ms or end, thin=True)
-    for attempt, (first, last) in zip(step.attempts, _busy(step, end), strict=True):
+        yield bar("wait", ask.asked_ms, ask.ended_ms or end, 7, 6)
+    lanes = min(MOST_STACKED, len(step.attempts))
+    for number, (attempt, (first, last)) in enumerate(zip(step.attempts, _busy(step, end), strict=True)):
         kind = "bad" if attempt.status in BAD else step_kind(step)
-        yield bar(kind, first, last)
+        lane = (5.0, 10.0) if lanes == 1 else (1 + number % lanes * 18 / lanes, 16 / lanes)
+        yield bar(kind, first, last, *lane)
     if not step.attempts and not step.approvals:
         over = step.ended_ms or (end if step.status in UNFINISHED else step.started_ms)
-        yield bar(step_kind(step), step.started_ms, over, thin=step_kind(step) == "wait")
+        yield bar(step_kind(step), step.started_ms, over, *((7, 6) if step_kind(step) == "wait" else ()))

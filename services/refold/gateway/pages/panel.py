@@ -115,7 +115,7 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
         for ask in step.approvals:
             if ask.verdict:
                 who = ", ".join(ask.actors) or "nobody"
-                said = f"{VERDICTS.get(ask.verdict, ask.verdict)} {name_of(step)}" + (f"\n{ask.said}" if ask.said else "")
+                said = "\n".join(filter(None, (f"{VERDICTS.get(ask.verdict, ask.verdict)} {name_of(step)}", ask.said)))
                 found.append((2 * step.step + 1, SaidLine(who, "people", said, step.step, seq)))
         if step.kind in ("wait", "callback") and step.actor:
             found.append((2 * step.step + 1, SaidLine(step.actor, "people", step.result, step.step, seq)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -20,6 +19,7 @@ except ModuleNotFoundError as missing:
 
 from refold.core.run.metering import NANO
 from refold.gateway.pages.panel import large_value
+from refold.gateway.pages.wording import json_lines
 from refold.gateway.site import Gateway
 from refold.ports.tables import ViewReader
 from refold.runtime.text import visible
@@ -76,7 +76,7 @@ def lines(text: object, limit: int = MOST_TEXT) -> str:
 
 def data(value: Any, limit: int = MOST_TEXT) -> str:
     """Return JSON data in lines."""
-    return lines(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1), limit)
+    return lines(json_lines(value), limit)
 
 
 def money(nano_usd: int) -> str:

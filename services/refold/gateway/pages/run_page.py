@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
+from fastapi import Query as Asked
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -16,11 +18,11 @@ from starlette.concurrency import run_in_threadpool
 from refold.client.values import texts_of
 from refold.core.errors import MalformedError
 from refold.core.events import Event
-from refold.core.ids import parents_of, run_id
+from refold.core.ids import RunId, child_id, is_below, parents_of, root_of, run_id
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import RUN_LOG
 from refold.gateway.pages import wording
-from refold.gateway.pages.chart import UNFINISHED, Chart, chart_of
+from refold.gateway.pages.chart import UNFINISHED, Below, Chart, chart_of, step_kind
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
@@ -39,11 +41,13 @@ from refold.gateway.site import DEFAULT_WAIT_S, Seq, Site
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow
 from refold.operations.run import By, Changes
-from refold.projections.shipped.tables import RUNS
+from refold.ports.tables import MOST_PAGE, Query, ViewReader, Where
+from refold.projections.shipped.tables import FAMILIES, RUNS, STEPS
 from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
 from refold.views.history import Run, at_seqs
 from refold.views.run import event_at, events_of, info_of
+from refold.views.steps import Ask, CallAttempt, RunStep
 
 LEGEND = (
     ("model", "model"),
@@ -65,6 +69,8 @@ SAYS = {
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_PANELS = 6
 """Events that are open beside each other."""
+MOST_STEPS = 1_000
+"""Steps of the runs below one that are read for its page."""
 NOT_AGAIN = ("stored", "probed", "late")
 """Ways in which calls were answered that were not executed again."""
 
@@ -77,25 +83,29 @@ class ShownOfRun(ApiBody):
     show: str = Field("", max_length=20)
     do: str = Field("", max_length=20)
     other: int = Field(0, ge=0, le=LARGEST_NUMBER, alias="with")
+    opened: list[Annotated[str, Field(max_length=300)]] = Field(default_factory=list, max_length=200, alias="open")
 
 
 def run_pages(site: APIRouter) -> None:
     """Add the page and its forms."""
 
     @site.get("/runs/{run}", response_class=HTMLResponse)
-    def run_page(shared: Site, run: str, request: Request, wanted: Annotated[ShownOfRun, Query()]) -> HTMLResponse:
+    def run_page(shared: Site, run: str, request: Request, wanted: Annotated[ShownOfRun, Asked()]) -> HTMLResponse:
         """A run whole, as it is now or after an event."""
         with shared.view_of(run, "") as view:
             found = shared.reading.run(view, run)
             last, texts = found.state.head.seq, texts_of(found.state.run_id, shared.blobs)
             at, seqs = min(wanted.at or last, last), [seq for seq in dict.fromkeys(wanted.seq) if 1 <= seq <= last]
             summary, asked = view.rows(RUNS, [(run,)]).get((run,)), open_questions(view, found)
+            opened = list(dict.fromkeys(wanted.opened))
+            below = _below(view, found, frozenset({*opened, *map(str, seqs)}))
+            family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
             reasons = {seq: reasons_of(view, found, seq) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
-        words, chart = _words(found), chart_of(found, now_ms)
-        chosen = {"at": 0 if at == last else at, "seq": seqs, "show": wanted.show, "with": other}
+        words, chart = _words(found), chart_of(found, now_ms, below)
+        chosen = {"at": 0 if at == last else at, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
         panels = []
         for event in (event for seq in seqs if (event := event_at(found, seq)) is not None):
@@ -121,12 +131,15 @@ def run_pages(site: APIRouter) -> None:
             then=points[at].state,
             then_open=[step for step in points[at].timeline.steps if step.status in UNFINISHED][:6],
             link=partial(_link, run, chosen),
+            opens=lambda name: [each for each in opened if each != name] if name in opened else [*opened, name],
+            below=below.runs,
+            family=FAMILIES.named(family) if family else None,
             toggled=lambda seq: [each for each in seqs if each != seq] if seq in seqs else [seq, *seqs],
             words_of=wording,
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
             base=base,
-            **_counts(chart),
+            **_counts(found, chart),
             seqs=seqs,
             show=wanted.show,
             events=events_of(found) if wanted.show == "events" else [],
@@ -167,13 +180,48 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
     return f"?{urlencode(told, doseq=True)}" if told else f"/runs/{run}"
 
 
-def _counts(chart: Chart) -> dict[str, Any]:
+def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
+    """The runs below one, and the steps of the first of them, those that are opened before others."""
+    name = run.state.run_id
+    if not run.state.children:
+        return Below({}, {}, opened)
+    rows = view.query(Query(RUNS, (Where("root", "=", root_of(name)),), limit=MOST_PAGE))
+    runs = {row.run_id: row for row in map(summary_of, rows) if row.run_id != name and is_below(row.run_id, name)}
+    steps, left = dict[str, list[tuple[int, RunStep]]](), MOST_STEPS
+    for child in sorted(runs, key=lambda each: (each not in opened, runs[each].requested_ms)):
+        if left <= 0:
+            break
+        steps[child] = [_step_of(STEPS.named(row)) for row in islice(view.rows_of(STEPS, RunId(child)), left)]
+        left -= len(steps[child])
+    return Below(runs, steps, opened)
+
+
+def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
+    """A step as its row has it, and the number of its first event."""
+    tried = CallAttempt(
+        number=row["attempt"], started_ms=row["sent_ms"], ended_ms=row["ended_ms"], status=row["status"]
+    )
+    name, step, call = RunId(row["run_id"]), row["step"], row["kind"] == "call"
+    about = {field: row[field] for field in ("step", "kind", "name", "status", "effect", "label")}
+    begun = {"started_ms": row["started_ms"], "ended_ms": row["ended_ms"], "call_id": row["call_id"]}
+    asked = row["sent_ms"] or row["ended_ms"]
+    ask = Ask(approval_id=row["approval_id"], rule="", approvers=[], quorum=0, message="", asked_ms=row["started_ms"])
+    return row["seq"], RunStep(
+        **about,
+        **begun,
+        attempts=[tried] * row["attempts"] if call and row["sent_ms"] else [],
+        approvals=[ask.model_copy(update={"ended_ms": asked})] if row["approvals"] else [],
+        runs=[child_id(name, step)] if row["kind"] == "run" else [],
+    )
+
+
+def _counts(run: Run, chart: Chart) -> dict[str, Any]:
     """The timeline, and how many of its steps are over, are requests to a model, and were not executed again."""
-    steps = [row.step for row in chart.rows]
+    steps = run.timeline.steps
     return {
         "chart": chart,
         "over": sum(step.status not in UNFINISHED for step in steps),
-        "model_calls": sum(row.kind == "model" for row in chart.rows),
+        "model_calls": sum(step_kind(step) == "model" for step in steps),
         "avoided": sum(step.how in NOT_AGAIN for step in steps),
     }
 

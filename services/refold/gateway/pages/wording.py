@@ -83,27 +83,30 @@ PARTS = {
 def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
     """Return what a message or an answer of a model contains, in order: of pydantic-ai, or with a role and content."""
     if not isinstance(message, dict) or depth > MOST_NESTED:
-        return [SaidLine("the model", "model", _text(message))] if depth == 0 else []
+        return [SaidLine("the model", "model", json_lines(message))] if depth == 0 else []
     if isinstance(message.get("part_kind"), str):
         who, kind = PARTS.get(message["part_kind"], (message["part_kind"], "note"))
         tool = tool_name(str(message.get("tool_name") or ""))
-        return [SaidLine(f"{who} {tool}".strip(), kind, _text(message.get("args" if kind == "call" else "content")))]
+        return [
+            SaidLine(f"{who} {tool}".strip(), kind, json_lines(message.get("args" if kind == "call" else "content")))
+        ]
     if isinstance(message.get("role"), str):
         kind = {"user": "user", "assistant": "model", "tool": "tool"}.get(message["role"], "note")
-        return [SaidLine(message["role"], kind, _text(message.get("content")))]
-    found = [SaidLine("instructions", "note", message["instructions"])] if _is_text(message.get("instructions")) else []
+        return [SaidLine(message["role"], kind, json_lines(message.get("content")))]
+    told = message.get("instructions")
+    found = [SaidLine("instructions", "note", told)] if isinstance(told, str) and told else []
     parts = message.get("parts", message.get("response"))
     for part in parts if isinstance(parts, list) else [parts] if parts else []:
         found += said_lines(part, depth + 1)
-    return found or ([SaidLine("the model", "model", _text(message))] if depth == 0 else [])
+    return found or ([SaidLine("the model", "model", json_lines(message))] if depth == 0 else [])
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+def json_lines(value: Any) -> str:
+    """Return a text as it is, and JSON data in lines."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    except RecursionError:
+        return "it is nested too deep to be shown"
 
 
 def _said(result: Any) -> str:
