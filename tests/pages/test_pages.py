@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from refold.archive.collecting import runs_of_log, whole_runs
+from refold.archive.shelf import Shelf
+from refold.core.ids import RunId, hold_key, home
+from refold.core.messages import Hold
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.core.wire import codec
 from refold.gateway import logins
 from refold.projections import service
 from refold.runtime.settings import GatewayPart
@@ -221,6 +228,57 @@ def test_runs_below_are_in_place_to_any_depth(bench: Bench) -> None:
     assert "all over in the family" in page(bench, "/runs/top").text
 
 
+def test_a_stalled_run_says_what_it_needs_and_the_commands(bench: Bench) -> None:
+    for key, value in reads("reads"):
+        bench.log.write(key, value)
+    run = RunId("reads")
+    hold = Hold(
+        run, "stalled", "non_determinism", "step 2 is <b>another</b>", needs="v7", code="v8", member="planner-9"
+    )
+    bench.log.append(RUN_SNAPSHOT, home(run, 2), hold_key(run), codec.encode(hold))
+    bench.catch_up()
+    text = page(bench, "/runs/reads").text
+    for said in (
+        "v7",
+        "planner-9, which has",
+        "v8",
+        "refold run retry reads",
+        "refold run fail reads",
+        "<b>another</b>",
+    ):
+        assert said in text
+    assert "no planner reports to have a version of shop" in text
+    assert "stalled" in text
+
+
+def test_a_question_is_not_shown_in_the_past(bench: Bench) -> None:
+    assert "Approval needed" not in page(bench, "/runs/open-0?at=9").text
+    assert "By now people are asked" in page(bench, "/runs/open-0?at=9").text
+
+
+def test_a_view_that_is_behind_says_for_how_long(bench: Bench) -> None:
+    ends = bench.gateway.writing._refusals.ends
+    ends.append((time.monotonic() - 90.0, {(RUN_LOG, 0): 1}))  # the view has this
+    assert "s behind" not in page(bench, "/runs/sad").text
+    ends.append((time.monotonic() - 3.5, {(RUN_LOG, 0): 10**6}))
+    assert "3 s behind" in page(bench, "/runs/sad").text
+
+
+def test_the_page_of_an_archived_run_is_read_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    bench, shelf = Bench(archive=tmp_path.as_uri()), Shelf(tmp_path.as_uri())
+    for number in range(bench.log.number):
+        files = shelf.keep(whole_runs(bench.log, number, runs_of_log(bench.log, number).ended))
+        if "run-3" in files:
+            bench.log.mark("run-3", file=files[RunId("run-3")])
+    with bench.http:
+        before = rows_of(bench, "/runs/run-3?seq=2")
+        bench.log.bury("run-3")
+        bench.catch_up()
+        assert rows_of(bench, "/runs/run-3?seq=2") == before
+        assert bench.http.get("/runs/run-3").headers["Refold-Archive"].endswith(".avro")
+
+
 def test_errors_of_pages_are_pages_and_those_of_the_api_are_problems(bench: Bench) -> None:
     assert "there is no run none" in page(bench, "/runs/none", 404).text
     assert "is not a run id" in page(bench, "/runs/no%20id", 422).text
@@ -251,6 +309,16 @@ def test_files_are_asked_for_once(bench: Bench) -> None:
     assert bench.http.get("/static/nothing.css").status_code == 404
 
 
+def test_pages_are_compressed_but_for_what_other_sites_ask_with_a_cookie(bench: Bench) -> None:
+    def coded(path: str, **headers: str) -> str:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return str(bench.http.get(path, headers=sent).headers.get("content-encoding", "none"))
+
+    assert coded("/") == coded("/static/refold.css") == "gzip"
+    assert coded("/", accept_encoding="identity") == "none"
+    assert coded("/api/runs") == "none"
+
+
 def test_a_form_with_a_cookie_needs_what_its_page_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = Keys(tmp_path / "api.json")
     token = keys.new("ada", "admin")
@@ -267,6 +335,9 @@ def test_a_form_with_a_cookie_needs_what_its_page_had(tmp_path: Path, monkeypatc
         cookie = entered.headers["set-cookie"].partition(";")[0]
         sent = form | {"cookie": cookie}
 
+        for site, coded in (("cross-site", None), ("same-site", None), (None, None), ("none", "gzip")):
+            asked = sent | ({"sec-fetch-site": site} if site else {})
+            assert http.get("/", headers=asked).headers.get("content-encoding") == coded, site
         csrf = re.search(r'name="csrf" value="([0-9a-f]{64})"', http.get("/runs/run-1", headers=sent).text)
         assert csrf is not None
         for path in ("/runs/run-1/cancel", "/approvals/run-1~1/vote", "/approvals/run-1~1/outcome", "/logout"):

@@ -31,7 +31,7 @@ _OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?"
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
 _PAGES = re.compile(
-    r"/((runs|approvals|dead-letters|static)/.*|inbox|sessions|tools|dead-letters|policies|versions|limits|operators"
+    r"/((runs|approvals|calls|dead-letters|static)/.*|inbox|sessions|tools|dead-letters|policies|versions|limits|operators"
     r"|health|start|login|logout)?",
     re.DOTALL,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 
@@ -16,10 +16,10 @@ from refold.client.platform import Platform
 from refold.core.errors import NotFoundError, RefoldError, TimedOutError, UnreachableError
 from refold.core.events import Cause
 from refold.core.ids import RunId
-from refold.core.topics import DEAD_LETTER
+from refold.core.topics import DEAD_LETTER, RUN_LOG
 from refold.gateway.reading import POLL_S, ReadSide
 from refold.operations.operation import Followed, OperationRow, Performed, follow_up, publish_input, refusals
-from refold.ports.log import Record
+from refold.ports.log import Place, Record
 from refold.views.history import Run
 
 _log = structlog.get_logger()
@@ -27,6 +27,8 @@ _log = structlog.get_logger()
 LISTEN_AGAIN_S = 1.0
 ASK_S = 5.0
 """Time between two questions to Kafka if it is there."""
+LAG_S = 2.0
+"""Time between two looks at the end of the log, from which it is told how far the view is behind."""
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
 _UNSEEN = object()
@@ -43,6 +45,7 @@ class Refusals:
         self._found: OrderedDict[Cause, RefoldError] = OrderedDict()
         self._stop = threading.Event()
         self.log = ""
+        self.ends: deque[tuple[float, dict[Place, int]]] = deque(maxlen=1800)
         self.listens, self.heard_s = threading.Event(), time.monotonic()
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
@@ -65,6 +68,11 @@ class Refusals:
                     self.listens.set()
                     while not self._stop.is_set():
                         self._take(news.take(0.2))
+                        if not self.ends or time.monotonic() - self.ends[-1][0] > LAG_S:
+                            bounds = source.bounds().items()
+                            self.ends.append(
+                                (time.monotonic(), {of: end for of, (_, end) in bounds if of[0] == RUN_LOG})
+                            )
                         if time.monotonic() - self.heard_s > ASK_S:
                             self.log = source.identity()  # a broker that is silent has nothing new, or is not there
                             self.heard_s = time.monotonic()
@@ -95,6 +103,14 @@ class WriteSide:
     def lag_s(self) -> int:
         """The time since Kafka was heard last, while it is not heard: what was written since is in no view."""
         return 0 if self.listens else round(time.monotonic() - self._refusals.heard_s) + 1
+
+    @property
+    def behind_s(self) -> int:
+        """The time for which the view has not had what lay in the log."""
+        positions, ends = self._reading.store().positions(), self._refusals.ends
+        while ends and all(positions.get(place, 0) >= end for place, end in ends[0][1].items()):
+            ends.popleft()
+        return int(time.monotonic() - ends[0][0]) if ends else 0
 
     def other_log(self) -> str:
         """Return why the outcome of a write would never be seen: the view is of another log. Else nothing."""

@@ -73,6 +73,11 @@ class Panel(NamedTuple):
     saw: ModelMessages | None
     lines: list[SaidLine]
 
+    @property
+    def saying(self) -> str:
+        """The id of the call, if a model may be answering it."""
+        return self.saw.call_id if self.saw and self.event.type in ("CallProposed", "CallDispatched") else ""
+
 
 def large_value(value: Any) -> LargeValue | None:
     """Return where a large value lies that the log only names; None for any other."""

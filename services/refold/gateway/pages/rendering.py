@@ -79,6 +79,11 @@ def data(value: Any, limit: int = MOST_TEXT) -> str:
     return lines(json_lines(value), limit)
 
 
+def editable(value: Any) -> str:
+    """Return JSON data as it is, to be changed in a form."""
+    return json_lines(value).encode("utf-8", "backslashreplace").decode()
+
+
 def money(nano_usd: int) -> str:
     """Return an amount of money."""
     return f"${nano_usd / NANO:,.4f}" if nano_usd else "$0"
@@ -104,6 +109,7 @@ def _environment() -> Environment:
         "whole": str,
         "json": json_text,
         "large": large_value,
+        "editable": editable,
     }
     made.filters.update(filters)
     made.globals.update(assets=ASSETS, NAVIGATION=NAVIGATION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, get_args
@@ -16,14 +17,16 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.values import texts_of
-from refold.core.errors import MalformedError
+from refold.core.errors import MalformedError, UnreachableError
 from refold.core.events import Event
-from refold.core.ids import RunId, child_id, is_below, parents_of, root_of, run_id
+from refold.core.ids import RunId, child_id, is_below, parents_of, parse_call_id, root_of, run_id
+from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.topics import RUN_LOG
+from refold.core.topics import MEMBER, RUN_LOG
+from refold.core.wire import canonical
 from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Below, Chart, chart_of, step_kind
-from refold.gateway.pages.forms import form_of
+from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
     Panel,
@@ -36,16 +39,19 @@ from refold.gateway.pages.panel import (
 )
 from refold.gateway.pages.questions import open_questions
 from refold.gateway.pages.rendering import html_page
-from refold.gateway.reading import summary_of
-from refold.gateway.site import DEFAULT_WAIT_S, Seq, Site
+from refold.gateway.reading import number_of, summary_of
+from refold.gateway.routes.inputs import refuse_effects
+from refold.gateway.site import DEFAULT_WAIT_S, Gateway, Seq, Site
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow
-from refold.operations.run import By, Changes
+from refold.operations.run import By, Changes, Settlement, settle_call
 from refold.ports.tables import MOST_PAGE, Query, ViewReader, Where
-from refold.projections.shipped.tables import FAMILIES, RUNS, STEPS
+from refold.projections.shipped.tables import FAMILIES, HOLDS, RUNS, STEPS
 from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
 from refold.views.history import Run, at_seqs
+from refold.views.member import AgentServed, agents_served
+from refold.views.model import json_text
 from refold.views.run import event_at, events_of, info_of
 from refold.views.steps import Ask, CallAttempt, RunStep
 
@@ -63,8 +69,8 @@ SAYS = {
     PAUSE: "The run and the runs that it has started propose no further calls until they are resumed. Calls that are "
     "under way end.",
     RESUME: "The run goes on where it was paused.",
-    "retry": "The failed run goes on where it failed. Finished calls keep their outcome and do not go out again; the "
-    "call that failed goes out again under a new id.",
+    "retry": "A failed run goes on where it failed: finished calls keep their outcome and do not go out again; the "
+    "call that failed goes out again under a new id. Of a stalled run the code is run again.",
 }
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_PANELS = 6
@@ -94,6 +100,7 @@ def run_pages(site: APIRouter) -> None:
         """A run whole, as it is now or after an event."""
         with shared.view_of(run, "") as view:
             found = shared.reading.run(view, run)
+            found.stall(_hold_of(view, run))
             last, texts = found.state.head.seq, texts_of(found.state.run_id, shared.blobs)
             at, seqs = min(wanted.at or last, last), [seq for seq in dict.fromkeys(wanted.seq) if 1 <= seq <= last]
             summary, asked = view.rows(RUNS, [(run,)]).get((run,)), open_questions(view, found)
@@ -104,7 +111,7 @@ def run_pages(site: APIRouter) -> None:
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
-        words, chart = _words(found), chart_of(found, now_ms, below)
+        info, words, chart = info_of(found), _words(found), chart_of(found, now_ms, below)
         chosen = {"at": 0 if at == last else at, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
         panels = []
@@ -117,14 +124,19 @@ def run_pages(site: APIRouter) -> None:
             "run.html",
             shared,
             place="/",
-            info=info_of(found),
+            info=info,
             above=parents_of(run),
             title=_title(found),
             words=words,
             doing=wanted.do if wanted.do in words else "",
             says_of=SAYS,
             legend=LEGEND,
-            asked=asked,
+            asked=asked if at == last else [],
+            asks=len(found.timeline.asking),
+            held=[] if found.state.over else found.timeline.in_status("held"),
+            serving=_serving(shared, info.agent) if info.status == "stalled" else [],
+            left=partial(operations.left_behind, found.state),
+            behind=shared.writing.behind_s,
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
@@ -163,15 +175,62 @@ def run_pages(site: APIRouter) -> None:
         """Cancel, pause, resume or retry a run, and go back to it."""
         if word not in SAYS:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
-        reason = (await form_of(request, shared)).get("reason", "")
+        fields = await form_of(request, shared)
 
         def build(found: Run) -> OperationRow:
-            if word == "retry":
-                return operations.redrive(found.state, shared.actor, Changes(reason=reason))
-            return operations.word(found.state, word, By(shared.actor, reason, sign=shared.sign))
+            if word != "retry":
+                return operations.word(found.state, word, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
+            if not found.state.over:
+                return operations.retry_code(found, shared.actor)
+            changes = _changes_in(found, fields)
+            if changes.from_step and "repeat" not in fields:
+                refuse_effects(operations.left_behind(found.state, changes.from_step))
+            return operations.redrive(found.state, shared.actor, changes)
 
-        await run_in_threadpool(lambda: shared.writing.perform(build(shared.writing.get(run_id(run))), DEFAULT_WAIT_S))
+        def perform() -> None:
+            found = shared.writing.get(run_id(run))
+            if word == "retry" and not found.state.over:  # only the log shows what stalls it
+                shared.writing.perform_by_log(run, build, DEFAULT_WAIT_S)
+            else:
+                shared.writing.perform(build(found), DEFAULT_WAIT_S)
+
+        await run_in_threadpool(perform)
         return RedirectResponse(f"/runs/{run}", 303)
+
+    @site.post("/calls/{call:path}/settle", response_class=HTMLResponse)
+    async def settle_form(shared: Site, call: str, request: Request) -> Response:
+        """Try a call again that is on hold, give it a result, or let it fail; and go back to its run."""
+        fields = await form_of(request, shared)
+        verdict = one_of(fields, "verdict", ("did_not_happen", "happened", "give_up"))
+        result = canonical.parse(fields["result"]) if verdict == "happened" and fields.get("result") else None
+        settled = Settlement(verdict, result, fields.get("message", ""))
+
+        def settle() -> None:
+            shared.writing.perform(settle_call(shared.writing, call, settled, shared.actor), DEFAULT_WAIT_S)
+
+        await run_in_threadpool(settle)
+        return RedirectResponse(f"/runs/{parse_call_id(call)[0]}", 303)
+
+
+def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
+    """What a form changes: the step from which it is done again, and other arguments of that step's call."""
+    step = number_of(fields.get("from", "0")) or 0
+    edit = canonical.parse(fields["args"]) if step and fields.get("args") else None
+    if not 1 <= step <= len(run.state.steps) or edit == json_text(run.timeline.steps[step - 1].args):
+        edit = None
+    return Changes(from_step=step, edit="" if edit is None else canonical.dumps(edit), reason=fields.get("reason", ""))
+
+
+def _hold_of(view: ViewReader, run: str) -> Hold | None:
+    row = view.rows(HOLDS, [(run,)]).get((run,))
+    return Hold(**HOLDS.named(row)) if row else None
+
+
+def _serving(shared: Gateway, agent: str) -> list[AgentServed]:
+    """The versions of an agent that planners report to have; none while Kafka is away."""
+    with suppress(UnreachableError), shared.log() as runs:
+        return [each for each in agents_served(runs.reader.scan(MEMBER)) if each.agent == agent]
+    return []
 
 
 def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
@@ -236,7 +295,7 @@ def _words(run: Run) -> list[str]:
     """Words that the run can be told, in order."""
     if run.state.over:
         return ["retry"] if run.state.status == "failed" else []
-    return [RESUME if run.timeline.pauses else PAUSE, "cancel"]
+    return ["retry", "cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
 
 
 def _title(run: Run) -> str:

@@ -141,7 +141,7 @@ def input_routes(site: APIRouter) -> None:
                 return operations.retry_code(found, shared.actor)
             row = operations.redrive(found.state, shared.actor, changes)
             if changes.from_step and not body.repeat_effects:
-                _refuse_effects(operations.left_behind(found.state, changes.from_step))
+                refuse_effects(operations.left_behind(found.state, changes.from_step))
             return row
 
         found = shared.writing.get(name)
@@ -186,7 +186,8 @@ def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
     return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key)
 
 
-def _refuse_effects(again: list[Done]) -> None:
+def refuse_effects(again: list[Done]) -> None:
+    """**Raises** ConflictError if there are calls that may have had their effect, and would be made again."""
     if again:
         calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
         hint = "`repeat_effects` has them made again, if the code asks for them"

@@ -15,9 +15,11 @@ function replaceParts(html, parts) {
   for (const id of parts) {
     const now = document.getElementById(id), then = page.getElementById(id);
     if (now && !then) now.remove();
+    for (const each of now && then ? now.querySelectorAll("details[id]") : []) then.querySelector(`#${CSS.escape(each.id)}`)?.toggleAttribute("open", each.open);
     if (!now || !then || now.isEqualNode(then) || now.querySelector(":is(textarea, input[type=text]):not(:placeholder-shown):focus, input:checked")) continue;
-    for (const open of now.querySelectorAll("details[id][open]")) then.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
+    const scrolled = [...now.querySelectorAll("pre, .msgs")].map(each => each.scrollTop);
     now.replaceWith(document.adoptNode(then));
+    if (scrolled.some(Boolean)) [...then.querySelectorAll("pre, .msgs")].forEach((each, n) => { each.scrollTop = scrolled[n] || 0; });
   }
   const back = focused && document.getElementById(focused);
   if (back && back !== document.activeElement) back.focus({ preventScroll: true });
@@ -39,10 +41,10 @@ function say(word, old) {
 }
 
 const run = document.getElementById("run");
-const PARTS = ["head", "facts", "travel", "rows", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
+const PARTS = ["head", "facts", "stalled", "past", "shows", "travel", "folded", "axis", "panels", "rows", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
 
-async function refresh() {
-  if (paused) return;
+async function refresh(wanted) {
+  if (paused && wanted !== true) return;
   const number = ++fresh;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html", ...(tag && { "if-none-match": tag }) } });
@@ -60,7 +62,8 @@ async function refresh() {
     if (run && [...page.querySelectorAll("section[id^=ask-]")].map(each => each.id).join() !== asked && !writing()) location.reload();
     if (run && then) run.dataset.seq = then.dataset.seq;
     slider();
-    say("live");
+    draw();
+    say(page.getElementById("behind") ? `live, ${page.getElementById("behind").textContent}` : "live");
   } catch { say("the gateway is away: this may be old", true); }
 }
 
@@ -68,14 +71,41 @@ function writing() {
   return [...document.querySelectorAll("main textarea, main input[type=text]")].some(each => each.value !== each.defaultValue);
 }
 
+// Where a model is answering, its last words, by call. They are lossy, and nothing rests on them.
+const words = new Map();
+const plain = text => text.replace(/[^\P{C}\n\t]/gu, char => `<U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+
+function hear(part) {
+  const said = words.get(part.call_id) || { now: "", before: "" };
+  if (part.supersedes) {
+    Object.assign(said, { now: "", before: said.now });
+    setTimeout(() => { said.before = ""; draw(); }, 3000);
+  }
+  said.now = (said.now + plain(String(part.data.text ?? `\n${part.data.tool ?? ""} ${part.data.args ?? ""}`))).slice(-20000);
+  words.set(part.call_id, said);
+  draw();
+}
+
+function draw() {
+  for (const place of document.querySelectorAll("[data-call]")) {
+    const said = words.get(place.dataset.call), row = place.querySelector("em");
+    if (!said) continue;
+    const gone = document.createElement("del"), most = row ? 80 : 20000;
+    gone.textContent = said.before.slice(-most);
+    (row || place).replaceChildren(...(said.before ? [gone, " "] : []), said.now.slice(-most));
+    row?.classList.add("says");
+  }
+}
+
 let due = 0;
 function soon() { if (!due) due = setTimeout(() => { due = 0; refresh(); }, 150); }
 
 if (run && "follow" in run.dataset) {
-  const source = new EventSource(`/api/runs/${run.dataset.run}/stream?after_seq=${run.dataset.seq}`);
+  const source = new EventSource(`/api/runs/${run.dataset.run}/stream?parts=true&after_seq=${run.dataset.seq}`);
   source.onopen = () => say("live");
   source.onerror = () => { say("the gateway is away: this may be old", true); if (source.readyState === 2) soon(); };
   source.addEventListener("message", soon);
+  source.addEventListener("part", event => hear(JSON.parse(event.data)));
   const types = ["RunCompleted", "RunFailed", "RunCancelled"];
   // Every event of the log has its own name: each is listened to that this page knows, and a net of 2 s for the rest.
   for (const type of [...(run.dataset.types || "").split(" "), ...types]) source.addEventListener(type, soon);
@@ -100,14 +130,15 @@ function slider() {
       row.classList.toggle("off", Number(row.querySelector(".seq").textContent) > Number(range.value));
     }
   });
-  range.addEventListener("change", async () => {
+  let settled = 0; // a key that is held down changes it many times
+  range.addEventListener("change", () => { clearTimeout(settled); settled = setTimeout(async () => {
     const url = new URL(location.href);
     url.searchParams.set("at", range.value);
     if (range.value === range.max) url.searchParams.delete("at");
     history.replaceState(null, "", url);
-    await refresh();
+    await refresh(true);
     document.getElementById("at")?.focus();
-  });
+  }, 150); });
 }
 slider();
 
@@ -117,6 +148,16 @@ for (const area of document.querySelectorAll("textarea[name=policy]")) {
   file.addEventListener("change", async () => { if (file.files[0]) area.value = await file.files[0].text(); });
   area.before(file);
 }
+
+// A link to another part of this page is a part that is replaced: what is open and where one is stays.
+document.addEventListener("click", event => {
+  const link = run && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.target.closest('a[href^="?"]');
+  if (!link) return;
+  event.preventDefault();
+  history.pushState(null, "", link.href);
+  refresh(true);
+});
+addEventListener("popstate", () => { if (run) refresh(true); });
 
 // Keys: j and k go through rows, [ and ] through events, / searches, ? lists them.
 document.addEventListener("keydown", event => {

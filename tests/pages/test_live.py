@@ -1,0 +1,78 @@
+"""A page that stays open: what a model says meanwhile, and the gateway and the projector killed under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.cli.terminal import Dev, served
+from tests.pages.browser import chromium
+from tests.pages.test_browser import checked, driven, page, ready
+from tests.waiting import eventually
+
+__all__ = ["driven", "page"]
+ROOT = Path(__file__).parents[2]
+
+if not chromium():
+    pytest.skip("no Chromium on the PATH", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    data = tmp_path_factory.mktemp("live")
+    with served(ROOT / "tests/contrib/streaming.py", data, LOGNAME="ada", PLACE=str(data)) as running:
+        eventually(lambda: ready(running), within=60, what="the gateway")
+        yield running
+
+
+def talks(dev: Dev, page: Page, run: str) -> None:
+    (dev.data / "hang").touch()
+    dev.refold("run", "start", "talker", "--id", run, "--input", '{"prompt":"hello"}')
+    eventually(lambda: page.request.get(f"/api/runs/{run}").ok, within=60, what="the run")
+    page.goto(f"/runs/{run}?seq=3")
+    expect(page.locator(".row[data-call]")).to_be_visible(timeout=30_000)
+
+
+def test_what_a_model_says_is_seen_and_what_is_superseded_goes(dev: Dev, page: Page) -> None:
+    talks(dev, page, "talk-1")
+    # A page that is opened late has missed what was said before: the next try says it all again.
+    dev.kill("executor")
+    expect(page.locator(".row em.says")).to_contain_text("one two", timeout=60_000)
+    expect(page.locator("pre.saying")).to_have_text("one two ")
+    checked(page, "tokens")
+    dev.kill("executor")
+    expect(page.locator("pre.saying del")).to_have_text("one two ", timeout=60_000)
+    expect(page.locator("pre.saying del")).to_have_count(0, timeout=10_000)
+    expect(page.locator("pre.saying")).to_have_text("one two ")
+    (dev.data / "hang").unlink()
+    expect(page.locator("#head .pill")).to_have_text("completed", timeout=60_000)
+    expect(page.locator("[data-call].row")).to_have_count(0)
+
+
+def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:
+    talks(dev, page, "talk-2")
+    page.set_viewport_size({"width": 1360, "height": 500})
+    page.click("#record-3 summary")
+    page.click("#cause-3 summary")
+    page.focus("#s3")
+    page.evaluate("scrollTo(0, 300)")
+    before = page.evaluate("scrollY")
+    assert before > 100
+    dev.kill("gateway")
+    expect(page.locator("#live")).to_contain_text("this may be old", timeout=10_000)
+    eventually(lambda: ready(dev), within=60, what="the gateway")
+    expect(page.locator("#live")).to_have_text("live", timeout=30_000)
+    (dev.data / "hang").unlink()
+    expect(page.locator("#head .pill")).to_have_text("completed", timeout=60_000)
+
+    assert page.evaluate("document.activeElement.id") == "s3"
+    assert abs(page.evaluate("scrollY") - before) < 5
+    assert page.locator("#record-3").get_attribute("open") is not None
+    assert page.locator("#cause-3").get_attribute("open") is None
+    page.click("#shows a >> nth=1")
+    numbers = [int(each) for each in page.locator("#rows a.row .seq").all_inner_texts()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert "seq=3" in page.url  # the link was followed in place, with what was open
