@@ -75,7 +75,7 @@ sim: setup ## Simulate the platform with a fault at every boundary, then at rand
 	$(BIN)/python -m tests.sdk.programs --programs 50000 --seed 1000000
 
 chaos: setup ## Kill, stop and wipe real servers and services under load
-	$(BIN)/pytest tests/chaos tests/incident tests/projections -m campaign
+	$(BIN)/pytest tests/chaos tests/incident tests/projections tests/insights -m campaign
 
 soak: HOURS ?= 8
 soak: setup ## Let the chaos campaign run for hours (HOURS=8)

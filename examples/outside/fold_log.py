@@ -7,11 +7,35 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
 from confluent_kafka import Message
 from records import FRAME, Schemas, from_the_start
+
+Head = tuple[bytes, int]
+"""Where the history of a run ends: the id of its last entry, and the number of its last event."""
+
+
+def extends(schemas: Schemas, key: bytes | None, value: bytes | None, head_of: Callable[[str], Head]) -> Any | None:
+    """Returns the run, its new head and the entry of a record that is what its key says and extends the head.
+
+    This is the whole rule. What lost a race, or was sent a second time by a process that thought it was alive,
+    does not extend the head.
+    """
+    if key is None or value is None:
+        return None
+    run, _, rest = key.decode().partition("/")
+    seq, _, name = rest.partition("/")
+    entry_id = blake2b(value[FRAME.size :], digest_size=16)
+    head, last = head_of(run)
+    if entry_id.hexdigest() != name:
+        return None
+    entry = schemas.read(value)
+    if entry["prev"] != head or not entry["seq"] == int(seq) == last + 1:
+        return None
+    return run, (entry_id.digest(), last + len(entry["events"])), entry
 
 
 class Projection:
@@ -19,31 +43,19 @@ class Projection:
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
-        self._heads: dict[str, tuple[bytes, int]] = {}
+        self._heads: dict[str, Head] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         self.void = 0
 
     def feed(self, message: Message) -> None:
-        """Takes a record in, if it counts: if it is what its key says and extends the head of its run.
-
-        This is the whole rule. What lost a race, or was sent a second time by a process that thought it was alive,
-        does not extend the head.
-        """
-        key, value = message.key(), message.value()
-        if key is None or value is None:
+        """Takes a record in, if it counts."""
+        found = extends(self._schemas, message.key(), message.value(), lambda run: self._heads.get(run, (b"", 0)))
+        if found is None:
+            self.void += message.value() is not None
             return
-        run, _, rest = key.decode().partition("/")
-        seq, _, name = rest.partition("/")
-        entry_id = blake2b(value[FRAME.size :], digest_size=16)
-        head, last = self._heads.get(run, (b"", 0))
-        if entry_id.hexdigest() == name:
-            entry = self._schemas.read(value)
-            if entry["prev"] == head and entry["seq"] == int(seq) == last + 1:
-                self._heads[run] = entry_id.digest(), last + len(entry["events"])
-                for kind, event in entry["events"]:
-                    self._apply(run, kind.removeprefix("refold."), event)
-                return
-        self.void += 1
+        run, self._heads[run], entry = found
+        for kind, event in entry["events"]:
+            self._apply(run, kind.removeprefix("refold."), event)
 
     def _apply(self, run: str, kind: str, event: dict[str, Any]) -> None:
         view = self.runs.setdefault(run, {"agent": "", "status": "pending", "calls": {}})

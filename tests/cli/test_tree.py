@@ -21,7 +21,7 @@ TREE = dict(COMMANDS.walk())
 HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
 OF_A_CHECKOUT: set[Words] = {("demo",), ("bench",), ("sim",)}
 """They hand all words to a program of the checkout, `--help` too."""
-SERVICES = ("planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry")
+SERVICES = ("planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry", "insights")
 WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("version",), *OF_A_CHECKOUT}
 WITHOUT_JSON |= {("serve", service) for service in SERVICES}
 """Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""

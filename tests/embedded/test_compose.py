@@ -86,7 +86,8 @@ def test_projections_and_gateway_share_a_view_and_the_image_has_what_they_need(s
     )
     blocks = [services[name] for name in ("projections", "gateway")]
 
-    assert set(re.findall(r"--extra (\w+)", install)) == {"gateway", "metrics", "postgres", "telemetry", "views"}
+    extras = {"gateway", "insights", "metrics", "postgres", "telemetry", "views"}
+    assert set(re.findall(r"--extra (\w+)", install)) == extras
     assert [block["command"][:2] for block in blocks] == [["serve", "projections"], ["serve", "gateway"]]
     (url,) = {block["environment"]["REFOLD_VIEWS__URL"] for block in blocks}
     assert url.removeprefix("sqlite:///").startswith("/app/views/")
@@ -115,6 +116,17 @@ def test_the_profile_that_observes_scrapes_every_service_and_shows_the_board(ser
     assert observing["telemetry"]["environment"]["REFOLD_TELEMETRY__ENDPOINT"].startswith("http://collector:4318/")
     receives = yaml.safe_load(resource("infra", "observe/collector.yaml").read_text())
     assert receives["receivers"]["otlp"]["protocols"]["http"]["endpoint"].endswith(":4318")
+
+
+def test_insights_have_a_state_of_their_own_and_no_other_service_waits_for_them(services: dict[str, Any]) -> None:
+    block = services["insights"]
+
+    assert block["command"][:3] == ["serve", "insights", "--state"]
+    assert block["profiles"] == ["insights"]
+    assert block["command"][3].removeprefix("sqlite:///").startswith("/app/insights/")
+    assert block["volumes"] == ["insights:/app/insights"]
+    assert "/app/insights" in resource("infra", "Dockerfile").read_text()
+    assert not [name for name, each in services.items() if "insights" in each.get("depends_on", ())]
 
 
 def test_everything_is_published_on_the_loopback_interface_only(services: dict[str, Any]) -> None:

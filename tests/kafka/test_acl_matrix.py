@@ -35,20 +35,28 @@ OWN_GROUP = {
     "executor.default": "refold-executor-default",
     "executor.model": "refold-executor-model",
     "approval": "refold-approval",
+    "insights": "refold-insights",
     **dict.fromkeys(
         ("client", "approver", "steward", "operator", "authority", "archivist", "viewer", "gateway", OUTSIDER), "reader"
     ),
 }
 GROUPS = [
-    *("refold-planner", "refold-executor-default", "refold-executor-model", "refold-approval", "reader"),
+    *(
+        "refold-planner",
+        "refold-executor-default",
+        "refold-executor-model",
+        "refold-approval",
+        "refold-insights",
+        "reader",
+    ),
     *("refold-planner-2", "reader-2"),
 ]
 PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 2_873
-"""13 principals, of whom one has no right at all, x (25 topics x 8 operations + 7 groups x 3)."""
+CELLS = 3_248
+"""14 principals, of whom one has no right at all, x (26 topics x 8 operations + 8 groups x 3)."""
 
 Place = tuple[str, str, str]
 Cells = dict[tuple[str, Place], str]

@@ -15,7 +15,7 @@ from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import may_write
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.table import RunViewTopic
+from refold.adapters.kafka.table import TableTopic
 from refold.adapters.sql.opening import open_views
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased, RunView
@@ -37,7 +37,7 @@ AT_MS = 1_790_000_000_000
 def project(settings: KafkaSettings, url: str, *, dies: bool) -> None:
     """Keep the view until it has caught up; or die once a batch is committed, before Kafka has its rows."""
     source = KafkaLogSource(settings)
-    database, topic = open_views(url), RunViewTopic(settings, source.partitions)
+    database, topic = open_views(url), TableTopic(settings, RUN_VIEW, source.partitions)
 
     def kill(values: Mapping[RunId, bytes | None]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -44,6 +44,7 @@ _EXTRAS = {
     "archive": ("fastavro",),
     "mcp": ("mcp",),
     "gateway": ("anyio", "fastapi", "starlette", "uvicorn"),
+    "insights": ("faust", "mode"),
     "views": ("sqlalchemy",),
     "metrics": ("prometheus_client",),
     "telemetry": ("opentelemetry",),

@@ -423,6 +423,30 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True)
+class RunInsight:
+    """Topic `run-insight`, key kind/...: figures of a minute, or an alert. A tombstone takes it back.
+
+    `kind` is `agent` or `tool`, whose `name` it has, or an alert: `failing` (a tool) or `loop` (a run that makes equal
+    calls of the tool `name`). `at_ms` is the beginning of the minute.
+    """
+
+    kind: str
+    at_ms: int
+    name: str
+    run_id: str = ""
+    requested: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    calls: int = 0
+    equal_calls: int = 0
+    retried: int = 0
+    doubted: int = 0
+    tokens: int = 0
+    nano_usd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunErased:
     """Topic `run-snapshot`, key erased/run_id: the run was erased, and something of it may lie somewhere still.
 

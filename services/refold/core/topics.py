@@ -44,6 +44,9 @@ RUN_COMPLETED = "run-completed"
 RUN_VIEW = "run-view"
 """The row of each run as views have it. Key: run id. Written by whoever keeps views; read by programs of others."""
 
+RUN_INSIGHT = "run-insight"
+"""Live figures and alerts. Key: kind/... Written by insights, where it runs; read by programs of others."""
+
 RUN_SNAPSHOT = "run-snapshot"
 """What a planner has made of the log, which runs it holds, and which were erased. Written by the planner, and of erased
 runs the archivist; read by the planner and whoever folds the log."""

@@ -19,6 +19,7 @@ from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
 from refold.projections.publishing import SendRows
 from refold.projections.shipped.projection import Shipped
+from refold.projections.shipped.turn import PriceOf
 from refold.runtime.memory import give_back
 from refold.sdk.prices import Price, Prices
 from refold.sdk.projection import Projection
@@ -34,15 +35,20 @@ BACKOFF_S = (0.5, 10.0)
 """After an error of Kafka or the database: the first wait and the longest."""
 
 
-def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
-    """Return the projections that Refold brings along. `own` are prices of an app, which go before `genai-prices`."""
+def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
+    """Return a function that prices usage, and the name of its table. `own` go before `genai-prices`."""
     prices = Prices(own or {})
 
     def price(usage: Mapping[str, Any], at_ms: int) -> int:
         prices.load()  # it takes a second and much memory, so not before there is something to price
         return prices.of(usage, at_ms) or 0
 
-    return (Shipped(price, prices.table),)
+    return price, prices.table
+
+
+def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
+    """Return the projections that Refold brings along. `own` are prices of an app, which go before `genai-prices`."""
+    return (Shipped(*priced(own)),)
 
 
 class BuildProgress(NamedTuple):

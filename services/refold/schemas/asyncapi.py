@@ -16,7 +16,7 @@ from refold.core.topics import DEAD_LETTER, DEAD_LETTERS, kind_of
 from refold.core.wire.codec import SUBJECTS
 from refold.core.wire.schemas import Registered, file_name, locked
 
-OUTSIDE = frozenset({"client", "approver", "steward", "viewer"})
+OUTSIDE = frozenset({"client", "approver", "steward", "viewer", "insights"})
 """Principals of programs that are not services of the platform, but for those who run Kafka."""
 
 _KEY = re.compile(r"key ([^\s:,]+)[:,]")

@@ -31,7 +31,7 @@ from refold.runtime.settings import KafkaSettings
 
 PRINCIPAL_ROLES = (
     *("planner", "executor", "approval", "client", "approver"),
-    *("steward", "operator", "authority", "archivist", "viewer", "gateway"),
+    *("steward", "operator", "authority", "archivist", "viewer", "insights", "gateway"),
 )
 EVERYWHERE = "*"
 POOL_ROLE = "executor"

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import translate
 from refold.core.errors import UnreachableError
-from refold.core.ids import RunId, home
-from refold.core.topics import RUN_VIEW
+from refold.core.ids import home
 from refold.runtime.settings import KafkaSettings
 
 ACKNOWLEDGED_S = 30.0
 
+_Key = TypeVar("_Key", bound=str)
 
-class RunViewTopic:
-    """Writes `run-view`, each run into its home. Used by one thread."""
 
-    def __init__(self, settings: KafkaSettings, partitions: int) -> None:
-        self._producer = clients.producer(settings, "viewer")
-        self._topic, self._partitions = settings.prefix + RUN_VIEW, partitions
+class TableTopic:
+    """Writes a topic, each key into its home. Used by one thread."""
 
-    def write(self, values: Mapping[RunId, bytes | None]) -> None:
-        """Write values by run, None for a tombstone. **Raises** UnreachableError where Kafka has not taken all."""
+    def __init__(self, settings: KafkaSettings, topic: str, partitions: int) -> None:
+        self._producer = clients.producer(settings, topic)
+        self._topic, self._partitions = settings.prefix + topic, partitions
+
+    def write(self, values: Mapping[_Key, bytes | None]) -> None:
+        """Write values by key, None for a tombstone. **Raises** UnreachableError where Kafka has not taken all."""
         failed: list[object] = []
         try:
-            for run, value in values.items():
-                at = home(run, self._partitions)
+            for key, value in values.items():
+                at = home(key, self._partitions)
                 done = lambda error, _: failed.append(error) if error else None  # noqa: E731
-                self._producer.produce(self._topic, value, run.encode(), at, on_delivery=done)
+                self._producer.produce(self._topic, value, key.encode(), at, on_delivery=done)
             left = self._producer.flush(ACKNOWLEDGED_S)
         except KafkaException as error:
             raise translate(error, f"write {self._topic}") from None

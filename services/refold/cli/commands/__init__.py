@@ -141,7 +141,8 @@ _POLICY = CommandGroup(
     },
 )
 _SERVE = CommandGroup(
-    "Run one service in this process: planner, executor, approval, archivist, projections, gateway or telemetry.",
+    "Run one service in this process: planner, executor, approval, archivist, projections, gateway, "
+    "telemetry or insights.",
     {
         "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, order calls.", "--app app.py"),
         "executor": Verb("serve.executor:executor", "Act: claim calls, run tools, record results.", "--app app.py"),
@@ -149,6 +150,9 @@ _SERVE = CommandGroup(
         "archivist": Verb("serve.archivist:archivist", "Archive and erase runs after their retention.", "--app app.py"),
         "gateway": Verb("serve.gateway:gateway", "Serve the HTTP API over the views.", "--port 8321"),
         "telemetry": Verb("serve.telemetry:telemetry", "Export traces out of the views by OTLP.", "--from-start"),
+        "insights": Verb(
+            "serve.insights:insights", "Count what happens, and raise alerts, by Faust.", "--state sqlite:///figures.db"
+        ),
         "projections": Verb("serve.projections:projections", "Keep tables up to date with the log.", "--app app.py"),
     },
 )

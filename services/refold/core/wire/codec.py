@@ -31,6 +31,7 @@ SUBJECTS: dict[type, str] = {
     messages.ToolResult: topics.TOOL_COMPLETED,
     messages.RunOutcome: topics.RUN_COMPLETED,
     messages.RunView: topics.RUN_VIEW,
+    messages.RunInsight: topics.RUN_INSIGHT,
     messages.Hold: f"{topics.RUN_SNAPSHOT}.hold",
     messages.KeptRun: f"{topics.RUN_SNAPSHOT}.run",
     messages.KeptBlock: f"{topics.RUN_SNAPSHOT}.block",

@@ -10,10 +10,11 @@ import structlog
 import typer
 
 from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.table import RunViewTopic
+from refold.adapters.kafka.table import TableTopic
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
 from refold.client.views import views
+from refold.core.topics import RUN_VIEW
 from refold.projections.service import KeptProjection, keep_all, shipped
 from refold.runtime.gauges import Vitals
 from refold.runtime.settings import Settings
@@ -54,7 +55,7 @@ def keep_views(settings: Settings, app: str, stop: Callable[[], bool], vitals: V
     """Keep the views that are set up to date until told to stop. **Raises** UsageError when none are set."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
     ours, own = app_projections(app)
-    send = RunViewTopic(settings.kafka, source.partitions).write if settings.views.run_view else None
+    send = TableTopic(settings.kafka, RUN_VIEW, source.partitions).write if settings.views.run_view else None
     kept = [KeptProjection(each, database, source, send=send if each in ours else None) for each in (*ours, *own)]
     _log.info("service.started", service="projections", projections=[each.name for each in kept])
     keep_all(kept, stop, vitals.stand)

@@ -1,0 +1,39 @@
+"""`refold serve insights`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import structlog
+
+from refold.adapters.kafka.source import KafkaLogSource
+from refold.adapters.kafka.table import TableTopic
+from refold.adapters.sql.opening import open_views
+from refold.cli.commands.serve.process import DevOption, served
+from refold.core.topics import RUN_INSIGHT, RUN_LOG
+from refold.insights.figures import Insights
+from refold.insights.service import Counting, opened, work
+from refold.projections.service import priced
+from refold.projections.whole import LoggedRuns
+from refold.runtime.clock import clock_ms
+
+_log = structlog.get_logger()
+
+
+def insights(
+    *,
+    state: Annotated[str, "URL", "Database of figures and positions, its own."] = "sqlite:///insights.db",
+    data: DevOption = "",
+) -> None:
+    """Count what happens, and raise alerts, by Faust. Figures go to the topic `run-insight`."""
+    kafka = served("insights", "", data).where.settings.kafka
+    source, (price, table) = KafkaLogSource(kafka), priced()
+    price({}, 0)  # the table takes a second, which a batch has not
+    log, figures = source.identity(), Insights(price, table)
+    send = TableTopic(kafka, RUN_INSIGHT, source.partitions).write
+    read = lambda partition, at: source.reader.since(RUN_LOG, {partition: at}).to_the_end()  # noqa: E731
+    counting = Counting(figures, opened(open_views(state), figures, log), LoggedRuns(source.reader), read, send)
+    places = [(RUN_LOG, number) for number in range(source.partitions)]
+    counting.begin(clock_ms(), log, {place: (0, source.end(place)) for place in places})
+    _log.info("service.started", service="insights", position=counting.position)
+    work(kafka, counting)
