@@ -86,7 +86,7 @@ class MemoryBroker:
 
     def write(self, record: Outgoing) -> Delivery:
         """Appends a record, unless it is too large."""
-        topic, number, key, value, headers, token = record
+        topic, number, key, value, headers, token, _ = record
         log = self.log(topic, number)
         if len(key) + len(value or b"") > self._max_bytes:
             return Delivery(token, NEVER)

@@ -85,6 +85,9 @@ class MemoryEventLog:
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         return [self._broker.write(record) for record in records]
 
+    def push(self) -> None:
+        """See `EventLog`. Nothing lingers here."""
+
     def publish(self, records: Sequence[Outgoing]) -> None:
         self._reported.extend(self.append(records))
 

@@ -99,17 +99,23 @@ class ExecutorOutbox(Generic[Claimant]):
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
         self._closing: dict[int, Closing] = {}
+        self._close_due = 0
 
     def closing(self, home: int) -> Closing:
         """The calls that are closed next, with the others of this moment."""
+        if not self._closing:
+            self._close_due = self.now.mono_ms + self.settings.close_ms
         return self._closing.setdefault(home, Closing())
 
     def close(self, home: int, key: str, call: CallId) -> None:
         """Has the ledger forget a call that is settled or cancelled."""
         self.closing(home).calls.append((key, call))
 
-    def send_closes(self) -> None:
-        """Asks the ledger to forget what was closed since the last time."""
+    def send_closes(self, *, at_once: bool = False) -> None:
+        """Asks the ledger to forget what was closed since the last time, if it is time or enough."""
+        waiting = sum(len(closing.calls) for closing in self._closing.values())
+        if self.now.mono_ms < self._close_due and waiting < self.settings.close_most and not at_once:
+            return
         for home, closing in self._closing.items():
             if closing.calls:
                 self.ledger.ask(Close(home, self.settings.pool, tuple(closing.calls)), closing)
@@ -199,7 +205,7 @@ class ExecutorOutbox(Generic[Claimant]):
         nothing = ToolClaim.of_none(member)
         headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
         key, token = claim_chain.BEAT + member.encode(), self._sent.give(TimeAsked(home, self.now.mono_ms))
-        self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token))
+        self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token, awaited=True))
 
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
         """Sends a request that nobody can read to the dead letters, whole."""

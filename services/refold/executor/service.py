@@ -239,7 +239,7 @@ class Executor:
         for attempt in list(self.attempts.values()):
             attempt.tend()
             self._retire(attempt)
-        self._outbox.send_closes()
+        self._outbox.send_closes(at_once=self.draining)
         settings, mono = self._settings, self._outbox.now.mono_ms
         free = max(1, settings.slots - len(self.attempts) - self._waiting)
         for lane in self.lanes:

@@ -49,7 +49,8 @@ class ExecutorSettings:
     has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over. Every `look_ms`
     a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it acts on
     nothing that needs a decision. What the ledger holds of this pool is under its `seal`. A process that is to end lets
-    tools that run go on for `grace_ms`.
+    tools that run go on for `grace_ms`. Calls that are settled are forgotten by the ledger within `close_ms`, many at
+    a time; `close_most` of them are not waited with.
     """
 
     pool: str = "default"
@@ -58,6 +59,8 @@ class ExecutorSettings:
     acting_bytes: int = 16 << 20
     backlog_bytes: int = 8 << 20
     tend_ms: int = 20
+    close_ms: int = 200
+    close_most: int = 100
     reap_ms: int = 200
     beat_ms: int = 60_000
     beat_again_ms: int = 1_000

@@ -91,6 +91,7 @@ class Lane:
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:
+        self.pacing.moved()
         if isinstance(item, Record) and item.topic in self.inbox.topics:
             self.inbox.take(item)
         elif self._reading.take(item):
@@ -99,6 +100,7 @@ class Lane:
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
         offset = delivery.offset
+        self.pacing.moved()
         if isinstance(asker, (SentEntry, Beat)) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
             self.pacing.heard()

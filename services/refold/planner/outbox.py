@@ -235,7 +235,9 @@ class Outbox:
         if sent.value is not None:
             name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
             headers = cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
-            record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0)
+            # A lane that begins does nothing before its marks are there.
+            awaited = sent.marks is not None
+            record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
         self._publish(record, sent)
 
     # What becomes of it
@@ -315,7 +317,7 @@ class Outbox:
 
     def beat(self) -> None:
         """Writes a record that says nothing: its delivery tells the time of the run log, whose broker has its own."""
-        self._publish(Outgoing(RUN_LOG, self._partition, BEAT_KEY, None, (), 0), Beat())
+        self._publish(Outgoing(RUN_LOG, self._partition, BEAT_KEY, None, (), 0, awaited=True), Beat())
 
     def anchor(self, position: int, now: int) -> None:
         """Writes a record of no run, for a snapshot to stand on where all entries are of runs that were erased."""
@@ -396,7 +398,9 @@ class Outbox:
         return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(order.message), headers, 0)
 
     def _publish(self, record: Outgoing, asker: Asker) -> None:
-        self.publishes.append(Outgoing(*record[:-1], self._token(asker)))  # as `_replace` would, in half the time
+        self.publishes.append(
+            Outgoing(*record[:5], self._token(asker), record[6])
+        )  # as `_replace` would, in half the time
 
 
 def _bytes(records: list[Outgoing]) -> int:

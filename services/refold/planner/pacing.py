@@ -21,6 +21,11 @@ class Pacing:
         self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
         self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, parts.start
         self._beat_due = self._round_due = self._anchor_due = 0
+        self._moves = True
+
+    def moved(self) -> None:
+        """Something came: the snapshot may not say all of it."""
+        self._moves = True
 
     def begin(self) -> None:
         """The lane is live, and asks the log for the time before it decides anything."""
@@ -53,7 +58,7 @@ class Pacing:
         due = (log.keeper.heavy or mono >= self._round_due) and not self._bare
         # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
         if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
-            self._round_due = mono + self._snapshot_ms
+            self._round_due, self._moves = mono + self._snapshot_ms, False
             inputs = self._start.inputs | self._inbox.low_water()
             log.round(min(told, self._outbox.low_water(log.position)), inputs)
         log.keeper.write(log.position)
@@ -80,7 +85,12 @@ class Pacing:
         idle = not self._log.blocked and not self._log.flying
         if self._log.keeper.writing or (idle and (self._start.resuming or self._outbox.halting.looking)):
             return 0
-        due = [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
+        # What was held back until all that was said before is answered goes on then, and a round begins in its time.
+        if idle and self._start.waits and self._start.heard:
+            return 0
+        mono = self._clock.mono_ms
+        due = [self._round_due if self._round_due > mono else mono + BEAT_MS] if self._moves else []
+        due += [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
         due += [tells] if (tells := self._log.windows.next_due_ms()) is not None else []
         due += [self._anchor_due] if self._bare else []
         if (at := self._next_ms()) is not None:

@@ -7,7 +7,7 @@ run is not there. Positions and not minutes: behind a million requests a cancel 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from refold.core.topics import RUN_REQUESTED
@@ -79,11 +79,13 @@ class Patience:
             elif answer.partition == each.partition and each.home_end is None and self._passed(each):
                 each.home_end = answer.offset
 
-    def over(self, decided: Mapping[int, int]) -> Iterator[tuple[int, Pending]]:
-        """The inputs that have waited long enough, with their partition. `decided`: how far the own lanes have come."""
+    def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
+        """The inputs that have waited long enough, with their partition. `decided`: how far an own lane has come."""
+        if not self._rounds:
+            return
         waiting: list[Round] = []
         for each in self._rounds:
-            if each.home_end is not None and decided.get(each.partition, 0) >= each.home_end:
+            if each.home_end is not None and decided(each.partition) >= each.home_end:
                 yield from ((each.partition, item) for item in each.items)
             else:
                 waiting.append(each)

@@ -71,29 +71,33 @@ class Planner:
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
-        self._sharing = Sharing()
+        self._sharing = Sharing(self.lanes)
+        self._late: set[int] = set()
         self._distrusted: dict[int, Lost] = {}
         self._mirrored: set[int] = set()
         self._paused: dict[int, frozenset[str]] = {}
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         self._mono = now.mono_ms
-        for lane in self.lanes:
-            lane.clock.tick(now.mono_ms)
+        self._sharing.begin(now.mono_ms)
         effects: list[Effect] = []
         for item in inbox:
             effects += self._take(item)
-        for partition, waited in self._patience.over({lane.partition: lane.decided() for lane in self.lanes}):
+        for partition, waited in self._patience.over(self._decided):
             if (served := self.lanes.get(partition)) is not None:
+                self._sharing.touch(partition)
                 served.inbox.give_up(waited)
         if self._draining:
             for lane in self.lanes:
+                self._sharing.touch(lane.partition)
                 if lane.log.live:  # what was accepted at the last moment
                     lane.outbox.tell(lane.log.fold.states)
         else:
-            self._sharing.work(self.lanes, now.mono_ms)
-        commit = self.lanes.commit(now, at_once=self._draining)
-        return [*effects, *self._collect(), *self._ask(), *self._flow(), *commit]
+            self._sharing.work()
+        lanes = self._sharing.awake
+        effects += [*self._collect(lanes), *self._ask(lanes), *self._flow(lanes)]
+        self._sharing.rest()
+        return [*effects, *self.lanes.commit(now, at_once=self._draining)]
 
     def drain(self) -> bool:
         """Decides nothing more. True when all that was ordered is in its topics, and the group knows that it is.
@@ -110,30 +114,36 @@ class Planner:
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""
-        due = [due for lane in self.lanes if (due := lane.pacing.next_due_ms()) is not None]
-        if (asks := self._patience.next_due_ms()) is not None:
-            due.append(asks)
-        if any(lane.outbox.unanswered.topics for lane in self.lanes):
-            due.append(self._ask_due)
-        return min(due, default=None)
+        due = (self._sharing.next_due_ms(), self._patience.next_due_ms(), self._ask_due if self._late else None)
+        return min((each for each in due if each is not None), default=None)
+
+    def _decided(self, partition: int) -> int:
+        """Up to where the requests of a partition that is served here are decided."""
+        return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
 
     def _take(self, item: Item) -> list[Effect]:
         if isinstance(item, Delivery):
             return self._deliver(item)
         if isinstance(item, (Record, Reached)):  # with deliveries nearly all that there is
+            self._sharing.touch(item.partition)
             effects = self.lanes.route(item)
             return [*effects, *self._distrust(item)]
         if isinstance(item, (BlobLoaded, BlobSaved)):
+            for lane in self.lanes:  # any of them may have asked
+                self._sharing.touch(lane.partition)
             self._blobs.answered(item)
             return []
         if isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
             self._patience.take(item, self._mono)
+            if isinstance(item, End):
+                self._sharing.touch(item.partition)
             return self.lanes.route(item)  # a lane that begins anew asks for this end too
         if isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
             self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
-            for lane in self.lanes:
-                if isinstance(item, CommittedAt) or lane.partition == item.partition:
-                    lane.passed(item)
+            for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
+                if (late := self.lanes.get(partition)) is not None:
+                    self._sharing.touch(partition)
+                    late.passed(item)
         else:
             if isinstance(item, (Assigned, Revoked)):
                 self._patience.forget(item.partition)
@@ -141,7 +151,11 @@ class Planner:
             elif isinstance(item, Shrunk):
                 read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
                 self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
+            if isinstance(item, End):
+                self._sharing.touch(item.partition)
             effects = self.lanes.route(item)
+            if isinstance(item, Assigned):
+                self._sharing.touch(item.partition)
             return [*effects, *self._distrust(item)]
         return []
 
@@ -149,6 +163,7 @@ class Planner:
         if (asked := self._tokens.take(delivery.token)) is None:
             return []
         lane, asker = asked
+        self._sharing.touch(lane.partition)
         lane.delivered(asker, delivery)
         return self._give_up(lane) if lane.log.shrunk else []
 
@@ -172,6 +187,8 @@ class Planner:
 
     def _leave(self, lane: Lane) -> None:
         lane.leave()
+        self._sharing.forget(lane.partition)
+        self._late.discard(lane.partition)
         # What a lane sent that was revoked since is its successor's to find out about.
         self._tokens.forget(lambda asked: asked[0] is lane)
 
@@ -206,11 +223,11 @@ class Planner:
         lane.log.fold.lost = lost or NOTHING_LOST
         return lane
 
-    def _collect(self) -> list[Effect]:
+    def _collect(self, lanes: list[Lane]) -> list[Effect]:
         publishes: list[Outgoing] = []
         appends: list[Outgoing] = []
         asks: list[Effect] = []
-        for lane in self.lanes:
+        for lane in lanes:
             publishes += lane.outbox.publishes
             appends += lane.outbox.appends
             publishes += [
@@ -233,21 +250,24 @@ class Planner:
             effects.append(Append(appends))
         return effects + asks
 
-    def _ask(self) -> list[Effect]:
+    def _ask(self, lanes: list[Lane]) -> list[Effect]:
         """Where others are: other planners for inputs that wait, executors for calls that nobody has answered."""
         effects = self._patience.asks(self._mono)
-        topics = sorted({topic for lane in self.lanes for topic in lane.outbox.unanswered.topics})
-        if topics and self._mono >= self._ask_due:
+        for lane in lanes:
+            (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
+        if self._late and self._mono >= self._ask_due:
+            late = [lane for lane in self.lanes if lane.partition in self._late]
+            topics = sorted({topic for lane in late for topic in lane.outbox.unanswered.topics})
             self._ask_due = self._mono + ASK_MS
             pools = [topic.removeprefix(f"{TOOL_REQUESTED}.") for topic in topics]
             effects += [AskCommitted(executors(pool), topic) for pool, topic in zip(pools, topics, strict=True)]
-            effects += [AskEnd(topic, lane.partition) for lane in self.lanes for topic in lane.outbox.unanswered.topics]
+            effects += [AskEnd(topic, lane.partition) for lane in late for topic in lane.outbox.unanswered.topics]
         return effects
 
-    def _flow(self) -> list[Effect]:
+    def _flow(self, lanes: list[Lane]) -> list[Effect]:
         """Stops and starts the topics of which a lane wants no more."""
         effects: list[Effect] = []
-        for lane in self.lanes:
+        for lane in lanes:
             number, before = lane.partition, self._paused.get(lane.partition, frozenset())
             self._paused[number] = paused = lane.admission.paused(before)
             effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]

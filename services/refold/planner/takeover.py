@@ -118,6 +118,11 @@ class TakeOver:
         """Whether all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
         return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
 
+    @property
+    def waits(self) -> bool:
+        """Whether something is held back, so far, until all that was said before is answered."""
+        return bool(self._hears and (self._unheard or self._inbox.holders))
+
     def _has_heard(self, topic: str) -> bool:
         if topic not in self._read_by:
             read = max(self.inputs.get(topic, 0), self._inbox.read(topic))

@@ -32,7 +32,10 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be written. `token` names it in its `Delivery`; value None is a tombstone."""
+    """A record to be written. `token` names it in its `Delivery`; value None is a tombstone.
+
+    `awaited`: its writer can do nothing before the delivery. Others come with what is taken next, a little later.
+    """
 
     topic: str
     partition: int
@@ -40,6 +43,7 @@ class Outgoing(NamedTuple):
     value: bytes | None
     headers: Headers
     token: int
+    awaited: bool = False
 
 
 NEVER = -1
@@ -153,7 +157,10 @@ class EventLog(Protocol):
     """
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """Waits for the first record or delivery up to the timeout, then takes what is there, up to `limit` records."""
+        """Waits for the first record or awaited delivery up to the timeout, then takes what is there.
+
+        **Shape**: up to `limit` records.
+        """
         ...
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
@@ -164,7 +171,11 @@ class EventLog(Protocol):
         ...
 
     def publish(self, records: Sequence[Outgoing]) -> None:
-        """Writes without waiting; the deliveries come with a later `take`."""
+        """Writes without waiting; the deliveries come with a later `take`, what goes out with a later write."""
+        ...
+
+    def push(self) -> None:
+        """Sends at once the few records that were published since: no more of this turn comes to go with them."""
         ...
 
     def end(self, topic: str, partition: int) -> int:

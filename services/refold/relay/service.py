@@ -45,8 +45,9 @@ class Relay:
         self._known: set[tuple[int, str]] = set()
         self._sent: dict[int, list[str]] = {}
         self._barred: deque[tuple[int, tuple[int, str]]] = deque()
-        self._batches: Batches[None] = Batches(token, resend_ms=settings.drop_ms)
-        self._drop_due = 0
+        self._batches: Batches[None] = Batches(token, resend_ms=settings.resend_ms)
+        self._drop_due = self._dropping = 0
+        self._draining = False
         self._now = Now(0, 0)
 
     def offer(self, home: int, *, field: str, result: ToolResult) -> None:
@@ -79,7 +80,9 @@ class Relay:
         return self._collect()
 
     def next_due_ms(self) -> int | None:
-        ahead = self._settings.drop_ms if self._sent or self._batches else self._settings.sweep_ms
+        if self._sent:
+            return self._drop_due
+        ahead = self._settings.resend_ms if self._batches else self._settings.sweep_ms
         return self._now.mono_ms + ahead if self._homes or not self.idle else None
 
     def lanes_now(self) -> LanesNow:
@@ -88,6 +91,7 @@ class Relay:
 
     def drain(self) -> bool:
         """Whether all that was offered is published and dropped; what is offered yet is published too."""
+        self._draining = True
         return self.idle
 
     def _delivered(self, delivery: Delivery) -> None:
@@ -100,7 +104,10 @@ class Relay:
         elif delivery.offset == NEVER:
             self._refused(offer)
         elif offer.field:
+            if not self._sent:
+                self._drop_due = self._now.mono_ms + self._settings.drop_ms
             self._sent.setdefault(offer.home, []).append(offer.field)
+            self._dropping += 1
 
     def _refused(self, offer: Offer) -> None:
         """The log takes no record of this size: the call is settled all the same, by a result that says just that."""
@@ -164,11 +171,11 @@ class Relay:
         if self._offers:
             effects.append(Publish([self._outgoing(offer) for offer in self._offers]))
             self._offers = []
-        if self._sent and self._now.mono_ms >= self._drop_due:
-            self._drop_due = self._now.mono_ms + self._settings.drop_ms
+        enough = self._dropping >= self._settings.drop_most or self._now.mono_ms >= self._drop_due
+        if self._sent and (enough or self._draining):
             for home, fields in self._sent.items():
                 self._batches.ask(Sent(home, self._settings.pool, tuple(fields)))
-            self._sent = {}
+            self._sent, self._dropping = {}, 0
         return effects + self._batches.send(self._now)
 
     def _outgoing(self, offer: Offer) -> Outgoing:

@@ -14,7 +14,8 @@ class RelaySettings:
 
     **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
     of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
-    `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time.
+    `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time; with
+    `drop_most` of them, in all partitions, they leave at once.
     One sweep takes up to `sweep_limit` results and ends with the one that brings it to `sweep_bytes`. What the log has
     refused altogether is tried again every `refused_ms`. What lies in the outbox counts under the `seal` of the pool.
     """
@@ -24,7 +25,9 @@ class RelaySettings:
     sweep_ms: int = 1_000
     sweep_limit: int = 500
     sweep_bytes: int = 8 << 20
-    drop_ms: int = 50
+    drop_ms: int = 200
+    drop_most: int = 100
+    resend_ms: int = 50
     refused_ms: int = 60_000
     seal: Seal = field(default_factory=Seal)
 

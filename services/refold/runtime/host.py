@@ -229,6 +229,7 @@ class Host:
                 self._unanswered[type(effect)](effect)
         if starts:
             self._start(starts)
+        self._log.push()
         return answers + self._ask(asked) + self._ask_ends()
 
     def _append(self, records: list[Outgoing]) -> list[Delivery]:

@@ -59,8 +59,8 @@ class KafkaSettings(_Room):
     Without it others get them at once."""
     delivery_timeout_ms: int = Field(30_000, ge=1_000)
     """How long a write is tried again before its outcome counts as unknown. Covers the restart of a broker (3-11 s)."""
-    linger_ms: float = Field(0, ge=0)
-    """How long a write waits for company. Turns flush what they write, so waiting only adds latency."""
+    linger_ms: float = Field(0.5, ge=0)
+    """How long a write waits for company, in milliseconds. What a turn writes alone goes at once all the same."""
     sync: bool = False
     """Topics are made with `flush.messages=1`: every write is on disk before it is acknowledged."""
     options: dict[str, Annotated[str, BeforeValidator(_as_librdkafka_writes)]] = {}

@@ -38,7 +38,7 @@ class KafkaWriter:
         return answers
 
     def _produce(self, record: Outgoing, answered: Callable[[KafkaError | None, Message], None]) -> None:
-        topic, partition, key, value, headers, _ = record
+        topic, partition, key, value, headers, _, _ = record
         name = self._prefix + topic
         while True:
             try:
