@@ -148,7 +148,7 @@ def test_blocks_that_lie_are_malformed(labels: bytes) -> None:
         codec.decode(RunRequest, request(labels=labels))
 
 
-@pytest.mark.parametrize("flag", [b"\x02", b"\x7f", b"\x80", b"\xff", b"\x81\x01"])
+@pytest.mark.parametrize("flag", [b"\x02", b"\x7f", b"\x80", b"\xff", b"\x81\x01", b"\x80\x00", b"\x81\x00"])
 def test_a_boolean_is_zero_or_one(flag: bytes) -> None:
     claim = ToolClaim("r/1", "c", "", 1, True, "me", "k")
     whole = codec.encode(claim)

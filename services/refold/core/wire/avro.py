@@ -133,6 +133,8 @@ if n > 127:
 def _read_lines(schema: str, target: str) -> list[str]:
     """Source that reads a primitive. A slice past the end is short, not an error: the final check of the end tells."""
     first, rest = "n = b[i]; i += 1", [*_NUMBER.split("\n"), _PRIMITIVES[schema].format(target=target)]
+    if schema == "boolean":  # one byte: `80 00` is no boolean of Avro's, whatever a number of two bytes says
+        return [first, rest[-1]]
     if schema != "string":
         return [first, *rest]
     return [first, "if n:", *(f"    {line}" for line in rest), f"else: {target} = ''"]  # most texts are empty
