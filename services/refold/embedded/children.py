@@ -11,13 +11,9 @@ from pathlib import Path
 
 from refold.embedded import process
 from refold.embedded.process import Process
+from refold.runtime.standby import WELL_AFTER_S, deaths_of, pause_s, serving
 
-# A child that lived this long was well: its next death is a first one. Shorter lives in a row are a crash
-# loop, whose pauses double from 0.1 s to 5 s, so that a broken service costs a start every 5 s and not a
-# core.
-_WELL_AFTER_S = 2.0
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
+_NO_ROOM_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,7 @@ class Slot:
         self.started = threading.Event()
         self.starts = 0
         self._born = 0.0
+        self.deaths = self._seen = self._serves = 0
         self._short_lives = 0
 
     def start(self, report_end: Callable[[Slot], None]) -> None:
@@ -64,12 +61,12 @@ class Slot:
             running = process.spawn(self.child.argv, log=self.child.log, env=self.child.env)
         except OSError:  # no room for a log, no memory for a process: that may pass
             self._short_lives += 1
-            self.due = time.monotonic() + _LONGEST_PAUSE_S
+            self.due = time.monotonic() + _NO_ROOM_S
             return
         self.process = running
         self.starts += 1
         self.started.set()
-        self._born = time.monotonic()
+        self._born, self._seen = time.monotonic(), 0
 
         def wait() -> None:
             running.wait()
@@ -83,12 +80,23 @@ class Slot:
         if dead is None or dead.poll() is None:
             return None
         process.kill(dead)
-        short = time.monotonic() - self._born < _WELL_AFTER_S
+        short = time.monotonic() - self._born < WELL_AFTER_S
         self._short_lives = self._short_lives + 1 if short else 0
-        # None after a good life or a first short one.
-        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (self._short_lives - 2)) if self._short_lives > 1 else 0.0
+        pause = pause_s(self._short_lives)  # a broken service costs a start every few seconds, and not a core
         self.process, self.due = None, time.monotonic() + pause
         return Exit(self.child.name, dead.pid, dead.returncode, timedelta(seconds=pause))
+
+    def went_on(self) -> Exit | None:
+        """Tell of a death whose successor a process in reserve has started by itself."""
+        if not self.lives or self.process is None:
+            return None
+        before, self._serves = self._serves, serving(self.process.pid)
+        count, code = deaths_of(self.process.pid)
+        new, self._seen = count - self._seen, count
+        if new <= 0:
+            return None
+        self.deaths += new
+        return Exit(self.child.name, before, code, timedelta(0))
 
     def kill(self, *, due: float | None) -> None:
         """Kill the process with all that it started, and set when it is due again, if ever."""

@@ -13,11 +13,14 @@ from typing import Self
 from refold.core.errors import NotFoundError, RefoldError
 from refold.embedded import process
 from refold.embedded.children import Child, Exit, Slot
+from refold.runtime.standby import serving
 
 Pids = dict[str, list[int]]
 
 _STOP_POLL_S = 0.02
 _ALIVE_POLL_S = 0.1
+_FORKED_POLL_S = 0.2
+"""How late it may be told that a child of a process in reserve has died and has a successor."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,13 @@ class Supervisor:
         for slot in list(self._slots):
             living, running = found.setdefault(slot.child.name, []), slot.process
             if running is not None:
-                living.append(running.pid)
+                living.append(serving(running.pid))
         return found
 
     def restarts(self, name: str) -> int:
         """Return how often children of this name were started again."""
-        return sum(max(0, slot.starts - 1) for slot in list(self._slots) if slot.child.name == name)
+        slots = [slot for slot in list(self._slots) if slot.child.name == name]
+        return sum(max(0, slot.starts - 1) + slot.deaths for slot in slots)
 
     @contextmanager
     def down(self, name: str) -> Iterator[None]:
@@ -140,8 +144,12 @@ class Supervisor:
                 self._changed()
         pauses = [slot.due - time.monotonic() for slot in list(self._slots) if slot.due is not None]
         try:
-            message = self._inbox.get(timeout=max(0.0, min(pauses)) if pauses else None)
+            message = self._inbox.get(timeout=max(0.0, min([_FORKED_POLL_S, *pauses])))
         except queue.Empty:
+            for gone in filter(None, map(Slot.went_on, list(self._slots))):
+                self._changed()
+                if self._on_exit is not None:
+                    self._on_exit(gone)
             return True
         if isinstance(message, _TakeDown):
             for slot in message.slots:

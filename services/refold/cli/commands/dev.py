@@ -96,7 +96,7 @@ def dev_services(
     serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.public_root}"}
     approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)), env)
     sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
-    executor = (*serve, "executor", "--app", app, "--pool")
+    executor = (*serve, "executor", "--standby", "--app", app, "--pool")
     executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
     projections = ServiceProcess("projections", (*serve, "projections", "--app", app), env)
     data = str(needs.keys.parent)
@@ -104,7 +104,12 @@ def dev_services(
     views = [gateway] if has("fastapi") else []
     if has("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
         views.insert(0, projections)
-    return [ServiceProcess("planner", (*serve, "planner", "--app", app), env), approval, *executors, *views]
+    return [
+        ServiceProcess("planner", (*serve, "planner", "--standby", "--app", app), env),
+        approval,
+        *executors,
+        *views,
+    ]
 
 
 def has(module: str) -> bool:
@@ -172,7 +177,13 @@ def status(*, beside: Beside) -> None:
     ]
     restarts = content.get("restarts", {})
     processes = [
-        {"role": role, "number": number, "pid": pid, "state": state_of(pid), "restarts": restarts.get(role, 0)}
+        {
+            "role": role,
+            "number": number,
+            "pid": pid,
+            "state": state_of(pid),
+            "restarts": restarts.get(role, 0),
+        }
         for role, pids in content["processes"].items()
         for number, pid in enumerate(pids or [0], start=1)
     ]

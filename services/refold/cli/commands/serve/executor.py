@@ -15,8 +15,9 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.lookup import KafkaLookup
 from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
+from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import executor_member
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, redis_holes, served
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_holes, served
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
@@ -28,6 +29,7 @@ from refold.relay.service import Relay
 from refold.relay.settings import RelaySettings
 from refold.runtime import keys
 from refold.runtime.host import Host
+from refold.runtime.standby import stand_by
 from refold.sdk.sources import FactsTable
 
 LAST_S = 2.0
@@ -42,13 +44,16 @@ def executor(
     member: Member = "",
     pool: Annotated[str, "NAME", "The pool whose calls this process takes."] = "default",
     data: DevOption = "",
+    standby: StandbyOption = False,
 ) -> None:
     """Act: claim calls, run tools, record results. The relay runs in here too."""
     process = served("executor", member, data, role=f"executor-{pool}")
-    options, name = process.where.settings, process.member
+    options, name, loaded = process.where.settings, process.member, load_app(app)
+    if standby:
+        stand_by()
+    process.check((pool,))
     membership = ExecutorSettings(pool=pool, member=name).membership
     event_log, lookup = KafkaEventLog(options.kafka, membership), KafkaLookup(options.kafka, membership)
-    loaded = process.load(app, (pool,))
     retention = timedelta(milliseconds=options.redis.retention_ms)
     ledger = RedisLedger(
         options.redis.url, prefix=options.redis.prefix, retention=retention, cluster=options.redis.cluster

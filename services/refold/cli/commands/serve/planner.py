@@ -8,7 +8,7 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import planner_member
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, served
 from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.messages import Hold
@@ -18,15 +18,18 @@ from refold.planner.service import Planner
 from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.planner.watchdog import Mark, Watchdog
 from refold.runtime.host import Host
+from refold.runtime.standby import stand_by
 
 DRAIN_S = 1.0
 """How long a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
 
 
-def planner(*, app: ServedApp, member: Member = "", data: DevOption = "") -> None:
+def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standby: StandbyOption = False) -> None:
     """Decide: read inputs, write the log, order calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)
+    if standby:
+        stand_by()
     # Those of earlier versions of the app too: their calls may be under way.
     pools = tuple(sorted({*loaded.pools, *process.topics(loaded.pools).pools()}))
     process.check(pools)

@@ -104,6 +104,10 @@ DevOption = Annotated[
         help="Folder of a `refold dev` to serve beside, where no address is set  \\[default: .refold]",
     ),
 ]
+StandbyOption = Annotated[
+    bool,
+    "Keep a process in reserve that has loaded everything, and starts the next one at once when the service dies.",
+]
 _log = structlog.get_logger()
 
 

@@ -1,0 +1,117 @@
+"""A process that has everything in memory and no client, and forks the service: the next one at once when it dies.
+
+What a service pays at its start, imports above all, is paid before the process that takes over is needed. Both end
+together: Linux ends the child with its parent, and the parent ends when its child ended on purpose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+NAME = "standby"
+"""Name of the process that waits, as `ps` shows it, with how many children have died, and the last one's exit code."""
+
+WELL_AFTER_S = 2.0
+"""A child that lived this long was well. Shorter lives in a row are a crash loop, whose pauses double."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_ON_PURPOSE = (0, 2)
+"""Exit codes that say that another start would end alike: told to stop, or used wrongly."""
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+log = structlog.get_logger()
+
+
+def pause_s(short_lives: int) -> float:
+    """Seconds that the next start waits after so many short lives in a row: none after a first one."""
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (short_lives - 2)) if short_lives > 1 else 0.0
+
+
+def stand_by() -> None:
+    """Return in a child, which serves. In the parent never: it forks the next child when one dies.
+
+    Returns at once, in this process, where it cannot be forked: not on Linux, and when the app has started threads.
+    """
+    if sys.platform != "linux":
+        log.warning("standby.impossible", reason="it needs Linux")
+    elif len([*Path("/proc/self/task").iterdir()]) > 1:
+        log.warning("standby.impossible", reason="the app has started threads", hint="start them in tools")
+    else:
+        _Parent().serve()
+
+
+def serving(pid: int) -> int:
+    """Return the process that serves: the child of one that stands by, else the process itself."""
+    with suppress(OSError, ValueError):
+        if Path(f"/proc/{pid}/comm").read_text().startswith(NAME):
+            return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    return pid
+
+
+def deaths_of(pid: int) -> tuple[int, int]:
+    """Return how many children of a process that stands by have died, and the last exit code; 0 for any other."""
+    with suppress(OSError, ValueError):
+        name, number, code = Path(f"/proc/{pid}/comm").read_text().split()
+        return (int(number), int(code)) if name == NAME else (0, 0)
+    return 0, 0
+
+
+class _Parent:
+    def __init__(self) -> None:
+        self._child = self._asked = 0
+        self._before = {number: signal.signal(number, self._ask) for number in _STOPS}
+
+    def serve(self) -> None:
+        parent, deaths, code, short_lives = os.getpid(), 0, 0, 0
+        gc.collect()
+        gc.freeze()  # what both have is not touched again
+        while not self._asked:
+            _control(_PR_SET_NAME, f"{NAME} {deaths} {code}".encode())
+            signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # now it would be lost, or reach a child half made
+            born, self._child = time.monotonic(), os.fork()
+            if self._child == 0:
+                self._begin(parent)
+                return
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+            code = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+            dead, self._child = self._child, 0
+            if self._asked or code in _ON_PURPOSE:
+                sys.exit(max(code, 0))
+            deaths, short_lives = deaths + 1, short_lives + 1 if time.monotonic() - born < WELL_AFTER_S else 0
+            until = time.monotonic() + (pause := pause_s(short_lives))
+            log.warning("service.died", pid=dead, code=code, next_in_s=pause)
+            while not self._asked and (left := until - time.monotonic()) > 0:
+                time.sleep(left)
+        sys.exit(0)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = number
+        if self._child:
+            with suppress(ProcessLookupError):
+                os.kill(self._child, number)
+
+    def _begin(self, parent: int) -> None:
+        """Make a child a process of its own, that ends with its parent."""
+        _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the request
+            os._exit(1)
+        _control(_PR_SET_NAME, b"refold")
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+
+
+def _control(option: int, value: int | bytes) -> None:
+    ctypes.CDLL(None).prctl(option, value)
