@@ -128,12 +128,12 @@ class Rig:
         """The tombstone of a call comes, and what it closes is closed."""
         headers: Headers = [(CALL_KEY, request.key.encode())] if named else []
         self.turn(Record(ORDERS, self.home, next(self.orders), request.call_id.encode(), None, lambda: headers))
-        self.turn(after_ms=self.settings.tend_ms)
+        self.turn(after_ms=self.settings.close_ms)
 
     def end(self, status: str = "completed", result: str = "", message: str = "") -> None:
         """The tool that began last ends."""
         self.turn(ToolEnded(self.started[-1].number, status, result, message=message))
-        self.turn(after_ms=100)
+        self.turn(after_ms=300)  # what is published leaves the outbox
 
     def heard(self) -> None:
         """The log has taken what was published meanwhile."""

@@ -68,6 +68,8 @@ def test_a_tool_that_runs_ends_within_the_grace_and_its_result_is_told(effect: s
 
     assert [(result.status, result.attempt) for result in rig.results] == [("completed", 1)]
     assert rig.executor.drain()
+    rig.relay.drain()
+    rig.turn()  # what is published leaves the outbox at once
     assert rig.relay.drain()
     assert begun(other) == []
 

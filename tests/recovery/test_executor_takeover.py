@@ -128,6 +128,7 @@ def test_where_everything_is_closed_nothing_is_read_twice_and_the_end_is_committ
 
     rig.turn(asks(0, call(1)), closes(1, call(1)), Reached(ORDERS, 0, 3), asks(3, call(2)))
     rig.turn(after_ms=1_000)
+    rig.turn(after_ms=1_000)
 
     assert rig.reads == []
     assert begun(rig) == ["r2/3"]
@@ -141,6 +142,7 @@ def test_nothing_above_an_open_request_is_committed_before_it_is_read_again() ->
     rig.turn(asks(0, call(1)), closes(1, call(1)), asks(2, call(2)))
     rig.assign(end=3)
     rig.turn(asks(0, call(1)), closes(1, call(1)), asks(2, call(2)), asks(3, call(3)))
+    rig.turn(after_ms=1_000)
     rig.turn(after_ms=1_000)
 
     assert rig.commits[ORDERS, 0] == 2
@@ -281,6 +283,7 @@ def test_the_tombstone_of_a_call_whose_tool_is_not_here_lets_it_go() -> None:
     rig = Rig(ExecutorSettings(tools=frozenset()))
 
     rig.turn(asks(0, call(1)), closes(1, call(1)))
+    rig.turn(after_ms=1_000)
     rig.turn(after_ms=1_000)
     rig.turn(after_ms=1_000)
 

@@ -111,6 +111,11 @@ class ExecutorOutbox(Generic[Claimant]):
         """Has the ledger forget a call that is settled or cancelled."""
         self.closing(home).calls.append((key, call))
 
+    def settle(self, key: str) -> None:
+        """Has the ledger forget a call that is settled before one of the same key is claimed."""
+        if any(key == closed for closing in self._closing.values() for closed, _ in closing.calls):
+            self.send_closes(at_once=True)
+
     def send_closes(self, *, at_once: bool = False) -> None:
         """Asks the ledger to forget what was closed since the last time, if it is time or enough."""
         waiting = sum(len(closing.calls) for closing in self._closing.values())

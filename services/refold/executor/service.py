@@ -287,6 +287,7 @@ class Executor:
                 self._outbox.journal.tell("tool.missing", tool=tool, pool=self._settings.pool)
             lane.waiting.put_aside(requested, self._outbox.now.mono_ms + self._settings.aside_ms)
             return
+        self._outbox.settle(requested.request.key)
         self._outbox.keys.add(call, requested.request.key)
         common = self._token(), lane.partition, requested, lane.catalog, lane.clock, self._outbox
         chained = self._settings.gate.effect(requested.request) in CHAINED
