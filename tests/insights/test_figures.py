@@ -13,7 +13,7 @@ from refold.core.messages import RunInsight
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.insights.figures import Insights
-from refold.insights.service import Counting, opened
+from refold.insights.service import Counting, figures_store
 from refold.ports.log import Record
 from refold.projections.whole import LoggedRuns
 from tests.projections.histories import NOW, USAGE, Pair, begun, call, entries, long, marker, mixed
@@ -30,7 +30,7 @@ class Counted:
         self.topic: dict[str, bytes | None] = {}
         self.database = database or MemoryViewDatabase()
         insights = Insights(lambda usage, at_ms: 7, "seven")
-        self.store = opened(self.database, insights, "log-1")
+        self.store = figures_store(self.database, insights, "log-1")
         self.counting = Counting(insights, self.store, LoggedRuns(self.log), self.read, self.topic.update)
 
     def read(self, partition: int, at: int) -> list[Record]:
@@ -197,7 +197,7 @@ def test_nothing_stays_of_a_run_that_is_erased() -> None:
 def test_tables_of_another_version_or_of_other_prices_are_made_anew() -> None:
     counted = Counted(long("a")).all()
 
-    store = opened(counted.database, Insights(lambda usage, at_ms: 8, "eight"), "log-1")
+    store = figures_store(counted.database, Insights(lambda usage, at_ms: 8, "eight"), "log-1")
 
     assert store.positions() == {}
     assert list(store.scan(Insights.agents)) == []

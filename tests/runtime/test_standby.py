@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.runtime.standby import deaths_of, pause_s, serving
+from refold.runtime.standby import deaths_of, pause_s, serving_pid
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in reserve need Linux")
 
@@ -84,13 +84,13 @@ def gone(pid: int) -> bool:
 def test_the_next_one_serves_when_one_is_killed(tmp_path: Path, started: list[Reserve]) -> None:
     started.append(reserve := Reserve(tmp_path))
     first = reserve.serves(1)
-    assert serving(reserve.process.pid) == first
+    assert serving_pid(reserve.process.pid) == first
 
     os.kill(first, signal.SIGKILL)
     second = reserve.serves(2)
 
     assert second != first
-    assert serving(reserve.process.pid) == second
+    assert serving_pid(reserve.process.pid) == second
     assert deaths_of(reserve.process.pid) == (1, -signal.SIGKILL)
     secrets = [line[2] for line in reserve.said("serves", 2)]
     assert len(set(secrets)) == 2, "two children have drawn the same secret"
@@ -147,4 +147,4 @@ def test_an_app_with_threads_serves_without_a_process_in_reserve(tmp_path: Path,
     started.append(reserve := Reserve(tmp_path, first=first))
 
     assert reserve.serves(1) == reserve.process.pid
-    assert serving(reserve.process.pid) == reserve.process.pid
+    assert serving_pid(reserve.process.pid) == reserve.process.pid

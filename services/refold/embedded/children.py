@@ -11,7 +11,7 @@ from pathlib import Path
 
 from refold.embedded import process
 from refold.embedded.process import Process
-from refold.runtime.standby import WELL_AFTER_S, deaths_of, pause_s, serving
+from refold.runtime.standby import WELL_AFTER_S, deaths_of, pause_s, serving_pid
 
 _NO_ROOM_S = 5.0
 
@@ -90,7 +90,7 @@ class Slot:
         """Tell of a death whose successor a process in reserve has started by itself."""
         if not self.lives or self.process is None:
             return None
-        before, self._serves = self._serves, serving(self.process.pid)
+        before, self._serves = self._serves, serving_pid(self.process.pid)
         count, code = deaths_of(self.process.pid)
         new, self._seen = count - self._seen, count
         if new <= 0:

@@ -13,7 +13,7 @@ from typing import Self
 from refold.core.errors import NotFoundError, RefoldError
 from refold.embedded import process
 from refold.embedded.children import Child, Exit, Slot
-from refold.runtime.standby import serving
+from refold.runtime.standby import serving_pid
 
 Pids = dict[str, list[int]]
 
@@ -73,7 +73,7 @@ class Supervisor:
         for slot in list(self._slots):
             living, running = found.setdefault(slot.child.name, []), slot.process
             if running is not None:
-                living.append(serving(running.pid))
+                living.append(serving_pid(running.pid))
         return found
 
     def restarts(self, name: str) -> int:

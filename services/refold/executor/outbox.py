@@ -99,6 +99,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._publishes: list[Outgoing] = []
         self._appends: list[Outgoing] = []
         self._closing: dict[int, Closing] = {}
+        self._closed: set[str] = set()
         self._close_due = 0
 
     def closing(self, home: int) -> Closing:
@@ -110,16 +111,16 @@ class ExecutorOutbox(Generic[Claimant]):
     def close(self, home: int, key: str, call: CallId) -> None:
         """Has the ledger forget a call that is settled or cancelled."""
         self.closing(home).calls.append((key, call))
+        self._closed.add(key)
 
     def settle(self, key: str) -> None:
         """Has the ledger forget a call that is settled before one of the same key is claimed."""
-        if any(key == closed for closing in self._closing.values() for closed, _ in closing.calls):
+        if key in self._closed:
             self.send_closes(at_once=True)
 
     def send_closes(self, *, at_once: bool = False) -> None:
         """Asks the ledger to forget what was closed since the last time, if it is time or enough."""
-        waiting = sum(len(closing.calls) for closing in self._closing.values())
-        if self.now.mono_ms < self._close_due and waiting < self.settings.close_most and not at_once:
+        if self.now.mono_ms < self._close_due and len(self._closed) < self.settings.close_most and not at_once:
             return
         for home, closing in self._closing.items():
             if closing.calls:
@@ -127,6 +128,7 @@ class ExecutorOutbox(Generic[Claimant]):
             else:  # nobody here knows the keys
                 closing.done = True
         self._closing = {}
+        self._closed.clear()
 
     def order_of(self, home: int, requested: Requested) -> bytes:
         """What the ledger keeps of an order: where it lies."""

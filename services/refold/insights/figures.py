@@ -91,7 +91,7 @@ class Insights(Projection):
             view.change(self.runs, minute=minute, tool=cut(event.tool), equal_calls=times)
 
 
-def changed(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
+def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
     """Return the records of the rows that a batch has changed, by key."""
     found: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):

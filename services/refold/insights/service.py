@@ -14,7 +14,7 @@ import structlog
 
 from refold.core.errors import UsageError, not_installed
 from refold.core.topics import RUN_LOG
-from refold.insights.figures import MINUTE_MS, Insights, changed, recent
+from refold.insights.figures import MINUTE_MS, Insights, changed_records, recent
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewDatabase, ViewStore
 from refold.projections.following import misplaced
@@ -40,7 +40,7 @@ ReadSince = Callable[[int, int], Iterable[Record]]
 _log = structlog.get_logger()
 
 
-def opened(database: ViewDatabase, insights: Insights, log: str) -> ViewStore:
+def figures_store(database: ViewDatabase, insights: Insights, log: str) -> ViewStore:
     """Open the tables of this version, or make them. **Raises** UsageError while another process writes them."""
     name = insights.name
     if not database.lock(name):
@@ -98,7 +98,7 @@ class Counting:
         self.position[partition] = end
         if runs := self._projector.counts["repaired"] - before:
             _log.warning("insights.jumped", runs=runs)
-        self._send(changed(self._store, changes))
+        self._send(changed_records(self._store, changes))
 
 
 def work(settings: KafkaSettings, counting: Counting) -> None:

@@ -83,19 +83,25 @@ class Pacing:
         if not self._log.keeper.opened:
             return self._round_due
         idle = not self._log.blocked and not self._log.flying
-        if self._log.keeper.writing or (idle and (self._start.resuming or self._outbox.halting.looking)):
-            return 0
-        # What was held back until all that was said before is answered goes on then, and a round begins in its time.
-        if idle and self._start.waits and self._start.heard:
+        if self._log.keeper.writing or (idle and self._goes_on):
             return 0
         mono = self._clock.mono_ms
-        due = [self._round_due if self._round_due > mono else mono + BEAT_MS] if self._moves else []
-        due += [said] if idle and (said := self._inbox.next_due_ms()) is not None else []
-        due += [tells] if (tells := self._log.windows.next_due_ms()) is not None else []
-        due += [self._anchor_due] if self._bare else []
+        due = [
+            (self._round_due if self._round_due > mono else mono + BEAT_MS) if self._moves else None,
+            self._inbox.next_due_ms() if idle else None,
+            self._log.windows.next_due_ms(),
+            self._anchor_due if self._bare else None,
+        ]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._beat_due))
-        return min(due, default=None)
+        return min((each for each in due if each is not None), default=None)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether something is left to be done though nothing comes."""
+        # What was held back until all that was said before is answered goes on as soon as it is.
+        start = self._start
+        return start.resuming or self._outbox.halting.looking or (start.waits and start.heard)
 
     def _next_ms(self) -> int | None:
         """When time alone will make something due, by the log's clock."""

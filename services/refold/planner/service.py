@@ -125,39 +125,46 @@ class Planner:
         if isinstance(item, Delivery):
             return self._deliver(item)
         if isinstance(item, (Record, Reached)):  # with deliveries nearly all that there is
-            self._sharing.touch(item.partition)
-            effects = self.lanes.route(item)
-            return [*effects, *self._distrust(item)]
+            return self._route(item)
         if isinstance(item, (BlobLoaded, BlobSaved)):
             for lane in self.lanes:  # any of them may have asked
                 self._sharing.touch(lane.partition)
             self._blobs.answered(item)
-            return []
-        if isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
+        elif isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
             self._patience.take(item, self._mono)
-            if isinstance(item, End):
-                self._sharing.touch(item.partition)
-            return self.lanes.route(item)  # a lane that begins anew asks for this end too
-        if isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
-            self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
-            for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
-                if (late := self.lanes.get(partition)) is not None:
-                    self._sharing.touch(partition)
-                    late.passed(item)
+            return self._route(item)  # a lane that begins anew asks for this end too
+        elif isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
+            self._passed(item)
         else:
-            if isinstance(item, (Assigned, Revoked)):
-                self._patience.forget(item.partition)
-                self._paused.pop(item.partition, None)
-            elif isinstance(item, Shrunk):
-                read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
-                self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
-            if isinstance(item, End):
-                self._sharing.touch(item.partition)
-            effects = self.lanes.route(item)
-            if isinstance(item, Assigned):
-                self._sharing.touch(item.partition)
-            return [*effects, *self._distrust(item)]
+            self._moved(item)
+            return self._route(item)
         return []
+
+    def _route(self, item: Item) -> list[Effect]:
+        """Gives an item to the lane that serves its partition, which works in this turn."""
+        if isinstance(item, (Record, Reached, End)):
+            self._sharing.touch(item.partition)
+        effects = self.lanes.route(item)
+        if isinstance(item, Assigned):
+            self._sharing.touch(item.partition)
+        return [*effects, *self._distrust(item)]
+
+    def _passed(self, item: CommittedAt | End) -> None:
+        """Executors, or the topic of their orders, are known to have come so far."""
+        self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
+        for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
+            if (late := self.lanes.get(partition)) is not None:
+                self._sharing.touch(partition)
+                late.passed(item)
+
+    def _moved(self, item: Item) -> None:
+        """A partition is not what it was: given, taken, or shorter."""
+        if isinstance(item, (Assigned, Revoked)):
+            self._patience.forget(item.partition)
+            self._paused.pop(item.partition, None)
+        elif isinstance(item, Shrunk):
+            read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
+            self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
         if (asked := self._tokens.take(delivery.token)) is None:

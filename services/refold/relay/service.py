@@ -171,8 +171,9 @@ class Relay:
         if self._offers:
             effects.append(Publish([self._outgoing(offer) for offer in self._offers]))
             self._offers = []
-        enough = self._dropping >= self._settings.drop_most or self._now.mono_ms >= self._drop_due
-        if self._sent and (enough or self._draining):
+        if self._sent and (
+            self._now.mono_ms >= self._drop_due or self._dropping >= self._settings.drop_most or self._draining
+        ):
             for home, fields in self._sent.items():
                 self._batches.ask(Sent(home, self._settings.pool, tuple(fields)))
             self._sent, self._dropping = {}, 0

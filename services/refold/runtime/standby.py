@@ -18,7 +18,7 @@ from types import FrameType
 
 import structlog
 
-NAME = "standby"
+RESERVE = "standby"
 """Name of the process that waits, as `ps` shows it, with how many children have died, and the last one's exit code."""
 
 WELL_AFTER_S = 2.0
@@ -52,10 +52,10 @@ def stand_by() -> None:
         _Parent().serve()
 
 
-def serving(pid: int) -> int:
+def serving_pid(pid: int) -> int:
     """Return the process that serves: the child of one that stands by, else the process itself."""
     with suppress(OSError, ValueError):
-        if Path(f"/proc/{pid}/comm").read_text().startswith(NAME):
+        if Path(f"/proc/{pid}/comm").read_text().startswith(RESERVE):
             return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     return pid
 
@@ -64,7 +64,7 @@ def deaths_of(pid: int) -> tuple[int, int]:
     """Return how many children of a process that stands by have died, and the last exit code; 0 for any other."""
     with suppress(OSError, ValueError):
         name, number, code = Path(f"/proc/{pid}/comm").read_text().split()
-        return (int(number), int(code)) if name == NAME else (0, 0)
+        return (int(number), int(code)) if name == RESERVE else (0, 0)
     return 0, 0
 
 
@@ -78,7 +78,7 @@ class _Parent:
         gc.collect()
         gc.freeze()  # what both have is not touched again
         while not self._asked:
-            _control(_PR_SET_NAME, f"{NAME} {deaths} {code}".encode())
+            _control(_PR_SET_NAME, f"{RESERVE} {deaths} {code}".encode())
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # now it would be lost, or reach a child half made
             born, self._child = time.monotonic(), os.fork()
             if self._child == 0:

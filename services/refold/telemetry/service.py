@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-NAME = "telemetry"
+EXPORTER = "telemetry"
 """Under which the database keeps the positions, beside those of projections. There are no rows."""
 MOST_RUNS = 500
 """Live runs whose fold is in memory. Others are folded again from their entries."""
@@ -66,10 +66,10 @@ class Telemetry:
         **Raises** UnreachableError while the database or the collector is away, ConflictError when another process
         exports: nothing is lost by the next turn.
         """
-        if not self._database.lock(NAME):
+        if not self._database.lock(EXPORTER):
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
-        store = self._database.store(NAME, self._generation(view))
+        store = self._database.store(EXPORTER, self._generation(view))
         there, read, count = store.positions(), view.positions(), 0
         for place, end in read.items():
             at = there.get(place, 0)
@@ -83,17 +83,17 @@ class Telemetry:
 
     def _generation(self, view: ViewReader) -> int:
         """The generation that keeps the positions; a new one where they are of another log."""
-        known, log = max(self._database.generations(NAME), default=0), view.notes()["log"]
-        if known and self._database.store(NAME, known).notes().get("log") == log:
+        known, log = max(self._database.generations(EXPORTER), default=0), view.notes()["log"]
+        if known and self._database.store(EXPORTER, known).notes().get("log") == log:
             return known
         with suppress(ConflictError):
-            self._database.create(NAME, known + 1, (), {"log": log, "version": "1"})
+            self._database.create(EXPORTER, known + 1, (), {"log": log, "version": "1"})
         if known:
-            self._database.drop(NAME, known)
+            self._database.drop(EXPORTER, known)
         elif not self._from_start:
             moves = {place: (0, at) for place, at in view.positions().items() if at}
-            self._database.store(NAME, known + 1).commit(ViewChanges((), moves=moves))
-        self._database.switch(NAME, known + 1, ())
+            self._database.store(EXPORTER, known + 1).commit(ViewChanges((), moves=moves))
+        self._database.switch(EXPORTER, known + 1, ())
         return known + 1
 
     def _send(self, view: ViewReader, rows: Sequence[ViewRow]) -> None:

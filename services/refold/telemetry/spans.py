@@ -148,7 +148,7 @@ class RunSpans:
         call, number, begun_ms, activation = self._under_way.pop(step)
         state, proposed = self.state, self.state.call(step)
         run, result = state.run_id, getattr(event, "result", "")
-        said: Attributes = {names.RUN: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
+        said: Attributes = {names.RUN_NAME: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
         said[names.OUTCOME] = getattr(event, "how", "") or outcome
         if took_ms := getattr(event, "took_ms", 0):
             said[names.TOOK] = took_ms / 1_000
@@ -164,7 +164,9 @@ class RunSpans:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
             said |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
             said |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
-            said |= {name: usage[key] for key, name in names.USAGE.items() if usage and type(usage.get(key)) is int}
+            said |= {
+                name: usage[key] for key, name in names.TOKENS_USED.items() if usage and type(usage.get(key)) is int
+            }
         context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
         parent = _context(trace_id(run, activation), activation_span(run, activation))
         return self._span(title, context, parent, said, (begun_ms, at_ms), kind=kind, failure=failure)
@@ -173,7 +175,7 @@ class RunSpans:
         state, run, end = self.state, self.state.run_id, entry.events[-1]
         asked = state.request
         agent = asked.agent if asked else ""
-        said: Attributes = {names.RUN: run, "refold.run.status": state.status, **self._spoken()}
+        said: Attributes = {names.RUN_NAME: run, "refold.run.status": state.status, **self._spoken()}
         if agent == PLAN_AGENT:
             said |= {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: agent}
         else:

@@ -13,7 +13,7 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire.blobs import MARK, size_of
 from refold.core.wire.headers import cloud_event
 from refold.core.wire.schemas import locked
-from refold.gateway.pages.wording import VERDICTS, SaidLine, name_of, said_lines
+from refold.gateway.pages.wording import VERDICT_WORDS, SaidLine, name_of, said_lines
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.runs import ViewedRuns, entry_of
 from refold.projections.shipped.tables import ENTRIES
@@ -26,7 +26,7 @@ from refold.views.words import with_ellipsis
 
 MOST_CHANGED = 120
 """Characters of a value that an event has changed."""
-MOST_REASONS = 30
+MOST_CAUSES = 30
 """Links of a chain of causes in one panel; the last of them leads on."""
 MOST_HEX = 256
 """Bytes of a record that are shown; larger ones are downloaded."""
@@ -34,7 +34,7 @@ MOST_LINES = 400
 """Of a conversation on one page: the newest."""
 
 
-class Reason(NamedTuple):
+class CauseOfEvent(NamedTuple):
     """An entry between an event and the request. `cause` is its input, `other` the entry of another run that is one."""
 
     run: str
@@ -63,12 +63,12 @@ class LargeValue(NamedTuple):
     size: int
 
 
-class Panel(NamedTuple):
+class EventPanel(NamedTuple):
     """An event whole. `saw` is what a model was asked, in `lines`, if the event is about a call of a model."""
 
     event: RunEvent
     changes: list[tuple[str, str, str]]
-    reasons: list[Reason]
+    reasons: list[CauseOfEvent]
     record: ShownRecord
     saw: ModelMessages | None
     lines: list[SaidLine]
@@ -120,7 +120,9 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
         for ask in step.approvals:
             if ask.verdict:
                 who = ", ".join(ask.actors) or "nobody"
-                said = "\n".join(filter(None, (f"{VERDICTS.get(ask.verdict, ask.verdict)} {name_of(step)}", ask.said)))
+                said = "\n".join(
+                    filter(None, (f"{VERDICT_WORDS.get(ask.verdict, ask.verdict)} {name_of(step)}", ask.said))
+                )
                 found.append((2 * step.step + 1, SaidLine(who, "people", said, step.step, seq)))
         if step.kind in ("wait", "callback") and step.actor:
             found.append((2 * step.step + 1, SaidLine(step.actor, "people", step.result, step.step, seq)))
@@ -133,17 +135,17 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
     return lines
 
 
-def reasons_of(view: ViewReader, run: Run, seq: int) -> list[Reason]:
+def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseOfEvent]:
     """Return the entries from an event back to the request of the run that began it all, the event's own first."""
-    found, known = list[Reason](), {run.state.run_id: run}
-    while len(found) < MOST_REASONS:
+    found, known = list[CauseOfEvent](), {run.state.run_id: run}
+    while len(found) < MOST_CAUSES:
         _, entry = entry_with(run, seq)
         events = [each for number, each in enumerate(entry.events, entry.seq) if number <= seq]
         names = [type(each).__name__ for each in events]
         names = [name for name in names if name not in _SIDE] or names
         other, before = _other(view, entry.cause), _before(run, entry, events)
         by = ", ".join(getattr(events[0], "actors", ())) or getattr(events[0], "actor", "")
-        found.append(Reason(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
+        found.append(CauseOfEvent(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
         if before:
             seq = before
         elif other and (above := known.get(other[0]) or ViewedRuns(view).find(other[0])):  # type: ignore[call-overload]

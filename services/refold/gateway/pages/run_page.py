@@ -29,7 +29,7 @@ from refold.gateway.pages.chart import UNFINISHED, Below, Chart, chart_of, step_
 from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
-    Panel,
+    EventPanel,
     changes_of,
     conversation,
     entry_with,
@@ -75,7 +75,7 @@ SAYS = {
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_PANELS = 6
 """Events that are open beside each other."""
-MOST_STEPS = 1_000
+MOST_ROWS = 1_000
 """Steps of the runs below one that are read for its page."""
 NOT_AGAIN = ("stored", "probed", "late")
 """Ways in which calls were answered that were not executed again."""
@@ -118,7 +118,7 @@ def run_pages(site: APIRouter) -> None:
         for event in (event for seq in seqs if (event := event_at(found, seq)) is not None):
             changes = changes_of(run_diff(points[event.seq - 1], points[event.seq])) if event.seq > 1 else []
             record = record_of(found, event, prefix, base)
-            panels.append(Panel(event, changes, reasons[event.seq], record, *saw_model(found, event, texts)))
+            panels.append(EventPanel(event, changes, reasons[event.seq], record, *saw_model(found, event, texts)))
         said = conversation(points[at], texts) if wanted.show == "conversation" else []
         return html_page(
             "run.html",
@@ -246,7 +246,7 @@ def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
         return Below({}, {}, opened)
     rows = view.query(Query(RUNS, (Where("root", "=", root_of(name)),), limit=MOST_PAGE))
     runs = {row.run_id: row for row in map(summary_of, rows) if row.run_id != name and is_below(row.run_id, name)}
-    steps, left = dict[str, list[tuple[int, RunStep]]](), MOST_STEPS
+    steps, left = dict[str, list[tuple[int, RunStep]]](), MOST_ROWS
     for child in sorted(runs, key=lambda each: (each not in opened, runs[each].requested_ms)):
         if left <= 0:
             break

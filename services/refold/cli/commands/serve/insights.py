@@ -12,7 +12,7 @@ from refold.adapters.sql.opening import open_views
 from refold.cli.commands.serve.process import DevOption, served
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
 from refold.insights.figures import Insights
-from refold.insights.service import Counting, opened, work
+from refold.insights.service import Counting, figures_store, work
 from refold.projections.service import priced
 from refold.projections.whole import LoggedRuns
 from refold.runtime.clock import clock_ms
@@ -32,7 +32,7 @@ def insights(
     log, figures = source.identity(), Insights(price, table)
     send = TableTopic(kafka, RUN_INSIGHT, source.partitions).write
     read = lambda partition, at: source.reader.since(RUN_LOG, {partition: at}).to_the_end()  # noqa: E731
-    counting = Counting(figures, opened(open_views(state), figures, log), LoggedRuns(source.reader), read, send)
+    counting = Counting(figures, figures_store(open_views(state), figures, log), LoggedRuns(source.reader), read, send)
     places = [(RUN_LOG, number) for number in range(source.partitions)]
     counting.begin(clock_ms(), log, {place: (0, source.end(place)) for place in places})
     _log.info("service.started", service="insights", position=counting.position)
