@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -16,7 +16,7 @@ from refold.core.redaction import public_url
 from refold.gateway.listing import version_rows
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import html_page, view_page
-from refold.gateway.pages.screen import SCREEN, AskForm, Cell, Grid, Passage, url
+from refold.gateway.pages.screen import SCREEN, AskForm, Cell, Grid, Passage, grid_of, url
 from refold.gateway.roles import ROUTE_ROLES
 from refold.gateway.routes.health import health_of
 from refold.gateway.routes.lists import catalog_of, projections_of, replay_of, served_of
@@ -110,19 +110,18 @@ def deployed_pages(site: APIRouter) -> None:
         agents, tools = served_of(shared)
         with shared.view("") as view:
             needed = version_rows(view, agents)
-        rows = [
-            [
-                Cell(each.agent, href=url("/", agent=each.agent)),
-                Cell(each.version, "code"),
-                Cell(each.live, "num"),
-                Cell("served" if each.members else "nobody has it", note=", ".join(each.members)),
-                Cell(each.runs[0], "code", href=f"/runs/{each.runs[0]}"),
-            ]
-            for each in needed
-        ]
-        heads = ("Agent", "Version", "Runs that go on", "Planners", "Such as")
-        empty = "No run goes on, so none needs a version."
-        needs = Grid("needed", "Versions that runs need", heads, rows, empty)
+        needs = grid_of(
+            "needed",
+            "Versions that runs need",
+            needed,
+            "Agent; Version code version; Runs that go on num live; Planners; Such as",
+            {
+                "Agent": lambda row: Cell(row.agent, href=url("/", agent=row.agent)),
+                "Planners": lambda row: Cell("served" if row.members else "nobody has it", note=", ".join(row.members)),
+                "Such as": lambda row: Cell(row.runs[0], "code", href=f"/runs/{row.runs[0]}"),
+            },
+            empty="No run goes on, so none needs a version.",
+        )
         parts = [needs, _agents_had(agents), _tools_run(tools), _halts(shared)]
         lead = "Without a planner that has its version, a run goes on with the newest one where that agrees, or stalls."
         return html_page(SCREEN, shared, place="/versions", title="Versions and halts", lead=lead, parts=parts)
@@ -144,25 +143,18 @@ def deployed_pages(site: APIRouter) -> None:
 
 
 def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
-    found = shared.reading.letters(view, wanted)
-    rows = [
-        [
-            Cell(each.at_ms, "at"),
-            Cell(each.code, href=url(LETTERS, code=each.code)),
-            Cell(each.reason),
-            Cell(each.service),
-            Cell(each.lies, "code"),
-            Cell(each.letter, "code", href=f"{LETTERS}/{each.letter}"),
-        ]
-        for each in found
-    ]
-    return Grid(
+    rows = shared.reading.letters(view, wanted)
+    return grid_of(
         "letters",
         "Dead letters",
-        ("Time", "Code", "Reason", "Refused by", "Input", "Letter"),
         rows,
-        "Nothing was refused. An input that no service can use appears here with the reason; the same list:",
-        "refold deadletter list",
+        "Time at at_ms; Code; Reason text reason; Refused by text service; Input code lies; Letter",
+        {
+            "Code": lambda row: Cell(row.code, href=url(LETTERS, code=row.code)),
+            "Letter": lambda row: Cell(row.letter, "code", href=f"{LETTERS}/{row.letter}"),
+        },
+        empty="Nothing was refused. An input that no service can use appears here with the reason; the same list:",
+        command="refold deadletter list",
         note=f"the latest {wanted.limit}" if len(rows) == wanted.limit else "",
     )
 
@@ -175,29 +167,30 @@ def _reported(name: str, caption: str, made: Callable[[], Grid]) -> Grid:
         return Grid(name, caption, (), (), f"{error.message}.", error.hint)
 
 
-def _by(members: list[ServedBy]) -> Cell:
-    return Cell(len(members), "num", note=", ".join(each.member for each in members))
+def _by(row: AgentServed | ToolServed) -> Cell:
+    return Cell(len(row.members), "num", note=", ".join(each.member for each in row.members))
 
 
 def _agents_had(agents: list[AgentServed]) -> Grid:
-    rows = [[Cell(each.agent), Cell(each.version, "code"), _by(each.members)] for each in agents]
-    empty = "Planners report here which agents they have:"
-    return Grid("agents", "Agents", ("Agent", "Version", "Planners"), rows, empty, "refold serve planner --app app.py")
+    empty, command = "Planners report here which agents they have:", "refold serve planner --app app.py"
+    columns = "Agent text agent; Version code version; Planners"
+    return grid_of("agents", "Agents", agents, columns, {"Planners": _by}, empty=empty, command=command)
 
 
 def _tools_run(tools: list[ToolServed]) -> Grid:
-    rows = [
-        [
-            Cell(each.tool, href=url("/", tool=each.tool), note=", ".join(each.tags)),
-            Cell(each.version, "code"),
-            Cell(each.pool),
-            Cell(each.effect, note="always asks people" if each.approval else ""),
-            _by(each.members),
-        ]
-        for each in tools
-    ]
-    heads, empty = ("Tool", "Version", "Pool", "Effect", "Executors"), "Executors report here which tools they run:"
-    return Grid("tools", "Tools", heads, rows, empty, "refold serve executor --app app.py")
+    return grid_of(
+        "tools",
+        "Tools",
+        tools,
+        "Tool; Version code version; Pool text pool; Effect; Executors",
+        {
+            "Tool": lambda row: Cell(row.tool, href=url("/", tool=row.tool), note=", ".join(row.tags)),
+            "Effect": lambda row: Cell(row.effect, note="always asks people" if row.approval else ""),
+            "Executors": _by,
+        },
+        empty="Executors report here which tools they run:",
+        command="refold serve executor --app app.py",
+    )
 
 
 def _halts(shared: Gateway) -> Grid:
@@ -234,24 +227,18 @@ def _members(shared: Gateway) -> Grid:
 
 
 def _projections(shared: Gateway) -> Grid:
-    rows = [[*cells] for each in projections_of(shared) for cells in _generations(each)]
-    return Grid(
+    return grid_of(
         "projections",
         "Projections",
-        ("Projection", "State", "Behind", "Records a second", "Rows checked against the log"),
-        rows,
-        "Projections appear here once something builds them:",
-        "refold serve projections",
+        [(each.projection, generation) for each in projections_of(shared) for generation in each.generations],
+        "Projection; State; Behind; Records a second; Rows checked against the log",
+        {
+            "Projection": lambda row: Cell(row[0], note=f"generation {row[1].generation}, version {row[1].version}"),
+            "State": lambda row: Cell(row[1].state, note=row[1].reason.partition("\n")[0]),
+            "Behind": lambda row: Cell(row[1].lag, "num", note=f"records, {row[1].left_s:g} s to go"),
+            "Records a second": lambda row: Cell(round(row[1].rate), "num"),
+            "Rows checked against the log": lambda row: Cell(f"refold projection verify {row[0]}", "code"),
+        },
+        empty="Projections appear here once something builds them:",
+        command="refold serve projections",
     )
-
-
-def _generations(info: Any) -> Iterator[list[Cell]]:
-    for each in info.generations:
-        left = f"{each.left_s:g} s to go" if each.left_s else ""
-        yield [
-            Cell(info.projection, note=f"generation {each.generation}, version {each.version}"),
-            Cell(each.state, note=each.reason.partition("\n")[0]),
-            Cell(each.lag, "num", note=left or "records"),
-            Cell(round(each.rate), "num"),
-            Cell("not by the gateway:", more=[Cell(f"refold projection verify {info.projection}", "code")]),
-        ]

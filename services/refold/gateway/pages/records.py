@@ -14,7 +14,7 @@ from refold.core.errors import NotFoundError
 from refold.core.planning.windows import DAY_MS
 from refold.gateway.listing import Activity, activity_of, session_page
 from refold.gateway.pages.rendering import view_page
-from refold.gateway.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, url
+from refold.gateway.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, grid_of, url
 from refold.gateway.pages.wording import called_name
 from refold.gateway.reading import RunQuery
 from refold.gateway.site import Gateway, Site
@@ -118,48 +118,38 @@ def record_pages(site: APIRouter) -> None:
 
 
 def _actions(shared: Gateway, view: ViewReader, wanted: ActionFilter) -> Grid:
-    found = shared.reading.actions(view, wanted)
-    rows = [
-        [
-            Cell(row.at_ms, "at"),
-            Cell(row.actor, href=url("/operators", actor=row.actor)),
-            Cell(row.action, note=f"{row.detail}{f' step {row.step}' if row.step else ''}"),
-            Cell(row.run_id, "code", href=f"/runs/{row.run_id}?seq={row.seq}#event"),
-            Cell(row.reason or "none given"),
-        ]
-        for row in found
-    ]
-    return Grid(
+    rows = shared.reading.actions(view, wanted)
+    return grid_of(
         "actions",
         "Actions",
-        ("Time", "Who", "Did", "Run", "Reason"),
         rows,
-        "Cancels, pauses, retries, resolved calls and notes appear here, with who did it and why:",
-        "refold run pause RUN --reason WHY",
+        "Time at at_ms; Who; Did; Run; Reason",
+        {
+            "Who": lambda row: Cell(row.actor, href=url("/operators", actor=row.actor)),
+            "Did": lambda row: Cell(row.action, note=f"{row.detail}{f' step {row.step}' if row.step else ''}"),
+            "Run": lambda row: Cell(row.run_id, "code", href=f"/runs/{row.run_id}?seq={row.seq}#event"),
+            "Reason": lambda row: Cell(row.reason or "none given"),
+        },
+        empty="Cancels, pauses, retries, resolved calls and notes appear here, with who did it and why:",
+        command="refold run pause RUN --reason WHY",
         note=f"the latest {wanted.limit}" if len(rows) == wanted.limit else "",
     )
 
 
 def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
     found = session_page(view, wanted)
-    rows = [
-        [
-            Cell(row.session, href=url("/sessions", session=row.session)),
-            Cell(row.status, "status"),
-            Cell(row.says or row.agent, href=f"/runs/{row.run_id}", note=row.agent if row.says else ""),
-            Cell(row.runs, "num"),
-            Cell(row.at_ms, "at"),
-        ]
-        for row in found.sessions
-    ]
-    return Grid(
+    return grid_of(
         "sessions",
         "Sessions",
-        ("Session", "Status", "Newest run", "Runs", "Last change"),
-        rows,
-        "Sessions appear here as soon as a run is asked for in one:",
-        "refold run start AGENT --session NAME --input '{}'",
-        url("/sessions", cursor=found.cursor) if found.cursor else "",
+        found.sessions,
+        "Session; Status status status; Newest run; Runs num runs; Last change at at_ms",
+        {
+            "Session": lambda row: Cell(row.session, href=url("/sessions", session=row.session)),
+            "Newest run": lambda row: Cell(row.says or row.run_id, href=f"/runs/{row.run_id}", note=row.agent),
+        },
+        empty="Sessions appear here as soon as a run is asked for in one:",
+        command="refold run start AGENT --session NAME --input '{}'",
+        next=url("/sessions", cursor=found.cursor) if found.cursor else "",
     )
 
 
@@ -168,21 +158,16 @@ def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterato
     found = shared.reading.runs(view, RunQuery(session=wanted.session), wanted.cursor)
     if not found.runs and not wanted.cursor:
         raise NotFoundError(f"no run is part of the session {wanted.session[:100]!r}", hint="/sessions has all")
-    rows = [
-        [
-            Cell(run.status, "status"),
-            Cell(run.says or run.failure_message or run.run_id, href=f"/runs/{run.run_id}", note=run.agent),
-            Cell(run.requested_ms, "at"),
-            Cell(run.steps, "num"),
-            Cell(run.tokens, "num"),
-            Cell(run.nano_usd, "usd"),
-            Cell(run.run_id, "code"),
-        ]
-        for run in found.runs
-    ]
-    heads = ("Status", "Run", "Asked for", "Steps", "Tokens", "Cost", "Id")
+    columns = (
+        "Status status status; Run; Asked for at requested_ms; Steps num steps; Tokens num tokens; Cost usd nano_usd"
+    )
+    cells = {
+        "Run": lambda run: Cell(
+            run.says or run.failure_message or run.run_id, href=f"/runs/{run.run_id}", note=run.agent
+        )
+    }
     following = url("/sessions", session=wanted.session, cursor=found.cursor) if found.cursor else ""
-    yield Grid("session", "Runs", heads, rows, "", next=following)
+    yield grid_of("session", "Runs", found.runs, f"{columns}; Id code run_id", cells, next=following)
     for summary in reversed([run for run in found.runs if not run.parent][:MOST_TURNS]):
         state = shared.reading.run(view, summary.run_id).state
         path = f"/runs/{summary.run_id}"
@@ -207,54 +192,48 @@ def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
 
 
 def _agents(found: Activity, days: Sequence[str]) -> Grid:
-    rows = [
-        [
-            Cell(row.agent, href=url("/", agent=row.agent)),
-            Cell(row.runs_requested, "num", bars=_spark(found, days, row.agent, "")),
-            Cell(row.runs_completed, "num"),
-            Cell(row.runs_failed, "num", more=_codes(found, row.agent, "")),
-            Cell(row.runs_cancelled, "num"),
-            Cell(row.calls, "num"),
-            Cell(row.effects_avoided, "num"),
-            Cell(row.tokens, "num"),
-            Cell(row.nano_usd, "usd"),
-            Cell("by day", href=f"{url('/tools', days=len(days), agent=row.agent)}#by-day"),
-        ]
-        for row in found.agents
-    ]
-    heads = (
-        *("Agent", "Runs", "Completed", "Failed", "Cancelled", "Calls", "Effects avoided", "Tokens", "Cost"),
-        "More",
+    return grid_of(
+        "agents",
+        "Agents",
+        found.agents,
+        "Agent; Runs; Completed num runs_completed; Failed; Cancelled num runs_cancelled; Calls num calls; "
+        "Effects avoided num effects_avoided; Tokens num tokens; Cost usd nano_usd; More",
+        {
+            "Agent": lambda row: Cell(row.agent, href=url("/", agent=row.agent)),
+            "Runs": lambda row: Cell(row.runs_requested, "num", bars=_spark(found, days, row.agent, "")),
+            "Failed": lambda row: Cell(row.runs_failed, "num", more=_codes(found, row.agent, "")),
+            "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, "")),
+        },
+        empty="Agents appear here with their first run:",
+        command="refold run start AGENT --input '{}'",
     )
-    empty = "Agents appear here with their first run:"
-    return Grid("agents", "Agents", heads, rows, empty, "refold run start AGENT --input '{}'")
 
 
 def _tools(found: Activity, days: Sequence[str]) -> Grid:
-    rows = [
-        [
-            Cell(called_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent),
-            Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
-            Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
-            Cell(row.retries, "num"),
-            Cell(row.doubts, "num"),
-            *(Cell(ms, "took") if ms else Cell("none", "took") for ms in (row.p50_ms, row.p95_ms)),
-            Cell(row.tokens, "num"),
-            Cell(row.nano_usd, "usd"),
-            Cell(row.effects_avoided, "num"),
-            Cell("by day", href=f"{url('/tools', days=len(days), agent=row.agent, tool=row.tool)}#by-day"),
-        ]
-        for row in found.tools
-    ]
-    heads = ("Tool", "Calls", "Failed", "Retries", "In doubt", "Half took less than", "95 % took less than")
-    return Grid(
+    return grid_of(
         "tools",
         "Tools and models",
-        (*heads, "Tokens", "Cost", "Effects avoided", "More"),
-        rows,
-        "Tools and models appear here with their first call.",
+        found.tools,
+        "Tool; Calls; Failed; Retries num retries; In doubt num doubts; Half took less than; 95 % took less than; "
+        "Tokens num tokens; Cost usd nano_usd; Effects avoided num effects_avoided; More",
+        {
+            "Tool": lambda row: Cell(
+                called_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent
+            ),
+            "Calls": lambda row: Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
+            "Failed": lambda row: Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
+            "Half took less than": lambda row: Cell(row.p50_ms or "none", "took"),
+            "95 % took less than": lambda row: Cell(row.p95_ms or "none", "took"),
+            "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, row.tool)),
+        },
+        empty="Tools and models appear here with their first call.",
         note="bars: calls a day, the failed part below in red",
     )
+
+
+def _link_by_day(days: Sequence[str], agent: str, tool: str) -> str:
+    found = url("/tools", days=len(days), agent=agent, tool=tool)
+    return f"{found}#by-day" if found else ""
 
 
 def _codes(found: Activity, agent: str, tool: str) -> list[Cell]:
@@ -267,37 +246,32 @@ def _codes(found: Activity, agent: str, tool: str) -> list[Cell]:
 
 def _by_day(found: Activity, days: Iterable[str], wanted: ShownActivity) -> Grid:
     by_day = found.by_day.get((wanted.agent, wanted.tool), {})
-    rows = [
-        [Cell(day), *(Cell(number, "num") for number in _of_day(row, wanted.tool)), *_spent(row)]
-        for day in reversed([*days])
-        if (row := by_day.get(day)) is not None
-    ]
-    whose = f"{called_name(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent
-    heads = ("Day", "Calls" if wanted.tool else "Runs", "Failed", "Retries", "In doubt", "Tokens", "Cost", "Avoided")
-    return Grid("by-day", "By day", heads, rows, "Nothing on these days.", note=whose)
-
-
-def _spent(row: DailyRow) -> list[Cell]:
-    numbers = (row.retries, row.doubts, row.tokens)
-    return [*(Cell(each, "num") for each in numbers), Cell(row.nano_usd, "usd"), Cell(row.effects_avoided, "num")]
+    numbers = "Calls num calls; Failed num failed" if wanted.tool else "Runs num runs_requested; Failed num runs_failed"
+    return grid_of(
+        "by-day",
+        "By day",
+        [by_day[day] for day in reversed([*days]) if day in by_day],
+        f"Day text day; {numbers}; Retries num retries; In doubt num doubts; Tokens num tokens; Cost usd nano_usd; "
+        "Avoided num effects_avoided",
+        {},
+        empty="Nothing on these days.",
+        note=f"{called_name(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent,
+    )
 
 
 def _loops(found: Activity) -> Grid:
-    rows = [
-        [
-            Cell(called_name(str(row["tool"]))),
-            Cell(row["times"], "num"),
-            Cell(f"{row['first_step']} to {row['last_step']}"),
-            Cell(row["run_id"], "code", href=f"/runs/{row['run_id']}"),
-        ]
-        for row in found.loops
-    ]
-    return Grid(
+    return grid_of(
         "loops",
         "Calls that repeat",
-        ("Tool", "Times", "Steps", "Run"),
-        rows,
-        "No run has called a tool three times or more with the same arguments.",
+        found.loops,
+        "Tool; Times; Steps; Run",
+        {
+            "Tool": lambda row: Cell(called_name(str(row["tool"]))),
+            "Times": lambda row: Cell(row["times"], "num"),
+            "Steps": lambda row: Cell(f"{row['first_step']} to {row['last_step']}"),
+            "Run": lambda row: Cell(row["run_id"], "code", href=f"/runs/{row['run_id']}"),
+        },
+        empty="No run has called a tool three times or more with the same arguments.",
         note="the same tool with the same arguments, of all days",
     )
 

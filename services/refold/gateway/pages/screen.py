@@ -5,7 +5,7 @@ Texts are as they came: the template shows them through the filters alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -107,6 +107,25 @@ class TextChange(NamedTuple):
     title: str
     change: TextDiff
     part: str = "change"
+
+
+def grid_of(
+    name: str, caption: str, rows: Iterable[Any], columns: str, cells: Mapping[str, Callable[[Any], Cell]], **more: str
+) -> Grid:
+    """Return a table of read models.
+
+    `columns` are heads with `;` between them: each one of `cells`, or with a kind and an attribute: `Steps num steps`.
+    """
+    heads = [each.strip() for each in columns.split(";")]
+    plain = [head if head in cells else head.rsplit(" ", 2) for head in heads]
+
+    def cell(row: Any, how: str | list[str]) -> Cell:
+        return cells[how](row) if isinstance(how, str) else Cell(getattr(row, how[2]), how[1])
+
+    made = [[cell(row, how) for how in plain] for row in rows]
+    return Grid(
+        name, caption, [how if isinstance(how, str) else how[0] for how in plain], made, **{"empty": "", **more}
+    )
 
 
 def url(path: str, **wanted: object) -> str:
