@@ -196,7 +196,7 @@ def _tools_run(tools: list[ToolServed]) -> Grid:
 def _halts(shared: Gateway) -> Grid:
     rows = [[Cell(each.what), Cell(each.reason or "none given")] for each in halt_rows(catalog_of(shared).halts)]
     empty = "Nothing is halted. All calls of a tool, agent, pool or requester wait after"
-    return Grid("halts", "Halts", ("Halted", "Reason"), rows, empty, "refold halt tool NAME --reason WHY")
+    return Grid("halts", "Halts", ("Halted", "Reason"), rows, empty, "refold halt --tool NAME --reason WHY")
 
 
 def _members(shared: Gateway) -> Grid:
@@ -231,13 +231,13 @@ def _projections(shared: Gateway) -> Grid:
         "projections",
         "Projections",
         [(each.projection, generation) for each in projections_of(shared) for generation in each.generations],
-        "Projection; State; Behind; Records a second; Rows checked against the log",
+        "Projection; State; Behind; Records a second; Compare with the log",
         {
             "Projection": lambda row: Cell(row[0], note=f"generation {row[1].generation}, version {row[1].version}"),
             "State": lambda row: Cell(row[1].state, note=row[1].reason.partition("\n")[0]),
             "Behind": lambda row: Cell(row[1].lag, "num", note=f"records, {row[1].left_s:g} s to go"),
             "Records a second": lambda row: Cell(round(row[1].rate), "num"),
-            "Rows checked against the log": lambda row: Cell(f"refold projection verify {row[0]}", "code"),
+            "Compare with the log": lambda row: Cell(f"refold projection verify {row[0]}", "code"),
         },
         empty="Projections appear here once something builds them:",
         command="refold serve projections",
