@@ -60,7 +60,7 @@ def test_every_attribute_that_is_exported_has_the_type_and_a_value_of_the_conven
     for name in REGISTRY["members"].keys() & exported - {names.PROVIDER}:
         assert {value for each, value in said if each == name} <= set(REGISTRY["members"][name])
     assert len(exported) > 15
-    assert RunId("r-1") in {value for name, value in said if name == names.RUN_NAME}
+    assert RunId("r-1") in {value for name, value in said if name == names.SPAN_RUN}
 
 
 def test_panels_and_rules_are_expressions_that_can_be_read() -> None:

@@ -306,12 +306,25 @@ def test_what_was_sent_and_not_noted_is_sent_again_as_the_same_spans(world: Worl
 
 def test_a_collector_that_is_away_holds_up_nothing_else_and_gets_all_of_it_later(world: World) -> None:
     world.receiver.refuses = True
-    world.write(*of(ran("shopper", {"what": "hats"})))
+    history = of(ran("shopper", {"what": "hats"}))
+    world.write(*history[:2])
     with pytest.raises(UnreachableError):
         world.telemetry.turn()
     world.receiver.refuses = False
 
-    assert len(world.told()) == 5
+    assert [span.name for span in world.told()] == ["execute_tool look", "invoke_agent shopper"], "it goes on living"
+    assert len(world.told(*history[2:])) == 5
+
+
+def test_an_order_that_goes_out_once_more_is_the_same_span(world: World) -> None:
+    again: list[list[Event]] = [
+        [*begun(), *call(1)],
+        [events.CallDispatched(1, 1, NOW)],
+        [events.CallCompleted(1, 1, "1"), events.RunCompleted("1")],
+    ]
+    attempt, root = world.told(*entries("r-1", *again))
+
+    assert attempt.start == root.start < attempt.end
 
 
 def test_the_first_start_tells_of_what_ends_from_then_on(receiver: Receiver) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from refold.ports.effects import Service
 from refold.ports.log import Place
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -80,15 +81,12 @@ class Vitals:
         else:
             self.leases_lapsed += name == "lease.lapsed"
 
-    def measure(self, lanes: int, behind: int, executions: int, depth: tuple[Mapping[Place, int], int]) -> None:
-        """Note how the service is, and its log."""
-        self.lanes, self.executions = lanes, executions
+    def measure(self, services: Sequence[Service], depth: tuple[Mapping[Place, int], int]) -> None:
+        """Note how services are, what they have counted so far, and how far their log is."""
+        self.lanes, behind, self.executions = map(sum, zip(*(each.lanes_now() for each in services), strict=True))
+        self.counts = sum((each.counts for each in services), Counter())
         self.positions, self.unacknowledged = depth
-        self.stand(ready=lanes > 0 and not behind)
-
-    def count(self, counters: Iterable[Counter[str]]) -> None:
-        """Note what services have counted so far."""
-        self.counts = sum(counters, Counter())
+        self.stand(ready=self.lanes > 0 and not behind)
 
     def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """True if one turn has taken so long that it will not end."""

@@ -183,7 +183,7 @@ class Host:
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
-                self._measure()
+                vitals.measure(self._services, self._log.depth())
             inbox = self._carry_out(orders)
             if not inbox:
                 return
@@ -193,12 +193,6 @@ class Host:
             self.vitals.tell(name, alarm=name in ALARMS)
             (log.warning if name in ALARMS else log.info)(name, **fields)
         news.clear()
-
-    def _measure(self) -> None:
-        """What only this thread may look at, for another one that shows it."""
-        lanes, behind, executions = map(sum, zip(*(service.lanes_now() for service in self._services), strict=True))
-        self.vitals.measure(lanes, behind, executions, self._log.depth())
-        self.vitals.count(service.counts for service in self._services)
 
     def _check_threads(self) -> None:
         """**Raises** when a thread of this process is gone: alive without it, it would keep what others could do."""

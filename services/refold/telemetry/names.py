@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-OPT_IN, LATEST_GEN_AI = "OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental"
+OPT_IN, OPTED_IN = "OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental"
 
 OPERATION = "gen_ai.operation.name"
 CHAT, EXECUTE_TOOL, INVOKE_AGENT, INVOKE_WORKFLOW = "chat", "execute_tool", "invoke_agent", "invoke_workflow"
@@ -19,7 +19,7 @@ TOOL_NAME, TOOL_CALL, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.call.id", "ge
 TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 ERROR_TYPE = "error.type"
 
-TOKENS_USED: Mapping[str, str] = {
+TOKENS: Mapping[str, str] = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
     "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
@@ -40,7 +40,7 @@ PROVIDERS: Mapping[str, str] = {
 }
 """Providers whose names in results are others."""
 
-RUN_NAME, STEP, ATTEMPT, EFFECT = "refold.run.id", "refold.step", "refold.attempt", "refold.effect"
+SPAN_RUN, STEP, ATTEMPT, EFFECT = "refold.run.id", "refold.step", "refold.attempt", "refold.effect"
 OUTCOME, TOOK = "refold.outcome", "refold.took_seconds"
 """How an attempt ended, and how long the tool's code ran, by its executor's clock."""
 REASON = "refold.reason"

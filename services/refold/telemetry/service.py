@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-EXPORTER = "telemetry"
+KEPT_AS = "telemetry"
 """Under which the database keeps the positions, beside those of projections. There are no rows."""
 MOST_RUNS = 500
 """Live runs whose fold is in memory. Others are folded again from their entries."""
@@ -66,10 +66,10 @@ class Telemetry:
         **Raises** UnreachableError while the database or the collector is away, ConflictError when another process
         exports: nothing is lost by the next turn.
         """
-        if not self._database.lock(EXPORTER):
+        if not self._database.lock(KEPT_AS):
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
-        store = self._database.store(EXPORTER, self._generation(view))
+        store = self._database.store(KEPT_AS, self._generation(view))
         there, read, count = store.positions(), view.positions(), 0
         for place, end in read.items():
             at = there.get(place, 0)
@@ -83,38 +83,34 @@ class Telemetry:
 
     def _generation(self, view: ViewReader) -> int:
         """The generation that keeps the positions; a new one where they are of another log."""
-        known, log = max(self._database.generations(EXPORTER), default=0), view.notes()["log"]
-        if known and self._database.store(EXPORTER, known).notes().get("log") == log:
+        known, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
+        if known and self._database.store(KEPT_AS, known).notes().get("log") == log:
             return known
         with suppress(ConflictError):
-            self._database.create(EXPORTER, known + 1, (), {"log": log, "version": "1"})
+            self._database.create(KEPT_AS, known + 1, (), {"log": log, "version": "1"})
         if known:
-            self._database.drop(EXPORTER, known)
+            self._database.drop(KEPT_AS, known)
         elif not self._from_start:
             moves = {place: (0, at) for place, at in view.positions().items() if at}
-            self._database.store(EXPORTER, known + 1).commit(ViewChanges((), moves=moves))
-        self._database.switch(EXPORTER, known + 1, ())
+            self._database.store(KEPT_AS, known + 1).commit(ViewChanges((), moves=moves))
+        self._database.switch(KEPT_AS, known + 1, ())
         return known + 1
 
     def _send(self, view: ViewReader, rows: Sequence[ViewRow]) -> None:
         spans: list[ReadableSpan] = []
-        try:
-            for row in rows:
-                judged, entry = entry_of(row)
-                run = self._find(view, entry.run_id, entry.seq, entry.prev)
-                spans += run.feed(judged.id, entry)
-                if run.state.over:
-                    self._runs.pop(entry.run_id, None)
-            if spans:
-                self._export(spans)
-        except BaseException:
-            self._runs.clear()  # what they have told of is told again
-            raise
+        for row in rows:
+            judged, entry = entry_of(row)
+            run = self._find(view, entry.run_id, entry.seq, entry.prev)
+            spans += run.feed(judged.id, entry)
+            if run.state.over:
+                self._runs.pop(entry.run_id, None)
+        if spans:
+            self._export(spans)
 
     def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
         """A run as it is before an entry, or as far as it is."""
         known = self._runs.get(run)
-        if known is None or (seq and known.state.head.id != prev):
+        if known is None or (seq and known.state.head.id != prev):  # its spans were not taken: they are told again
             known = RunSpans(run, self._style, lambda above: self._find(view, above))
             for row in view.rows_of(ENTRIES, run):
                 judged, entry = entry_of(row)

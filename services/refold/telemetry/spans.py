@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -42,27 +42,16 @@ _TERMINAL = (events.RunCompleted, events.RunFailed, events.RunCancelled)
 _WORK = frozenset({*fold.WAKING, *_TERMINAL, events.CallDispatched})
 """What a trace is made for: the code of a run was woken, or something went out."""
 _REASONS: Mapping[type, str] = {
+    **dict.fromkeys((events.ApprovalEscalated, events.CallDoubted, events.CallHeld, events.CheckpointReached), ""),
+    **dict.fromkeys((events.SleepStarted, events.SleepEnded, events.WaitStarted, events.WaitEnded), ""),
+    **dict.fromkeys((events.WaitExpired, events.CallbackCreated, events.CallbackCompleted), ""),
+    **dict.fromkeys((events.CallbackFailed, events.RunRetried), ""),
+    **dict.fromkeys((events.ApprovalDecided, events.DoubtResolved), "verdict"),
+    **dict.fromkeys((events.RunPaused, events.RunUnpaused), "role"),
     events.ApprovalRequested: "rule",
-    events.ApprovalDecided: "verdict",
-    events.ApprovalEscalated: "",
-    events.CallDoubted: "",
-    events.CallHeld: "",
-    events.DoubtResolved: "verdict",
     events.NoteRecorded: "kind",
-    events.CheckpointReached: "",
-    events.SleepStarted: "",
-    events.SleepEnded: "",
-    events.WaitStarted: "",
-    events.WaitEnded: "",
-    events.WaitExpired: "",
-    events.CallbackCreated: "",
-    events.CallbackCompleted: "",
-    events.CallbackFailed: "",
     events.ChildStarted: "agent",
     events.ChildCompleted: "status",
-    events.RunPaused: "role",
-    events.RunUnpaused: "role",
-    events.RunRetried: "",
     events.RunMigrated: "version",
     events.RunSuspended: "reason",
 }
@@ -123,10 +112,8 @@ class RunSpans:
         kind, step = type(event), getattr(event, "step", 0)
         self._worked = self._worked or kind in _WORK
         if isinstance(event, events.CallDispatched):
-            seen = self._under_way.get(step)
-            if seen is None or seen.number != event.attempt:  # else it goes out once more
-                call = self.state.call_id(step)
-                self._under_way[step] = _Attempt(call, event.attempt, at_ms, activation)
+            # Under the same number it goes out once more, and is the same span.
+            self._under_way.setdefault(step, _Attempt(self.state.call_id(step), event.attempt, at_ms, activation))
         elif isinstance(event, events.RunStarted):
             self._instrumented = INSTRUMENTED in event.manifest
         elif isinstance(event, events.ChildStarted | events.EventPublished):
@@ -148,7 +135,7 @@ class RunSpans:
         call, number, begun_ms, activation = self._under_way.pop(step)
         state, proposed = self.state, self.state.call(step)
         run, result = state.run_id, getattr(event, "result", "")
-        said: Attributes = {names.RUN_NAME: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
+        said: Attributes = {names.SPAN_RUN: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
         said[names.OUTCOME] = getattr(event, "how", "") or outcome
         if took_ms := getattr(event, "took_ms", 0):
             said[names.TOOK] = took_ms / 1_000
@@ -164,18 +151,16 @@ class RunSpans:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
             said |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
             said |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
-            said |= {
-                name: usage[key] for key, name in names.TOKENS_USED.items() if usage and type(usage.get(key)) is int
-            }
+            said |= {name: usage[key] for key, name in names.TOKENS.items() if usage and type(usage.get(key)) is int}
         context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
         parent = _context(trace_id(run, activation), activation_span(run, activation))
-        return self._span(title, context, parent, said, (begun_ms, at_ms), kind=kind, failure=failure)
+        return self._span(title, context, said, (begun_ms, at_ms), failure, parent=parent, kind=kind)
 
     def _root(self, activation: int, entry: events.Entry) -> ReadableSpan:
         state, run, end = self.state, self.state.run_id, entry.events[-1]
         asked = state.request
         agent = asked.agent if asked else ""
-        said: Attributes = {names.RUN_NAME: run, "refold.run.status": state.status, **self._spoken()}
+        said: Attributes = {names.SPAN_RUN: run, "refold.run.status": state.status, **self._spoken()}
         if agent == PLAN_AGENT:
             said |= {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: agent}
         else:
@@ -185,11 +170,9 @@ class RunSpans:
             links += [_context(*asked.traceparent.split("-")[1:3])] if asked.traceparent else []
             links += self._starter()
         context, times = _context(trace_id(run, activation), activation_span(run, activation)), self._begun_ms
-        failure = end.failure if isinstance(end, events.RunFailed) else None
+        failure, more = end.failure if isinstance(end, events.RunFailed) else None, [Link(each) for each in links]
         title = f"{said[names.OPERATION]} {agent}"
-        return self._span(
-            title, context, None, said, (times, entry.at_ms), failure=failure, links=links, beside=self._beside
-        )
+        return self._span(title, context, said, (times, entry.at_ms), failure, links=more, events=self._beside)
 
     def _starter(self) -> list[SpanContext]:
         """The stretch of work of another run in which this one was started."""
@@ -213,33 +196,19 @@ class RunSpans:
         self,
         title: str,
         context: SpanContext,
-        parent: SpanContext | None,
         said: Attributes,
         times_ms: tuple[int, int],
-        *,
-        kind: SpanKind = SpanKind.INTERNAL,
-        failure: events.Failure | None = None,
-        links: Sequence[SpanContext] = (),
-        beside: Sequence[Event] = (),
+        failure: events.Failure | None,
+        **more: Any,
     ) -> ReadableSpan:
         if failure is not None:
             said[names.ERROR_TYPE] = failure.code
         if not self._style.gen_ai:
             said = {name: value for name, value in said.items() if not name.startswith("gen_ai.")}
-        return ReadableSpan(
-            title,
-            context,
-            parent,
-            _RESOURCE,
-            said,
-            beside,
-            [Link(each) for each in links],
-            kind,
-            status=_OK if failure is None else Status(StatusCode.ERROR, failure.code),
-            start_time=times_ms[0] * 1_000_000,
-            end_time=times_ms[1] * 1_000_000,
-            instrumentation_scope=_SCOPE,
-        )
+        begun, ended = (each * 1_000_000 for each in times_ms)
+        status = _OK if failure is None else Status(StatusCode.ERROR, failure.code)
+        more |= {"resource": _RESOURCE, "attributes": said, "status": status, "instrumentation_scope": _SCOPE}
+        return ReadableSpan(title, context, start_time=begun, end_time=ended, **more)
 
 
 def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tuple[str, str] | None:

@@ -14,7 +14,7 @@ from refold.client.views import views
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError, not_installed
 from refold.core.redaction import redacted
 from refold.runtime.gauges import Vitals
-from refold.telemetry.names import LATEST_GEN_AI, OPT_IN
+from refold.telemetry.names import OPT_IN, OPTED_IN
 from refold.telemetry.service import Telemetry, exporting
 from refold.telemetry.spans import Style
 
@@ -40,7 +40,7 @@ def telemetry(
     process = served("telemetry", member, data)
     settings, vitals = process.where.settings, Vitals()
     content = (load_app(app).redact if app else redacted) if settings.telemetry.content else None
-    style = Style(LATEST_GEN_AI in os.environ.get(OPT_IN, "").split(","), content)
+    style = Style(OPTED_IN in os.environ.get(OPT_IN, "").split(","), content)
     exporter = OTLPSpanExporter(endpoint=settings.telemetry.endpoint or None)
     with ends_within(CLOSE_S) as asked, process.shown(vitals):
         database = views(settings)
