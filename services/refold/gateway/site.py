@@ -189,13 +189,10 @@ class StrictRoute(APIRoute):
             if login is not None and not login.local and isinstance(response, StreamingResponse):
                 vars(response).update(body_iterator=gateway.logins.while_held(login, response.body_iterator))
             if _compressed(request, response, login):
-                response.body = await run_in_threadpool(gzip.compress, response.body, 5, mtime=0)
-                told = {
-                    "Content-Encoding": "gzip",
-                    "Vary": "Accept-Encoding",
-                    "Content-Length": str(len(response.body)),
-                }
-                response.headers.update(told)
+                packed = await run_in_threadpool(gzip.compress, response.body, 5, mtime=0)
+                vars(response).update(body=packed)
+                response.headers["Content-Length"] = str(len(packed))
+                response.headers.update({"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
             return response
 
         return strict

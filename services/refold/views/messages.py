@@ -6,7 +6,7 @@ pydantic-ai hold all of their messages, and have no digest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from refold.core.errors import BlobError, MalformedError, NotFoundError, TerminalError
@@ -141,14 +141,17 @@ def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text
             turns[step] = SaidTurn(step, *about, new, _answer(state, step, text_of))
             end, on = start, asked[step].get(ON) if seen.verified else None
             step = on if isinstance(on, int) and on < step else 0
+    return list(_without_repeats(state, [turns[step] for step in sorted(turns)]))
+
+
+def _without_repeats(state: RunState, turns: list[SaidTurn]) -> Iterator[SaidTurn]:
+    """Turns without what those said before that were recorded whole: they have no digest."""
     before: dict[str, list[dict[str, Any]]] = {}
-    for step, turn in sorted(turns.items()):
-        if not turn.digest:  # it was recorded whole, with all that was said before
-            old, tool = before.get(state.call(step).tool, []), state.call(step).tool
-            before[tool] = turn.messages
-            if turn.messages[: len(old)] == old:
-                turns[step] = turn._replace(messages=turn.messages[len(old) :])
-    return [turns[step] for step in sorted(turns)]
+    for turn in turns:
+        tool = state.call(turn.step).tool
+        old = [] if turn.digest else before.get(tool, [])
+        before[tool] = turn.messages
+        yield turn._replace(messages=turn.messages[len(old) :]) if turn.messages[: len(old)] == old else turn
 
 
 def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:

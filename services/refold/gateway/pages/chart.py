@@ -143,9 +143,12 @@ def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     plan = _Rows(Scale(list(_union(spans)), start, end), end, below)
     crashes = {each.step: each.actor for each in timeline.successors}
     rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
-    asks = _union(sorted((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals))
-    worked_ms = sum(last - first for first, last in _union(sorted(worked)))
-    return Chart(list(rows), plan.scale.folds, start, worked_ms, sum(last - first for first, last in asks))
+    asks = ((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals)
+    return Chart(list(rows), plan.scale.folds, start, _length(worked), _length(asks))
+
+
+def _length(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(last - first for first, last in _union(sorted(spans)))
 
 
 class _Rows(NamedTuple):

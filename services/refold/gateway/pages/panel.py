@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire.blobs import MARK, size_of
 from refold.core.wire.headers import cloud_event
 from refold.core.wire.schemas import locked
-from refold.gateway.pages.wording import VERDICT_WORDS, SaidLine, name_of, said_lines
+from refold.gateway.pages.wording import DECIDED, SaidLine, name_of, said_lines
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.runs import ViewedRuns, entry_of
 from refold.projections.shipped.tables import ENTRIES
@@ -34,7 +35,7 @@ MOST_LINES = 400
 """Of a conversation on one page: the newest."""
 
 
-class CauseOfEvent(NamedTuple):
+class CauseLink(NamedTuple):
     """An entry between an event and the request. `cause` is its input, `other` the entry of another run that is one."""
 
     run: str
@@ -68,7 +69,7 @@ class EventPanel(NamedTuple):
 
     event: RunEvent
     changes: list[tuple[str, str, str]]
-    reasons: list[CauseOfEvent]
+    reasons: list[CauseLink]
     record: ShownRecord
     saw: ModelMessages | None
     lines: list[SaidLine]
@@ -115,17 +116,7 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
             (2 * turn.step, line._replace(step=turn.step, seq=seq, agent=name, note=proved))
             for line in (new or [SaidLine("request", "note", "")] if proved else new)
         ]
-    for step in run.timeline.steps:
-        seq = run.state.seqs[step.step - 1]
-        for ask in step.approvals:
-            if ask.verdict:
-                who = ", ".join(ask.actors) or "nobody"
-                said = "\n".join(
-                    filter(None, (f"{VERDICT_WORDS.get(ask.verdict, ask.verdict)} {name_of(step)}", ask.said))
-                )
-                found.append((2 * step.step + 1, SaidLine(who, "people", said, step.step, seq)))
-        if step.kind in ("wait", "callback") and step.actor:
-            found.append((2 * step.step + 1, SaidLine(step.actor, "people", step.result, step.step, seq)))
+    found += _people_said(run)
     found.sort(key=lambda each: each[0])
     lines, told = list[SaidLine](), dict[str, str]()
     for _, line in found:  # instructions are repeated with every request
@@ -135,9 +126,22 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
     return lines
 
 
-def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseOfEvent]:
+def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
+    """Decisions and answers of people, each with its place behind the step that it is about."""
+    for step in run.timeline.steps:
+        seq, behind = run.state.seqs[step.step - 1], 2 * step.step + 1
+        for ask in step.approvals:
+            if ask.verdict:
+                words = f"{DECIDED.get(ask.verdict, ask.verdict)} {name_of(step)}", ask.said
+                who = ", ".join(ask.actors) or "nobody"
+                yield behind, SaidLine(who, "people", "\n".join(filter(None, words)), step.step, seq)
+        if step.kind in ("wait", "callback") and step.actor:
+            yield behind, SaidLine(step.actor, "people", step.result, step.step, seq)
+
+
+def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseLink]:
     """Return the entries from an event back to the request of the run that began it all, the event's own first."""
-    found, known = list[CauseOfEvent](), {run.state.run_id: run}
+    found, known = list[CauseLink](), {run.state.run_id: run}
     while len(found) < MOST_CAUSES:
         _, entry = entry_with(run, seq)
         events = [each for number, each in enumerate(entry.events, entry.seq) if number <= seq]
@@ -145,7 +149,7 @@ def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseOfEvent]:
         names = [name for name in names if name not in _SIDE] or names
         other, before = _other(view, entry.cause), _before(run, entry, events)
         by = ", ".join(getattr(events[0], "actors", ())) or getattr(events[0], "actor", "")
-        found.append(CauseOfEvent(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
+        found.append(CauseLink(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
         if before:
             seq = before
         elif other and (above := known.get(other[0]) or ViewedRuns(view).find(other[0])):  # type: ignore[call-overload]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -29,6 +29,7 @@ from refold.gateway.pages.chart import UNFINISHED, Below, Chart, chart_of, step_
 from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
+    CauseLink,
     EventPanel,
     changes_of,
     conversation,
@@ -37,7 +38,7 @@ from refold.gateway.pages.panel import (
     record_of,
     saw_model,
 )
-from refold.gateway.pages.questions import open_questions
+from refold.gateway.pages.questions import PageQuestion, open_questions
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import number_of, summary_of
 from refold.gateway.routes.inputs import refuse_effects
@@ -75,7 +76,7 @@ SAYS = {
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_PANELS = 6
 """Events that are open beside each other."""
-MOST_ROWS = 1_000
+MOST_BELOW = 1_000
 """Steps of the runs below one that are read for its page."""
 NOT_AGAIN = ("stored", "probed", "late")
 """Ways in which calls were answered that were not executed again."""
@@ -112,13 +113,8 @@ def run_pages(site: APIRouter) -> None:
         beside = {each for seq in seqs for each in (seq - 1, seq)}
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
         info, words, chart = info_of(found), _words(found), chart_of(found, now_ms, below)
-        chosen = {"at": 0 if at == last else at, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
+        chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
-        panels = []
-        for event in (event for seq in seqs if (event := event_at(found, seq)) is not None):
-            changes = changes_of(run_diff(points[event.seq - 1], points[event.seq])) if event.seq > 1 else []
-            record = record_of(found, event, prefix, base)
-            panels.append(EventPanel(event, changes, reasons[event.seq], record, *saw_model(found, event, texts)))
         said = conversation(points[at], texts) if wanted.show == "conversation" else []
         return html_page(
             "run.html",
@@ -131,12 +127,7 @@ def run_pages(site: APIRouter) -> None:
             doing=wanted.do if wanted.do in words else "",
             says_of=SAYS,
             legend=LEGEND,
-            asked=asked if at == last else [],
-            asks=len(found.timeline.asking),
-            held=[] if found.state.over else found.timeline.in_status("held"),
-            serving=_serving(shared, info.agent) if info.status == "stalled" else [],
-            left=partial(operations.left_behind, found.state),
-            behind=shared.writing.behind_s,
+            **_stuck(shared, found, asked if at == last else []),
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
@@ -157,7 +148,7 @@ def run_pages(site: APIRouter) -> None:
             events=events_of(found) if wanted.show == "events" else [],
             said=said[-MOST_LINES:],
             unsaid=len(said) - MOST_LINES,
-            panels=panels,
+            panels=list(_panels(found, points, reasons, texts, (prefix, base))),
             other=other,
             differs=changes_of(run_diff(points[min(at, other)], points[max(at, other)])) if other else [],
         )
@@ -239,6 +230,29 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
     return f"?{urlencode(told, doseq=True)}" if told else f"/runs/{run}"
 
 
+def _panels(
+    run: Run, points: Mapping[int, Run], reasons: Mapping[int, list[CauseLink]], texts: Any, at: tuple[str, str]
+) -> Iterator[EventPanel]:
+    """The events that are open, in this order. `at` is the prefix of topics, and the address of the gateway."""
+    for seq, causes in reasons.items():
+        if (event := event_at(run, seq)) is not None:
+            changes = changes_of(run_diff(points[seq - 1], points[seq])) if seq > 1 else []
+            yield EventPanel(event, changes, causes, record_of(run, event, *at), *saw_model(run, event, texts))
+
+
+def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion]) -> dict[str, Any]:
+    """What waits for people or operators, and what they may do about it; `asked` where the page is of now."""
+    agent = run.state.request.agent if run.state.request else ""
+    return {
+        "asked": asked,
+        "asks": len(run.timeline.asking),
+        "held": [] if run.state.over else run.timeline.in_status("held"),
+        "serving": _serving(shared, agent) if run.status == "stalled" else [],
+        "left": partial(operations.left_behind, run.state),
+        "behind": shared.writing.behind_s,
+    }
+
+
 def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
     """The runs below one, and the steps of the first of them, those that are opened before others."""
     name = run.state.run_id
@@ -246,7 +260,7 @@ def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
         return Below({}, {}, opened)
     rows = view.query(Query(RUNS, (Where("root", "=", root_of(name)),), limit=MOST_PAGE))
     runs = {row.run_id: row for row in map(summary_of, rows) if row.run_id != name and is_below(row.run_id, name)}
-    steps, left = dict[str, list[tuple[int, RunStep]]](), MOST_ROWS
+    steps, left = dict[str, list[tuple[int, RunStep]]](), MOST_BELOW
     for child in sorted(runs, key=lambda each: (each not in opened, runs[each].requested_ms)):
         if left <= 0:
             break

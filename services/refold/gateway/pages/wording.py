@@ -20,7 +20,7 @@ MOST_NESTED = 6
 BEFORE_AFTER = (("before", "after"), ("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
 MOST_DIFFED = 200_000
 """Characters of texts that are compared; larger ones are shown as they are."""
-VERDICT_WORDS = {
+DECIDED = {
     "approve": "approved",
     "reject": "rejected",
     "edit": "approved with other arguments",
