@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import threading
-import time
 from collections.abc import Iterator
 
-import uvicorn
 from benchmarks.prefill import records
 from playwright.sync_api import Browser, Page
 from tests.gateway.test_reading import Bench
-from tests.pages.browser import browser
+from tests.pages.browser import browser, site_of
 
 from refold.core.events import CallCompleted, CallDispatched, CallProposed, Event, RetryPolicy, RunRequested, RunStarted
 from refold.core.ids import RunId
@@ -65,13 +62,7 @@ def main(rounds: int = 5) -> int:
         for key, value in history(run, steps):
             bench.log.write(key, value)
     bench.catch_up()
-    config = uvicorn.Config(build_api(bench.gateway), host="127.0.0.1", port=0, log_level="warning")
-    server = uvicorn.Server(config)
-    threading.Thread(target=server.run, daemon=True).start()
-    while not server.started:
-        time.sleep(0.05)
-    base = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    with browser() as chromium:
+    with site_of(build_api(bench.gateway)) as base, browser() as chromium:
         long = [cold(chromium, f"{base}/runs/long") for _ in range(rounds)]
         small = cold(chromium, f"{base}/runs/hundred")
         page = long[-1][3]
@@ -89,7 +80,6 @@ def main(rounds: int = 5) -> int:
         "kib_of_5000_events": round(long[0][2] / 1024, 1),
     }
     print(json.dumps(found))
-    server.should_exit = True
     return int(any(found[name] > most for name, most in MUST.items()))
 
 

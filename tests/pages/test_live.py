@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from refold.gateway.app import build_api
+from refold.projections import service
 from tests.cli.terminal import Dev, served
-from tests.pages.browser import chromium
+from tests.gateway.test_reading import Bench
+from tests.pages.browser import chromium, site_of
 from tests.pages.test_browser import checked, driven, page, ready
 from tests.waiting import eventually
 
@@ -76,3 +79,18 @@ def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:
     numbers = [int(each) for each in page.locator("#rows a.row .seq").all_inner_texts()]
     assert numbers == list(range(1, len(numbers) + 1))
     assert "seq=3" in page.url  # the link was followed in place, with what was open
+
+
+def test_the_page_of_an_erased_run_empties_itself(driven: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    bench = Bench()
+    with site_of(build_api(bench.gateway)) as base:
+        page = driven.new_context(base_url=base).new_page()
+        page.goto("/runs/run-3?seq=3")
+        expect(page.locator("#event-3")).to_be_visible()
+        bench.log.mark("run-3")
+        bench.log.bury("run-3")
+        bench.catch_up()
+        expect(page.locator("main")).to_contain_text("was erased", timeout=20_000)
+        expect(page.locator("#rows")).to_have_count(0)
+        page.context.close()

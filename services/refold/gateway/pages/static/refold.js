@@ -61,6 +61,7 @@ async function refresh(wanted) {
     // Another set of questions changes the order of the page: it is loaded whole, unless somebody writes an answer.
     if (run && [...page.querySelectorAll("section[id^=ask-]")].map(each => each.id).join() !== asked && !writing()) location.reload();
     if (run && then) run.dataset.seq = then.dataset.seq;
+    if (run && then && !("follow" in then.dataset)) delete run.dataset.follow;
     slider();
     draw();
     say(page.getElementById("behind") ? `live, ${page.getElementById("behind").textContent}` : "live");
@@ -109,8 +110,22 @@ if (run && "follow" in run.dataset) {
   const types = ["RunCompleted", "RunFailed", "RunCancelled"];
   // Every event of the log has its own name: each is listened to that this page knows, and a net of 2 s for the rest.
   for (const type of [...(run.dataset.types || "").split(" "), ...types]) source.addEventListener(type, soon);
-  setInterval(soon, 2000);
-} else if (document.querySelector("#runs, #inbox, #letters, #sessions, #actions")) {
+}
+
+// A small question is asked now and then: if the run is still there, and has gone on, as one that was retried.
+let looks = 0;
+async function look() {
+  if (paused) return;
+  try {
+    const answer = await fetch(`/api/runs/${run.dataset.run}/events?limit=1&after_seq=${run.dataset.seq}`);
+    if (answer.status === 410 || answer.status === 404) location.reload();
+    else if (!answer.ok) say("the gateway cannot answer: this may be old", true);
+    else if ((await answer.json()).length || document.body.classList.contains("old") || ("follow" in run.dataset && ++looks % 5 === 0)) soon();
+  } catch { say("the gateway is away: this may be old", true); }
+}
+
+if (run) setInterval(look, 2000);
+else if (document.querySelector("#runs, #inbox, #letters, #sessions, #actions")) {
   say("live");
   const listed = document.querySelector("[data-stream]");
   const source = listed && new EventSource(listed.dataset.stream);
