@@ -141,7 +141,7 @@ function slider() {
   const out = range.form.querySelector("output");
   range.addEventListener("input", () => {
     out.textContent = `event ${range.value} of ${range.max}`;
-    for (const row of document.querySelectorAll("#rows a.row")) {
+    for (const row of document.querySelectorAll('#rows a.row[href^="?"]')) { // not those of runs below
       row.classList.toggle("off", Number(row.querySelector(".seq").textContent) > Number(range.value));
     }
   });
