@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
@@ -14,10 +15,12 @@ from refold.core.messages import RunView
 from refold.core.wire import codec
 from refold.ports.tables import ViewChanges
 from refold.projections import service
+from refold.projections.projector import Projector
 from refold.projections.publishing import REPLACED, RunRows
 from refold.projections.service import KeptProjection, serving
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import RUNS
+from tests.contract.table_benches import SqliteBench
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 
@@ -122,3 +125,28 @@ def test_a_zombie_ends_with_the_newer_row() -> None:
 
     assert topic.rows == list(store.scan(RUNS))
     assert len(seen) == 2
+
+
+def test_a_zombie_whose_generation_is_dropped_ends_with_the_newer_row(tmp_path: Path) -> None:
+    log, database, topic = ListedLog(), SqliteBench(tmp_path).views, Topic()
+    log.finish("r-1")
+    tables, writes = Projector.tables_of(Shipped()), []
+
+    def overtaken(values: Mapping[RunId, bytes | None]) -> None:
+        writes.append(values)
+        if len(writes) == 1:  # it stands still, and another process builds the view anew
+            (row,) = database.store(Shipped.name, 1).scan(RUNS)
+            newer = (*row[: RUNS.places["says"]], "newer", *row[RUNS.places["says"] + 1 :])
+            database.create(Shipped.name, 2, tables, {})
+            database.store(Shipped.name, 2).commit(ViewChanges((RUNS,), rows={RUNS: {(row[0],): newer}}))
+            database.switch(Shipped.name, 2, Shipped.tables)
+            database.drop(Shipped.name, 1)
+        topic.write(values)
+
+    slot = KeptProjection(Shipped(), database, log, send=overtaken)
+    while not writes:
+        slot.turn(0.0)
+
+    assert len(writes) == 2
+    assert [row[RUNS.places["says"]] for row in topic.rows] == ["newer"]
+    database.close()

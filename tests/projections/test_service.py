@@ -9,7 +9,7 @@ import pytest
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
-from refold.core.topics import RUN_LOG
+from refold.core.topics import APPROVAL_VOTED, RUN_LOG
 from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
 from refold.projections.following import Follower
@@ -246,6 +246,33 @@ def test_a_log_that_was_cut_and_has_grown_again_is_noticed_by_its_last_record(lo
 
     assert "the log has lost its end" in slot.stopped
     assert digests(database, Squares) == before
+
+
+def test_a_topic_beside_the_log_whose_end_was_lost_and_written_again_is_noticed(log: ListedLog) -> None:
+    database, place = MemoryViewDatabase(), (APPROVAL_VOTED, 0)
+    log.append(*place, b"r-1/1/vote", b"yes")
+    settle(KeptProjection(Squares(), database, log))
+    (lost,) = log.lists[place]
+    log.lists[place] = [lost._replace(at_ms=lost.at_ms + 1)]  # the same vote, sent again
+
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+
+    assert "the log has lost its end: approval-voted/0" in slot.stopped
+
+
+def test_a_topic_beside_the_log_whose_last_record_was_superseded_is_read_on(log: ListedLog) -> None:
+    database, place = MemoryViewDatabase(), (APPROVAL_VOTED, 0)
+    log.append(*place, b"r-1/1/vote", b"yes")
+    settle(KeptProjection(Squares(), database, log))
+    log.append(*place, b"r-1/1/vote", None)
+    del log.lists[place][0]
+
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+
+    assert slot.stopped == ""
+    assert database.store("squares", 1).positions()[place] == 2
 
 
 def test_another_generation_replaces_one_that_stands_still_without_a_restart(log: ListedLog) -> None:

@@ -11,7 +11,7 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogFeed, LogSource, Place, Record
 from refold.ports.tables import ViewStore
 from refold.projections.projector import Projector
-from refold.projections.publishing import RunRows, SendRows
+from refold.projections.publishing import RunRows
 from refold.projections.whole import LoggedRuns
 from refold.sdk.projection import Projection
 
@@ -21,7 +21,7 @@ FED_BYTES = 16 << 20
 OLDEST_S = 0.2
 """How long a batch waits for more records at most: what readers see is that much older."""
 _LAST = "last "
-"""Begins the name of the note that has the last record read of a partition of the run log."""
+"""Begins the name of the note that has the last record read of a partition."""
 
 
 class Follower:
@@ -34,11 +34,10 @@ class Follower:
         source: LogSource,
         *,
         clock: Callable[[], float] = time.monotonic,
-        send: SendRows | None = None,
+        rows: RunRows | None = None,
     ) -> None:
-        self.projection, self.store = projection, store
-        self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=send is not None)
-        self.rows = RunRows(store, send) if send else None
+        self.projection, self.store, self.rows = projection, store, rows
+        self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=rows is not None)
         bounds, notes = source.bounds(), store.notes()
         self.positions = dict.fromkeys(bounds, 0) | store.positions()
         self._last = _last_records(notes)
@@ -114,7 +113,7 @@ class Follower:
     def _wanted(self) -> dict[Place, int]:
         """Where to read. Markers are read to their end first: a tombstone without a marker costs a look at its run.
 
-        Of the run log the last record is read once more, to see that it is the same.
+        The last record of each is read once more, to see that it is the same.
         """
         bounds = self._source.bounds()
         self._ends = {place: end for place, (_, end) in bounds.items()}
@@ -129,9 +128,10 @@ class Follower:
         """Return False for the last record, read once more. **Raises** UsageError for any other in its place.
 
         A log that was cut while nobody read it may have grown beyond the position since: offsets alone do not show it.
+        Of other topics the record may be gone, as a later one of its key is there.
         """
         place = record.topic, record.partition
-        if place[0] == RUN_LOG and self._last.get(place) != _named(record):
+        if place in self._last and self._last[place] != _named(record):
             raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
         return False
 
@@ -156,17 +156,22 @@ def _markers_first(record: Record) -> bool:
 
 
 def _named(record: Record) -> str:
-    """The offset of a record and a digest of its key, which no other entry and no tombstone of another has."""
-    return f"{record.offset} {blake2b(record.key or b'', digest_size=8).hexdigest()}"
+    """The offset of a record and a digest of its key, which no other entry and no tombstone of another has.
+
+    In other topics the same key comes again, so that its time counts too.
+    """
+    own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
+    return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
 
 
 def _last_of(records: Iterable[Record]) -> dict[Place, str]:
-    last = {(record.topic, record.partition): record for record in records if record.topic == RUN_LOG}
+    last = {(record.topic, record.partition): record for record in records}
     return {place: _named(record) for place, record in last.items()}
 
 
 def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:
-    return {(RUN_LOG, int(name.rpartition("/")[2])): record for name, record in notes.items() if name.startswith(_LAST)}
+    names = {name: name.removeprefix(_LAST).rpartition("/") for name in notes if name.startswith(_LAST)}
+    return {(topic, int(number)): notes[name] for name, (topic, _, number) in names.items()}
 
 
 def misplaced(

@@ -11,11 +11,12 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.messages import RunView
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.ports.tables import Query, ViewChanges, ViewRow, ViewStore, Where
+from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, Where
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
 SendRows = Callable[[Mapping[RunId, bytes | None]], None]
@@ -29,10 +30,13 @@ NOTED_EACH = 50
 
 
 class RunRows:
-    """See the module. `store` is the generation in use. **Raises** UnreachableError: begin again with another one."""
+    """See the module. `store` is the generation in use; `in_use` opens the one that is by then, if it was dropped.
 
-    def __init__(self, store: ViewStore, send: SendRows) -> None:
-        self._store, self._send = store, send
+    **Raises** UnreachableError and ConflictError: begin again with another one.
+    """
+
+    def __init__(self, store: ViewStore, send: SendRows, in_use: Callable[[], ViewReader] | None = None) -> None:
+        self._store, self._send, self._in_use = store, send, in_use or (lambda: store)
         self._batches = 0
 
     def begin(self) -> None:
@@ -69,7 +73,10 @@ class RunRows:
             rows = now
 
     def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
-        found = self._store.rows(RUNS, keys)
+        try:
+            found = self._store.rows(RUNS, keys)
+        except ConflictError:  # this process has stood still, and what it has just written may be an old row
+            found = self._in_use().rows(RUNS, keys)
         return {key[0]: found.get(key) for key in keys}
 
     def _note(self) -> None:

@@ -17,7 +17,7 @@ from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
-from refold.projections.publishing import SendRows
+from refold.projections.publishing import RunRows, SendRows
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.turn import PriceOf
 from refold.runtime.memory import give_back
@@ -228,7 +228,11 @@ class KeptProjection:
         store = self._database.store(self.name, number)
         if store.notes().get("stopped"):  # its code may be another by now
             store.commit(ViewChanges((), notes={"stopped": ""}))
-        return Follower(self.projection, store, self._source, clock=self._clock, send=send)
+        rows = RunRows(store, send, self._in_use) if send else None
+        return Follower(self.projection, store, self._source, clock=self._clock, rows=rows)
+
+    def _in_use(self) -> ViewReader:
+        return self._database.store(self.name, serving(self._database, self.name))
 
     def _switch(self, building: Follower) -> None:
         """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""

@@ -94,8 +94,9 @@ def _nothing_carried(*_: object) -> ViewChanges:
 def _without_nothing(original: Callable[..., None]) -> Callable[..., None]:
     """Rows are passed on, and not that there is none any more."""
 
-    def begin(self: RunRows, store: Any, send: Callable[[Any], None]) -> None:
-        original(self, store, lambda values: send({run: value for run, value in values.items() if value is not None}))
+    def begin(self: RunRows, store: Any, send: Callable[[Any], None], in_use: Any = None) -> None:
+        valued = lambda values: send({run: value for run, value in values.items() if value is not None})  # noqa: E731
+        original(self, store, valued, in_use)
 
     return begin
 
