@@ -127,7 +127,7 @@ def run_pages(site: APIRouter) -> None:
             doing=wanted.do if wanted.do in words else "",
             says_of=SAYS,
             legend=LEGEND,
-            **_stuck(shared, found, asked if at == last else []),
+            **_stuck(shared, found, asked, now=at == last),
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
@@ -240,11 +240,11 @@ def _panels(
             yield EventPanel(event, changes, causes, record_of(run, event, *at), *saw_model(run, event, texts))
 
 
-def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion]) -> dict[str, Any]:
-    """What waits for people or operators, and what they may do about it; `asked` where the page is of now."""
+def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -> dict[str, Any]:
+    """What waits for people or operators, and what they may do about it; questions only where the page is of `now`."""
     agent = run.state.request.agent if run.state.request else ""
     return {
-        "asked": asked,
+        "asked": asked if now else [],
         "asks": len(run.timeline.asking),
         "held": [] if run.state.over else run.timeline.in_status("held"),
         "serving": _serving(shared, agent) if run.status == "stalled" else [],
