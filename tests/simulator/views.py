@@ -101,7 +101,7 @@ def _published(views: Views) -> Iterator[str]:
     views.counts["views.buried"] += sum(value is None for value in views.topic.values())
     for run, value in views.topic.items():
         said = None if value is None else tuple(_columns(codec.decode(RunView, value)))
-        if said != rows.pop(run, None):
+        if said != rows.pop(run, None) and run not in views.stale:
             yield f"run-view: of {run} it has {said!r}"
     yield from (f"run-view: it has nothing of {run!r}" for run in rows)
 

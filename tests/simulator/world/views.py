@@ -252,13 +252,15 @@ class SimDatabase:
 class SimProjector:
     """A process that keeps the views up to date, in a thread. `until_ms` is when one goes on that stands still.
 
-    `ends` is where the logs ended when a projection of it had its last turn.
+    `ends` is where the logs ended when a projection of it had its last turn. `unchecked` are the runs whose rows it has
+    written to `run-view`, and has not looked at since.
     """
 
     def __init__(self, views: Views, outcomes: type[Outcomes]) -> None:
         self.views, self.until_ms, self.idle_ms = views, 0, 0
         self.ends: dict[Place, int] = {}
         self.idle_ends: dict[Place, int] = {}
+        self.unchecked: set[RunId] = set()
         self._applied: dict[str, dict[int, str]] = {}
         database, source = SimDatabase(self), MemorySource(views, self.pause)
         self.slots = [
@@ -279,6 +281,8 @@ class SimProjector:
         """Comes to an effect, and stands there, or goes on."""
         if kind == "take":
             self._applied = {}
+        if kind not in ("send", "sent"):
+            self.unchecked = set()
         if kind == "turn" or (not self.views.calm and self.views.rng.random() >= GOES_ON):
             self._pass.act(Act(kind, None, None))
 
@@ -291,8 +295,14 @@ class SimProjector:
         self.pause("send")
         self.views.cut("send")
         self.views.topic |= values
+        self.views.stale -= values.keys()
+        self.unchecked = set(values)
         self.pause("sent")
-        self.views.cut("sent")
+        try:
+            self.views.cut("sent")
+        except UnreachableError:  # a zombie looks at nothing once it has to take the lock anew
+            self.views.stale |= self.unchecked if self.views.owner is not self else set()
+            raise
 
     def _see(self, run: str, seq: int, tool: str) -> None:
         if seq == 1:
@@ -314,7 +324,8 @@ class SimProjector:
 class Views:
     """The projectors of a world and what they fill. `owner` has the lock; others are zombies.
 
-    `calm`: nobody is killed and everybody reads on. `topic` has the last value of each key of `run-view`. `wrong` is
+    `calm`: nobody is killed and everybody reads on. `topic` has the last value of each key of `run-view`, of `stale`
+    runs an older one, whose writer had lost the lock and was killed before it could write the newer one. `wrong` is
     what may not be, `sums` by generation of `Outcomes`.
     """
 
@@ -326,6 +337,7 @@ class Views:
         there = [topic for topic in TOPICS if topic in world.broker.topics]
         self.places = [(topic, number) for topic in there for number in range(world.settings.partitions)]
         self.topic: dict[RunId, bytes | None] = {}
+        self.stale: set[RunId] = set()
         self.wrong: list[str] = []
         self.outcomes: type[Outcomes] = Outcomes
         self.owner: SimProjector | None = None
@@ -399,6 +411,7 @@ class Views:
         self.counts["views.killed"] += 1
         if projector in self._zombies:
             self._zombies.remove(projector)
+            self.stale |= projector.unchecked
         else:
             self.owner = None
 
