@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.approvals import policy_rates, waiting
 from benchmarks.crash import crash
-from benchmarks.engine import Engine
+from benchmarks.engine import FEW, Engine
 from benchmarks.floor import floor
 from benchmarks.fold import rate_from_broker
 from rich.console import Console
@@ -69,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="times the rate is taken; the median counts")
     parser.add_argument("--crashes", type=int, default=4, help="crashes per victim and effect class")
     parser.add_argument("--waiting", type=int, default=10_000, help="runs that wait for people")
+    parser.add_argument("--partitions", type=int, default=FEW, help="of each topic, under the engine")
     parser.add_argument("--longest", type=int, default=10_000, help="steps of the run whose gaps are looked at")
     parser.add_argument("--no-crash", action="store_true", help="leave the crashes out")
     parser.add_argument("--no-years", action="store_true", help="leave out what years of work make of a platform")
@@ -86,7 +87,7 @@ def _measure(
         sizes = {"runs": options.runs, "load": options.load, "repeat": options.repeat}
         bare = floor(kafka.bootstrap, valkey.port, sync=sync, **sizes)
         console.print(f"flush {flush}: the engine")
-        engine = Engine(kafka.bootstrap, valkey.url, folder, sync=sync)
+        engine = Engine(kafka.bootstrap, valkey.url, folder, sync=sync, partitions=options.partitions)
         found = engine.measure(options.runs, options.load, options.repeat)
         report[f"flush_{flush}"] = {"floor": bare, "engine": found}
         if sync:

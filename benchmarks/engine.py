@@ -28,6 +28,9 @@ from refold.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[1]
 APP = "benchmarks.workload:app"
+FEW = 1
+"""Partitions of each topic: as many as one planner needs. Each that has something to say costs requests of its own."""
+
 AUTHORITY = SigningKey("root-bench", "root", b"b" * 32)
 TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 
@@ -35,16 +38,19 @@ TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 class Engine:
     """Planner and executor on a broker and a Redis, with topics of their own."""
 
-    def __init__(self, bootstrap: str, redis_url: str, folder: Path, *, sync: bool, app: str = APP) -> None:
+    def __init__(
+        self, bootstrap: str, redis_url: str, folder: Path, *, sync: bool, app: str = APP, partitions: int = FEW
+    ) -> None:
         self._app = app
         prefix = f"bench{os.urandom(3).hex()}."
-        self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync)
+        self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync, partitions=partitions)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": str(ROOT),
             "REFOLD_KAFKA__BOOTSTRAP": bootstrap,
             "REFOLD_KAFKA__PREFIX": prefix,
+            "REFOLD_KAFKA__PARTITIONS": str(partitions),
             "REFOLD_REDIS__URL": redis_url,
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
             "REFOLD_TRUST": pinned(TRUST[AUTHORITY.kid]),
@@ -60,7 +66,7 @@ class Engine:
 
     def serve(self, service: str, *words: str) -> None:
         """Starts a service."""
-        command = [sys.executable, "-m", "refold", "serve", service, "--app", self._app, *words]
+        command = [sys.executable, "-m", "refold", "serve", service, "--standby", "--app", self._app, *words]
         self._supervisor.add(Child(service, command, self.folder / f"{service}.log", self.environment))
 
     def kill(self, service: str) -> None:

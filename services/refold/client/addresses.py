@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from refold.core.approval.signature import SigningKey, Trust, trusted
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings, Settings, load
+from refold.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
 
 DATA = Path(".refold")
 ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
@@ -61,8 +61,8 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     """The settings by what was said on the command line and by what is known here."""
     running, given = running_dev(data), os.environ.get
     named = kafka or given("REFOLD_KAFKA__BOOTSTRAP")
-    known = {
-        "kafka": {"bootstrap": named or running.get("kafka")},
+    known: dict[str, dict[str, Any]] = {
+        "kafka": {"bootstrap": named or running.get("kafka"), **({} if named else _partitions(running))},
         "redis": {"url": redis or given("REFOLD_REDIS__URL") or running.get("redis")},
         **({} if named else _stores(running)),
     }
@@ -72,6 +72,12 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
     lost = data_dir(data) if default and meant else None
     return Addresses(settings, bool(running) and not named, lost, data_dir(data))
+
+
+def _partitions(running: dict[str, Any]) -> dict[str, int]:
+    """How many a running `refold dev` has, if the environment does not say."""
+    count = running.get("partitions")
+    return {"partitions": count} if count and not os.environ.get(PARTITIONS) else {}
 
 
 def _stores(running: dict[str, Any]) -> dict[str, dict[str, str | None]]:

@@ -23,6 +23,7 @@ from refold.embedded.postgres import EmbeddedPostgres
 from refold.embedded.server import EmbeddedServer
 from refold.embedded.supervisor import Pids, Supervisor
 from refold.embedded.valkey import EmbeddedValkey
+from refold.runtime.settings import PARTITIONS
 from refold.runtime.signals import stop_signals
 
 BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
@@ -74,7 +75,8 @@ class DevStack:
     """Starts everything on a folder of its own, keeps it alive, and keeps `dev.json` there true from ready to stop.
 
     `prepare` gets the bootstrap address when the broker is ready and before the first service starts: create topics
-    there. `fresh` forgets all earlier data.
+    there, and return how many partitions they have, where services shall have that from here. `fresh` forgets all
+    earlier data.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class DevStack:
         *,
         servers: Servers = Servers(),
         fresh: bool = False,
-        prepare: Callable[[str], None] | None = None,
+        prepare: Callable[[str], int | None] | None = None,
         told: Listeners = Listeners(),
     ) -> None:
         self.data_dir = data_dir.resolve()
@@ -107,6 +109,8 @@ class DevStack:
             self.views = self._postgres.url
         self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
         self.gateway = self.metrics = ""
+        self.partitions = 0
+        """Of each topic, as `prepare` says."""
         self.trouble = ""
         """Why dev.json is not true at the moment, empty while it is."""
 
@@ -135,7 +139,7 @@ class DevStack:
             self._supervisor = Supervisor(on_change=self._note, on_exit=self._told.on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
-                self._prepared(self._prepare)
+                self.partitions = self._prepared(self._prepare)
             self._start_services(self._supervisor)
             self._ready = True
             self._note(self._supervisor.pids())
@@ -209,7 +213,7 @@ class DevStack:
         for name, server in servers:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
-    def _prepared(self, prepare: Callable[[str], None]) -> None:
+    def _prepared(self, prepare: Callable[[str], int | None]) -> int:
         """Call `prepare` until it succeeds: our own broker is there, and on a busy machine slow to elect leaders.
 
         **Raises** what `prepare` raises, an UnreachableError of our own broker after `_BUSY_S`.
@@ -217,7 +221,7 @@ class DevStack:
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
-                return prepare(self.kafka)
+                return prepare(self.kafka) or 0
             except UnreachableError as error:
                 if self._given.kafka is not None:
                     raise
@@ -238,6 +242,8 @@ class DevStack:
         outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         shared = {**outer, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
         shared |= {BLOBS_URL: self.blobs, VIEWS_URL: self.views}
+        if self.partitions:
+            shared[PARTITIONS] = str(self.partitions)
         shared["REFOLD_GATEWAY__PORT"] = self.gateway.rpartition(":")[2]
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
@@ -255,7 +261,7 @@ class DevStack:
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
                 at |= {"views": self.views_shown, "gateway": self.gateway, "metrics": self.metrics}
-                content = {**at, "processes": processes, "restarts": restarts}
+                content = {**at, "partitions": self.partitions, "processes": processes, "restarts": restarts}
                 self._write(json.dumps(content, indent=2) + "\n")
 
     def _write(self, text: str) -> None:

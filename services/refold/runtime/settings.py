@@ -14,6 +14,7 @@ from refold.core.run.retry import REDISPATCH_MS
 from refold.runtime import defaults
 
 PREFIX = "REFOLD_"
+PARTITIONS = "REFOLD_KAFKA__PARTITIONS"
 NOT_SETTINGS = (
     *("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_ROOT"),
     *("REFOLD_SECRET", "REFOLD_SOAK"),
@@ -49,7 +50,8 @@ class KafkaSettings(_Room):
     bootstrap: str = "127.0.0.1:9092"
     prefix: str = Field("refold.", pattern=r"^[A-Za-z0-9._-]{0,60}$")
     partitions: int = Field(4, ge=1, le=10_000)
-    """Of every topic. Four keep a laptop's cores busy; choose it once, runs do not move between partitions."""
+    """Of every topic: one to two for each planner that there will ever be, as each that has something to say costs
+    requests of its own. Choose it once, runs do not move between partitions. `refold dev` makes one."""
     replication: int | None = Field(None, ge=1)
     """None: 3, or as many as there are brokers when there are fewer."""
     session_timeout_ms: int = Field(10_000, ge=1_000)

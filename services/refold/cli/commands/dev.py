@@ -60,7 +60,8 @@ def dev(
     named = os.environ.get(VIEWS_URL, "")
     if own.postgres and named:
         raise UsageError(f"{VIEWS_URL} names other views than --postgres", hint="leave one of them out")
-    needs = Provision(_pools(app), data_dir(data).resolve() / "keys", Path(policies) if policies else folder_of(app))
+    rules = Path(policies) if policies else folder_of(app)
+    needs = Provision(_pools(app), data_dir(data).resolve() / "keys", rules, few=True)
     stack = DevStack(
         data_dir(data),
         servers=Servers(own.kafka or None, own.redis or None, postgres=own.postgres),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,13 @@ from refold.core.approval.policy import Policy, merge
 from refold.core.approval.signature import ROOT, KeyRing, PublicKey, SigningKey, Trust, pinned
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import CatalogEntry
+from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.core.wire.resources import resource
 from refold.embedded.files import write_atomic
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
+from refold.runtime.settings import PARTITIONS
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 
@@ -34,13 +37,15 @@ _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 class Provision:
     """The files of a platform. `policies` is a folder of rules, None for the default policy.
 
-    `own_root` is the file of the root key, where it is not with the other keys.
+    `own_root` is the file of the root key, where it is not with the other keys. `few`: where nobody has set or made
+    another number of partitions there is one, as one planner needs.
     """
 
     pools: tuple[str, ...]
     keys: Path
     policies: Path | None = None
     own_root: Path | None = None
+    few: bool = False
 
     @property
     def root(self) -> Path:
@@ -67,22 +72,26 @@ class Provision:
         """The key under which executors leave things in Redis."""
         return self.keys.parent / LEDGER_KEY
 
-    def prepare(self, bootstrap: str) -> None:
-        """Makes all of it true on a broker. Whatever is there already is left alone."""
+    def prepare(self, bootstrap: str) -> int:
+        """Make all of it true on a broker, and return the number of partitions. What is there already is left alone."""
         if not self.ledger_key.exists():
             keys.write_private(f"{secrets.token_hex(32)}\n", self.ledger_key)
         where = addresses(kafka=bootstrap)
         root, trust = self._root_key(where)
-        settings = where.settings
-        Topics(settings.kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
-        reader = KafkaLogReader(settings.kafka)
+        settings, kafka = where.settings, where.settings.kafka
+        if self.few and not os.environ.get(PARTITIONS):
+            made = {each.topic: each.partitions for each in Topics(kafka).present()}
+            kafka = kafka.model_copy(update={"partitions": made.get(kafka.prefix + RUN_LOG, 1)})
+        Topics(kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
+        reader = KafkaLogReader(kafka)
         known = catalog.read(reader, trust)
-        publisher = KafkaPublisher(settings.kafka, partitions=settings.kafka.partitions, source="refold-dev")
+        publisher = KafkaPublisher(kafka, partitions=kafka.partitions, source="refold-dev")
         # A key that is there stays as it is: it may have been retired or revoked.
         entries = self._entries(local=where.local)
         new = [entry for entry in entries if _differs(known.whole.entries.get(entry.name), entry)]
         catalog.publish(publisher, known, new, root)
         self._warn(catalog.read(reader, trust).whole)
+        return kafka.partitions
 
     def _root_key(self, where: Addresses) -> tuple[SigningKey, Trust]:
         """The root key, and what is trusted. Where nobody else reaches the brokers it is made if it is missing."""
