@@ -45,6 +45,12 @@ CORPUS = (
     "\ud800 alone",
     "👩‍👩‍👧‍👦 ﷽ Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!",
 )
+HEAVY = {
+    "unbroken": json.dumps("x" * 2**20),
+    **{f"list-{deep}": "[" * deep + "]" * deep for deep in (500, 10_000)},
+    **{f"object-{deep}": '{"a":' * deep + "1" + "}" * deep for deep in (65, 500, 10_000)},
+}
+"""JSON texts that are large or deep, by name: each is a value of a run of its own, see `nested`."""
 
 
 def hostile(run: str, text: str, *, over: bool = False) -> list[Pair]:
@@ -70,6 +76,22 @@ def hostile(run: str, text: str, *, over: bool = False) -> list[Pair]:
         [CallCompleted(1, 1, said), edit, CallDispatched(2, 1, NOW)],
         [CallFailed(2, 1, failure), NoteRecorded(3, text[:80], json.dumps(text)), pay, question],
         *ending[: int(over)],
+    )
+
+
+def nested(run: str, value: str) -> list[Pair]:
+    """A run that is over, with this JSON text in the place of every value. No service of ours writes one so deep."""
+    asked = f'{{"messages":[{{"parts":[{{"part_kind":"user-prompt","content":{value}}}]}}],"$run":{{}},"digest":"0"}}'
+    model = CallProposed(1, "coder__model.request", asked, "k1", "model", "pure", 1_000, RetryPolicy())
+    edit = CallProposed(2, "edit", value, "k2", "default", "once", 1_000, RetryPolicy())
+    question = ApprovalRequested(2, 1, 1, "p", "rule", Requirement(["ada"]), "dev", "1", "s", f"{2:032x}")
+    decided = ApprovalDecided(2, 1, "edit", actors=["ada"], args=value)
+    return entries(
+        run,
+        [RunRequested("shop", value, "d", "s", "ann"), RunStarted("1", "app"), model, CallDispatched(1, 1, NOW)],
+        [CallCompleted(1, 1, f'{{"response":{value}}}'), edit, question, NoteRecorded(3, "n", value)],
+        [decided, ChildStarted(4, "shop", value), CallDispatched(2, 1, NOW)],
+        [CallCompleted(2, 1, value), RunCompleted(value)],
     )
 
 

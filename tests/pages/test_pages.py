@@ -23,7 +23,7 @@ from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench
-from tests.pages.hostile import CORPUS, hostile, parent, reads, talk
+from tests.pages.hostile import CORPUS, HEAVY, hostile, nested, parent, reads, talk
 from tests.projections.histories import asked, begun, call, entries, long
 
 ALLOWED_SCRIPT = re.compile(r"/static/refold\.js\?[0-9a-f]{16}")
@@ -91,6 +91,21 @@ def test_no_text_of_a_run_becomes_part_of_a_page(bench: Bench) -> None:
             paths += [f"{run}?seq={seq}&seq=4" for seq in (1, 3, 6, 9, 12, 13)]
     for path in paths:
         check_text_alone(page(bench, path), path)
+
+
+@pytest.mark.parametrize("value", HEAVY)
+def test_values_that_are_large_or_deep_are_text_like_any_other(bench: Bench, value: str) -> None:
+    for key, record in nested("heavy", HEAVY[value]):
+        bench.log.write(key, record)
+    bench.catch_up()
+    shown = ("", "?show=events", "?show=conversation", "?open=all", "?at=3&with=9", "?at=1&with=12", "?at=7")
+    for path in (*shown, *(f"?seq={seq}" for seq in range(1, 15))):
+        found = page(bench, f"/runs/heavy{path}")
+        check_text_alone(found, path)
+        assert max(map(len, found.text.split()), default=0) < 20_000, path
+    check_text_alone(page(bench, f"/approvals/heavy/6~{2:032x}"), value)
+    for path in ("", "/events", "/timeline", "/steps/1/messages", "/diff?left=1&right=9"):
+        assert bench.http.get(f"/api/runs/heavy{path}").status_code in (200, 404, 422), path
 
 
 def check_text_alone(found: Tags, path: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.runtime.standby import deaths_of, pause_s, serving_pid
+from refold.runtime.standby import RESERVE, deaths_of, pause_s, serving_pid
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in reserve need Linux")
 
@@ -148,3 +148,13 @@ def test_an_app_with_threads_serves_without_a_process_in_reserve(tmp_path: Path,
 
     assert reserve.serves(1) == reserve.process.pid
     assert serving_pid(reserve.process.pid) == reserve.process.pid
+
+
+def test_between_a_death_and_the_next_fork_the_parent_is_the_answer() -> None:
+    """So it was for a moment in `refold dev`, whose supervision broke off."""
+    code = f"import time; open('/proc/self/comm', 'w').write('{RESERVE} 1 -9'); print('is', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as alone:
+        assert alone.stdout is not None
+        assert alone.stdout.readline() == "is\n"
+        assert serving_pid(alone.pid) == alone.pid
+        alone.kill()

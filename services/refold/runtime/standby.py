@@ -54,7 +54,7 @@ def stand_by() -> None:
 
 def serving_pid(pid: int) -> int:
     """Return the process that serves: the child of one that stands by, else the process itself."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, IndexError):  # between a death and the next fork there is no child
         if Path(f"/proc/{pid}/comm").read_text().startswith(RESERVE):
             return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     return pid

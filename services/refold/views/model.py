@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from refold.core.errors import MalformedError
+from refold.core.wire import canonical
 from refold.core.wire.blobs import is_pointer
 
 Data = dict[str, Any]
@@ -53,6 +55,7 @@ class Pointing(str):
 def json_text(text: str) -> Any:
     """A JSON text from a record as data; text that is none stays text, or is what stands for a large one."""
     try:
+        canonical.refuse_depth(text)  # no service writes what is nested so deep, and no reader is to fail for it
         return json.loads(text) if text else None
-    except (ValueError, RecursionError):  # no service writes what is nested so deep
+    except (ValueError, MalformedError):
         return Pointing(text) if is_pointer(text) else text

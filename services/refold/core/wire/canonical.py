@@ -44,7 +44,7 @@ def parse(data: bytes | str, *, containers: int = 0) -> Any:
         source = data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
         raise MalformedError("the text is not UTF-8", hint=str(error)) from None
-    _refuse_depth(source, containers)
+    refuse_depth(source, containers)
     try:
         value = json.loads(
             source, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
@@ -129,7 +129,8 @@ def _number(value: float) -> Any:
     return orjson.Fragment(f"{'-' if value < 0 else ''}0.00000{digits}")
 
 
-def _refuse_depth(source: str, containers: int) -> None:
+def refuse_depth(source: str, containers: int = 0) -> None:
+    """Check the nesting of a JSON text, and how many arrays and objects it has. **Raises** MalformedError."""
     depth = 0
     if source.count("[") + source.count("{") <= MAX_DEPTH:
         return
