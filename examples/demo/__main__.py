@@ -40,6 +40,7 @@ def demo(
         bool, typer.Option("--once", help="The honest other case: a tool that cannot be repeated.")
     ] = False,
     *,
+    stay: Annotated[bool, typer.Option("--stay", help="Keep all of it running at the end, until Ctrl-C.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data folder, for a look at it.")] = False,
     app: Annotated[str, typer.Option("--app", help="The app with the agents `deploy` and `deploy_once`.")] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print data, one JSON value.")] = False,
@@ -50,11 +51,10 @@ def demo(
     checkout.need("examples/outside/start_run.py")
     folder = Path(tempfile.mkdtemp(prefix="refold-demo-"))
     try:
-        found = _perform(folder, target, once=once, silent=json_)
+        found = _perform(folder, target, once=once, silent=json_, stay=stay, began=began)
     except RefoldError:
         output.console(stderr=True).print(f"[dim]data and logs of the demo that failed: {folder}[/]")
         raise
-    found["seconds"] = round(time.monotonic() - began, 1)
     if keep or not found["ok"]:
         found["folder"] = str(folder)
     else:
@@ -67,7 +67,7 @@ def demo(
         fail(FAILED)
 
 
-def _perform(folder: Path, app: str, *, once: bool, silent: bool) -> dict[str, Any]:
+def _perform(folder: Path, app: str, *, once: bool, silent: bool, stay: bool, began: float) -> dict[str, Any]:
     quiet()
     screen = Screen(silent=silent)
     with ExitStack() as stack:
@@ -76,7 +76,15 @@ def _perform(folder: Path, app: str, *, once: bool, silent: bool) -> dict[str, A
         screen.tell(f"Kafka {stage.stack.kafka}, cloud {stage.cloud.address}")
         stack.enter_context(screen)
         run = f"demo-{secrets.token_hex(3)}"
-        return _once(stage, run, screen) if once else _twice_killed(stage, run, screen)
+        found = _once(stage, run, screen) if once else _twice_killed(stage, run, screen)
+        found |= {"seconds": round(time.monotonic() - began, 1), "page": f"{stage.stack.gateway}/runs/{run}"}
+        if stay and found["ok"]:
+            stage.stack.run_until_stopped(lambda: _tell_open(found["page"]))
+        return found
+
+
+def _tell_open(page: str) -> None:
+    output.say(f"\nall of it stays open until Ctrl-C: [bold]{page}[/]")
 
 
 def _twice_killed(stage: Stage, run: str, screen: Screen) -> dict[str, Any]:
@@ -215,6 +223,7 @@ def _print(found: dict[str, Any]) -> None:
         "[bold green]nothing happened twice, nothing was lost[/]" if found["ok"] else "[bold red]it did not hold[/]"
     )
     output.say(f"\n{verdict} ({found['seconds']} s)" + (f"; data in {found['folder']}" if "folder" in found else ""))
+    output.say(f"page of the run, open until now (`refold demo --stay` keeps it): [bold]{found['page']}[/]")
 
 
 def main() -> None:

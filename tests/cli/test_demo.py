@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 from typing import Any
 
+import httpx
 import pytest
 
 from refold.cli.commands import checkout
@@ -30,6 +34,22 @@ def test_killed_twice_nothing_happens_twice() -> None:
     effects = {step["tool"]: (step["effects"], step["recognised"]) for step in found["steps"]}
     assert effects["update_load_balancer"] == (1, 1)
     assert effects["switch_mesh"] == (1, 0)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/runs/demo-\w+", found["page"])
+
+
+@pytest.mark.long
+def test_the_page_stays_open_until_it_is_stopped() -> None:
+    command = [sys.executable, "-m", "refold", "demo", "--stay"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as staying:
+        assert staying.stdout is not None
+        said = next(line for line in staying.stdout if "stays open until" in line)
+        page = httpx.get(said.split()[-1])
+        os.killpg(staying.pid, signal.SIGINT)  # as a terminal does
+        rest = staying.stdout.read()
+        assert staying.wait(60) == 0
+
+    assert "completed" in page.text
+    assert rest.split()[-1].startswith("http://127.0.0.1:")
 
 
 @pytest.mark.long

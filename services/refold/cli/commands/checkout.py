@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version as installed
 from pathlib import Path
 
@@ -52,5 +53,9 @@ def run_module(module: str, args: list[str]) -> None:
     """Runs a module of the checkout in a process of its own, and ends as it did."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", module, *args]
-    if code := subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode:
-        fail(code)
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) as started:
+        while started.poll() is None:
+            with suppress(KeyboardInterrupt):  # the terminal sends Ctrl-C to both, and the module has things to stop
+                started.wait()
+    if started.returncode:
+        fail(started.returncode)
