@@ -146,7 +146,7 @@ def of_catalog(kind: str, name: Callable[[Any], str], read: Callable[[Catalog], 
         entry = sealed(CatalogEntry(called, kind, text.decode(errors="replace")), ROOT, 1)
         catalog.follow(0, called.encode(), planted(entry, "content", text))
         if catalog.void:
-            assert (catalog.policies, catalog.keys, catalog.roles.by_role) == ({}, {}, {})
+            assert (dict(catalog.policies), catalog.keys, catalog.roles.by_role) == ({}, {}, {})
             assert catalog.current in ("", UNREADABLE)
             raise Refused
         return read(catalog)

@@ -88,7 +88,7 @@ def furnish(catalog: Catalog, *more: Policy) -> None:
     """What is in the catalog."""
     catalog.keys = {KEY.kid: KEY.public(), VOTING.kid: VOTING.public()}
     catalog.roles = ROLES
-    catalog.policies = {policy.digest: policy for policy in (POLICY, MUTE, *more)}
+    catalog.policies.update({policy.digest: policy for policy in (POLICY, MUTE, *more)})
 
 
 @dataclass

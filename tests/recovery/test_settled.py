@@ -148,7 +148,8 @@ def withdrawn(catalog: Catalog, what: str) -> None:
     elif what == "person":
         catalog.roles = replace(ROLES, revoked=frozenset({"bob"}))
     else:
-        catalog.policies = {MUTE.digest: MUTE}
+        catalog.policies.clear()
+        catalog.policies[MUTE.digest] = MUTE
 
 
 WITHDRAWN = ["key", "gateway", "person", "policy"]
