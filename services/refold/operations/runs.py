@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from refold.core.errors import GoneError, NotFoundError, TimedOutError
 from refold.core.events import RunFailed
@@ -21,8 +22,21 @@ from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import LogReader, Record
 from refold.views.history import JudgedRecord, Run, feed
+from refold.views.steps import Timeline
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
+
+
+_FIRST = b"/%010d/" % 1
+"""In the key of the first entry of a run."""
+
+
+class Newest(NamedTuple):
+    """The newest runs that are meant, how many are, and how many runs there are."""
+
+    runs: list[Run]
+    meant: int
+    total: int
 
 
 class Runs:
@@ -81,7 +95,68 @@ class Runs:
 
     def all(self, partition: int | None = None) -> list[Run]:
         """All runs, or those of a partition, in order of their requests' arrival in the log."""
-        return sorted(self._read(partition, lambda _: True), key=lambda run: run.state.requested_ms)
+        return sorted(self._read(partition, lambda _: True), key=_asked_at)
+
+    def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
+        """The `limit` newest runs that are meant, oldest first, and the numbers of those meant and of all.
+
+        Of every other run an id and a time are kept. `takes` looks at the request alone, so that without `only` just
+        the first entry of each run is read, and the runs that are returned.
+        """
+        asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
+        names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
+        wanted = {name.encode() for name in names}
+        found = self._read(None, wanted.__contains__) if names else []
+        return Newest(sorted(found, key=_asked_at), len(meant), len(asked))
+
+    def _requested(self, takes: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+        """When each run was requested, by first entries, and the runs that are meant."""
+        asked, meant, buried = dict[RunId, int](), set[RunId](), False
+        for record in self.reader.scan(RUN_LOG):
+            buried |= record.value is None
+            if _FIRST not in (record.key or b"") or (judged := feed(LogFold(), record)).state is None:
+                continue
+            if judged.run_id not in asked:
+                asked[judged.run_id] = judged.state.requested_ms
+                if takes(Run(judged.state, Timeline(judged.run_id))):
+                    meant.add(judged.run_id)
+        return self._without_erased(asked, meant, buried=buried)
+
+    def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+        """The same of runs that are meant by what became of them: whole while they live, then for a look."""
+        asked, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
+
+        def look(run: Run) -> None:
+            asked[run.state.run_id] = run.state.requested_ms
+            (meant.add if takes(run) and only(run) else meant.discard)(run.state.run_id)
+
+        for fold, judged in judge(self.reader):
+            buried |= judged.record.value is None
+            if judged.run_id in asked:  # it was over, and may have gone on
+                again |= {judged.run_id.encode()} if not judged.void or judged.linked or judged.mended else set()
+            elif judged.run_id:
+                run = runs.setdefault(judged.run_id, Run.empty(judged.run_id))
+                run.take(judged, fold)
+                if run.state.over:
+                    look(runs.pop(judged.run_id))
+                    if run.state.status != "failed":  # a retry extends what the fold keeps of that
+                        del fold.states[judged.run_id]
+        for name, hold in self.holds().items():
+            if name in runs:
+                runs[name].stall(hold)
+        for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
+            if run.records:
+                look(run)
+        return self._without_erased(asked, meant, buried=buried)
+
+    def _without_erased(
+        self, asked: dict[RunId, int], meant: set[RunId], *, buried: bool
+    ) -> tuple[dict[RunId, int], set[RunId]]:
+        erased = self._erased() if buried else ()
+        return {run: at_ms for run, at_ms in asked.items() if run not in erased}, meant.difference(erased)
+
+    def _erased(self) -> Collection[RunId]:
+        return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
     def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
         """The runs of such names up to the end of the log; `one`, if all of them are its records."""
@@ -96,12 +171,11 @@ class Runs:
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
         """The runs that the log has an entry of, but for what is left of erased ones."""
-        there, erased = [run for run in runs if run.records], Markers()
+        there = [run for run in runs if run.records]
         # Runs are erased by tombstones: where there are none, nobody has to be asked.
-        if any(judged.record.value is None for run in there for judged in run.void):
-            for record in self.reader.scan(RUN_SNAPSHOT):
-                erased.follow(record.key, record.value)
-        return [run for run in there if run.state.run_id not in erased.runs]
+        buried = any(judged.record.value is None for run in there for judged in run.void)
+        erased = self._erased() if buried else ()
+        return [run for run in there if run.state.run_id not in erased]
 
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
@@ -157,6 +231,10 @@ class Runs:
 def is_over(run: Run, judged: JudgedRecord | None) -> bool:
     """True if a run that is followed is over by the last `judged` record. Behind a failure there may be a retry."""
     return run.state.over and (judged is None or run.state.status != "failed")
+
+
+def _asked_at(run: Run) -> tuple[int, RunId]:
+    return run.state.requested_ms, run.state.run_id
 
 
 def _path(run: str) -> list[tuple[int, ...]]:

@@ -381,10 +381,9 @@ def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> 
         found := views.listed(settings, which, status, shell.limit, shell.runs)
     ):
         return [row_of(run) for run in found.runs], found.meant, found.total
-    all_runs = shell.runs.all()
-    rows = [row_of(run) for run in all_runs if which.takes(run)]
-    rows = [row for row in rows if _is(row, status)]
-    return rows[-shell.limit :], len(rows), len(all_runs)
+    only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
+    newest = shell.runs.newest(shell.limit, which.takes, only if status else None)
+    return [row_of(run) for run in newest.runs], newest.meant, newest.total
 
 
 def _listed_at(
