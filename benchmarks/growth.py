@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 from benchmarks.prefill import finished
+from benchmarks.step import PARTITIONS, of_step
 from benchmarks.workload import app
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
@@ -231,12 +232,19 @@ def _weigh(broker: MemoryBroker, held: list[int]) -> None:
     held.append(tracemalloc.get_traced_memory()[0])
 
 
+def partition_ratio(many: int = 60, few: int = PARTITIONS) -> dict[str, float]:
+    """What a step alone costs on many partitions of what it costs on few, by service. **Units**: instructions."""
+    on_many, on_few = of_step(1, many), of_step(1, few)
+    return {"partitions": many, **{name: round(on_many[name] / on_few[name], 2) for name in on_few}}
+
+
 def measure(
     *, calls: int = 10_000, at_once: int = 4_000, children: int = 10_000, runs: int = 12_000, ended: int = 1_000_000
 ) -> dict[str, Any]:
     """All of it."""
     return {
         "step": step_ratio(calls, early=min(100, calls // 2)),
+        "step_by_partitions": partition_ratio(),
         "gather": {"calls": at_once, "cpu_s": gather(at_once)},
         "fan_out": {"children": children, **fan_out_ratio(children)},
         "finished_run_bytes": remembered(runs),

@@ -210,9 +210,9 @@ def measure() -> Figures:
     return figures
 
 
-def of_step(runs: int) -> Figures:
+def of_step(runs: int, partitions: int = PARTITIONS) -> Figures:
     """Instructions a step with so many runs in flight, by service."""
-    rig = Rig()
+    rig = Rig(partitions)
     rig.drive(runs, metered=False)  # fills caches
     rig.rest()
     for _ in range(ROUNDS[runs]):

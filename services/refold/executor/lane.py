@@ -37,6 +37,7 @@ class ExecutorLane:
         self.waiting = CallQueue()
         self.reaped_ms = self.beat_due = self.fill_due = 0
         self.full = False
+        self._open: set[bytes] = set()
         self._sight = Sight()
         self.wake(assigned)
 
@@ -58,6 +59,7 @@ class ExecutorLane:
         self._sight.begin(self._outbox.now.mono_ms)
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
+        self._open.clear()
         self.clock.fresh, self.beat_due = False, 0
 
     @property
@@ -104,6 +106,18 @@ class ExecutorLane:
         if self._sight.asks(now, self._outbox.settings.look_ms):
             self._outbox.orders.append(AskEnd(CATALOG, self.partition))
         self._rewind()
+
+    @property
+    def reap_due(self) -> int:
+        """When the ledger is asked next for lapsed leases: seldom where no call is open."""
+        settings = self._outbox.settings
+        return self.reaped_ms + (settings.reap_ms if self._open or not self._survey.complete else settings.fill_ms)
+
+    def next_due_ms(self) -> int:
+        """When it wants to be tended next, whatever comes. **Units**: monotonic."""
+        look = self._sight.next_ms(self._outbox.settings.look_ms)
+        times = (self.waiting.next_ms, self._survey.next_ms, look)
+        return min(self.beat_due, self.fill_due, self.reap_due, *(each for each in times if each is not None))
 
     def held(self, request: ToolRequest) -> str:
         """Why a call may not begin now, whatever it was allowed by; nothing if it may."""
@@ -154,6 +168,7 @@ class ExecutorLane:
             return
         if not self._survey.passes(record):
             return
+        (self._open.discard if record.value is None else self._open.add)(record.key or b"")
         owed: Owed = closing or Owed(done=True)
         if record.value is not None and self._survey.open(record, poison=poison):
             if isinstance(request, ToolRequest):
@@ -203,6 +218,10 @@ class Sight:
             return False
         self._asking, self._asked_ms = True, now_ms
         return True
+
+    def next_ms(self, every_ms: int) -> int | None:
+        """When the end is to be asked for next; None while an answer is due."""
+        return None if self._asking else self._asked_ms + every_ms
 
     def told(self, end: int, position: int) -> None:
         """Where it ends; it did when that was asked for."""

@@ -7,7 +7,7 @@ may say anything, and others' runs are under way meanwhile.
 from __future__ import annotations
 
 from refold.planner.lane import Lane
-from refold.runtime.lanes import Lanes
+from refold.runtime.lanes import Awake, Lanes
 
 USERS_BYTES = 262_144
 """What a turn begins to answer of what users say, or a single input that is larger: some 20 ms of work."""
@@ -25,31 +25,18 @@ class Sharing:
     def __init__(self, lanes: Lanes[Lane]) -> None:
         self._lanes, self._mono, self._first = lanes, 0, -1
         self._left, self._begun, self._rests_until = USERS_BYTES, 0, 0
-        self._awake: set[int] = set()
-        self._due: dict[int, int] = {}
+        self._awake = Awake(lanes)
+        self.touch, self.forget, self.next_due_ms = self._awake.touch, self._awake.forget, self._awake.next_due_ms
 
     def begin(self, mono_ms: int) -> None:
         """A turn begins: lanes whose time has come work in it."""
         self._mono = mono_ms
-        for partition in [partition for partition, due in self._due.items() if due <= mono_ms]:
-            self.touch(partition)
-
-    def touch(self, partition: int) -> None:
-        """Have a lane work in this turn."""
-        if partition not in self._awake and (lane := self._lanes.get(partition)) is not None:
-            self._awake.add(partition)
-            lane.clock.tick(self._mono)
-
-    def forget(self, partition: int) -> None:
-        """The lane of a partition is gone."""
-        self._awake.discard(partition)
-        self._due.pop(partition, None)
+        self._awake.begin(mono_ms)
 
     @property
     def awake(self) -> list[Lane]:
         """Lanes that work in this turn: another one is first each time."""
-        lanes = [lane for partition in self._awake if (lane := self._lanes.get(partition)) is not None]
-        return sorted(lanes, key=lambda lane: (lane.partition <= self._first, lane.partition))
+        return sorted(self._awake, key=lambda lane: lane.partition <= self._first)
 
     def work(self) -> None:
         """Have lanes work, with what users may have of this turn."""
@@ -69,14 +56,4 @@ class Sharing:
 
     def rest(self) -> None:
         """The turn is over: note when its lanes want the next one."""
-        for lane in self.awake:
-            due = lane.pacing.next_due_ms()
-            if due is None:
-                self._due.pop(lane.partition, None)
-            else:
-                self._due[lane.partition] = due
-        self._awake.clear()
-
-    def next_due_ms(self) -> int | None:
-        """When the first lane wants to work. **Units**: monotonic."""
-        return min(self._due.values(), default=None)
+        self._awake.rest(lambda lane: lane.pacing.next_due_ms())

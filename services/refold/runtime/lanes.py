@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from refold.ports.effects import Commit, Effect, Flow, Item, News, Now, Read, Reopen
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
+from refold.runtime.clock import LogClock
 
 Positions = Mapping[tuple[str, int], int]
 
@@ -33,7 +35,15 @@ class Lane(Protocol):
         ...
 
 
+class ClockedLane(Lane, Protocol):
+    """A lane that has to know the time of the turn in which it works."""
+
+    partition: int
+    clock: LogClock
+
+
 L = TypeVar("L", bound=Lane)
+C = TypeVar("C", bound=ClockedLane)
 T = TypeVar("T")
 
 INPUT_OVERHEAD = 1_024
@@ -113,6 +123,11 @@ class Lanes(Generic[L]):
                 effects += [Flow("resume", topic, partition) for topic in topics]
         return effects
 
+    @property
+    def throttled(self) -> bool:
+        """True while inputs of a lane are not taken."""
+        return bool(self._paused)
+
     def commit(self, now: Now, *, at_once: bool = False) -> list[Effect]:
         """Commits what has changed, if it is time."""
         if now.mono_ms < self._commit_due and not at_once:
@@ -154,6 +169,68 @@ class Lanes(Generic[L]):
         if (lane := self._lanes.pop(partition, None)) is not None:
             self._leave(lane)
         return lane
+
+
+class Awake(Generic[C]):
+    """Lanes that work in a turn: something came for them, or their own time has come.
+
+    A lane at rest costs a turn nothing. **Units**: monotonic, milliseconds.
+    """
+
+    _STALE = 64
+
+    def __init__(self, lanes: Lanes[C]) -> None:
+        self._lanes, self._mono = lanes, 0
+        self._awake: set[int] = set()
+        self._due: dict[int, int] = {}
+        self._times: list[tuple[int, int]] = []
+
+    def begin(self, mono_ms: int) -> list[C]:
+        """A turn begins: lanes whose time has come work in it, and are returned."""
+        self._mono = mono_ms
+        due: set[int] = set()
+        while self._times and self._times[0][0] <= mono_ms:
+            at_ms, partition = heappop(self._times)
+            if self._due.get(partition) == at_ms:
+                del self._due[partition]
+                due.add(partition)
+        return [lane for partition in sorted(due) if (lane := self.touch(partition)) is not None]
+
+    def touch(self, partition: int) -> C | None:
+        """Have a lane work in this turn."""
+        lane = self._lanes.get(partition)
+        if lane is not None and partition not in self._awake:
+            self._awake.add(partition)
+            lane.clock.tick(self._mono)
+        return lane
+
+    def forget(self, partition: int) -> None:
+        """The lane of a partition is gone."""
+        self._awake.discard(partition)
+        self._due.pop(partition, None)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter([lane for each in sorted(self._awake) if (lane := self._lanes.get(each)) is not None])
+
+    def rest(self, next_due_ms: Callable[[C], int | None]) -> None:
+        """The turn is over: note when its lanes want the next one."""
+        for lane in self:
+            due = next_due_ms(lane)
+            if due is None:
+                self._due.pop(lane.partition, None)
+            elif self._due.get(lane.partition) != due:
+                self._due[lane.partition] = due
+                heappush(self._times, (due, lane.partition))
+        self._awake.clear()
+        if len(self._times) > 2 * len(self._due) + self._STALE:
+            self._times = [(due, partition) for partition, due in self._due.items()]
+            heapify(self._times)
+
+    def next_due_ms(self) -> int | None:
+        """When the first lane wants to work."""
+        while self._times and self._due.get(self._times[0][1]) != self._times[0][0]:
+            heappop(self._times)
+        return self._times[0][0] if self._times else None
 
 
 def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:

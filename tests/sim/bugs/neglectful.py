@@ -26,6 +26,7 @@ from refold.planner.takeover import TakeOver
 from refold.ports.effects import Effect, Flow
 from refold.ports.log import Assigned, Delivery, Reached, Record
 from refold.relay.service import Relay
+from refold.runtime.lanes import Awake
 from tests.sim.bugs.planting import Bug, wrapped
 
 
@@ -172,6 +173,16 @@ def _patient(original: Callable[[ChainedAttempt, ToolClaim], None]) -> Callable[
     return append
 
 
+def _timeless(self: Awake[Any], next_due_ms: Callable[[Any], int | None]) -> None:
+    """Lanes work when something comes, and at no other time."""
+    self._awake.clear()
+
+
+def _untouched(self: Awake[Any], partition: int) -> Any:
+    """Something came for a lane, which does not work for that."""
+    return self._lanes.get(partition)
+
+
 def _uncounted(original: Callable[[PartitionSnapshot, bytes | None], None]) -> Callable[..., None]:
     def mark(self: PartitionSnapshot, value: bytes | None) -> None:
         original(self, value)
@@ -234,6 +245,8 @@ NEGLECTFUL: dict[str, Bug] = {
         ("refused-before",), (("Outbox.close", lambda _, item: item.finish()),), ("mirror-plain",)
     ),
     "future-lease-believed": Bug(("keyed-slow",), (("ledger._LONGEST_MS", 1 << 60),), ("ledger-ahead", "die")),
+    "lane-forgets-its-time": Bug(("keyed", "sleep"), (("Awake.rest", _timeless),)),
+    "record-touches-nobody": Bug(("keyed", "two-runs"), (("Awake.touch", _untouched),)),
     "margin-ignored": Bug(("once-creeps",), (wrapped("Attempt._run", _in_no_hurry),), ("freeze-read",)),
 }
 """By name."""

@@ -157,6 +157,8 @@ PLACES: dict[str, str] = {
     "shipped.projection._EVENTS": "refold.projections.shipped.projection:_EVENTS",
     "Relay._delivered": "refold.relay.service:Relay._delivered",
     "Relay.late": "refold.relay.service:Relay.late",
+    "Awake.rest": "refold.runtime.lanes:Awake.rest",
+    "Awake.touch": "refold.runtime.lanes:Awake.touch",
     "Lanes.begin_anew": "refold.runtime.lanes:Lanes.begin_anew",
     "Lanes.throttle": "refold.runtime.lanes:Lanes.throttle",
     "Outstanding.low_water": "refold.runtime.lanes:Outstanding.low_water",

@@ -85,6 +85,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "A second answer means a second request: it is closed again.": ("second-answer-left-open",),
     "What may not have arrived is sent again as it is by then.": ("unknown-sent-as-it-was",),
     "Who takes no more goes on when there is room.": ("executors-pause-for-good", "planners-pause-for-good"),
+    "A lane works when something came for it, and when its own time has come.": (
+        "lane-forgets-its-time",
+        "record-touches-nobody",
+    ),
     "Take over: bring every run to where its state calls for something.": ("nobody-driven",),
     # Effects
     "A timeout or an exception after something was sent is an unknown outcome, never a failure.": (
