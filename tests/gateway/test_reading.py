@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.prefill import finished
 from starlette.testclient import TestClient
 
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
@@ -20,27 +23,38 @@ from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId, home
+from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
 from refold.gateway import guard, reading, writing
 from refold.gateway.app import build_api
 from refold.gateway.logins import Login, Logins
 from refold.gateway.site import Gateway
+from refold.ports.tables import ViewDatabase
 from refold.projections import service
+from refold.projections.runs import ViewedRuns
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
-from tests.projections.source import ListedLog
+from refold.views.steps import Timeline
+from tests.projections.source import T0, ListedLog
 
 AWAY = "127.0.0.1:1"
 JSON = {"content-type": "application/json"}
+SLOW = RunId("slow")
 RUNS = [f"run-{number}" for number in range(12)]
 
 
 class Bench:
     """A gateway on views of a log in memory."""
 
-    def __init__(self, platform: type[Platform] = Platform, part: GatewayPart | None = None, archive: str = "") -> None:
-        self.log, self.database = ListedLog(), MemoryViewDatabase()
+    def __init__(
+        self,
+        platform: type[Platform] = Platform,
+        part: GatewayPart | None = None,
+        archive: str = "",
+        views: ViewDatabase | None = None,
+    ) -> None:
+        self.log, self.database = ListedLog(), views or MemoryViewDatabase()
         self.kept = KeptProjection(Shipped(), self.database, self.log)
         self.log.finish(*RUNS)
         self.catch_up()
@@ -153,6 +167,71 @@ def test_sums_by_day_contain_what_erased_runs_have_added(site: Bench) -> None:
     assert site.get("/api/daily?since=2026-09-22") == []
     assert site.get("/api/daily?since=yesterday", 422)["code"] == "malformed"
     assert site.get("/api/operator-actions?actor=ada") == []
+
+
+def test_a_run_that_is_read_again_is_folded_from_where_it_was(site: Bench) -> None:
+    reads, records = site.gateway.reading, list(finished(SLOW, T0))
+    for key, value in records[:6]:
+        site.log.write(key, value)
+    site.catch_up()
+    with reads.still() as view:
+        first = reads.run(view, SLOW)
+        first.stall(Hold(SLOW, "stalled", "drift", "other code"))
+        again = reads.run(view, SLOW)
+    assert again.timeline is first.timeline
+    assert again.hold is None  # it is noted of a copy
+
+    before = first.state.digest()
+    for key, value in records[6:]:
+        site.log.write(key, value)
+    site.catch_up()
+    with reads.still() as view:
+        grown, whole = reads.run(view, SLOW), ViewedRuns(view).find(SLOW)
+    assert whole is not None
+    assert (grown.state.digest(), grown.timeline.steps) == (whole.state.digest(), whole.timeline.steps)
+    assert [each.place for each in grown.records] == [each.place for each in whole.records]
+    assert grown.records[0] is first.records[0]  # it was not read again
+    assert first.state.digest() == before
+
+
+def test_a_run_with_another_history_is_folded_whole(site: Bench) -> None:
+    other = Bench()
+    for bench in (site, other):  # nonces differ
+        for key, value in list(finished(SLOW, T0))[: 4 if bench is site else 8]:
+            bench.log.write(key, value)
+        bench.catch_up()
+    reads = site.gateway.reading
+    with reads.still() as view, other.gateway.reading.still() as then:
+        reads.run(view, SLOW)
+        found, whole = reads.run(then, SLOW), ViewedRuns(then).find(SLOW)
+    assert whole is not None
+    assert [each.id for each in found.records] == [each.id for each in whole.records]
+
+
+def test_a_folded_run_leaves_when_it_was_erased_or_others_need_its_room(
+    site: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = site.gateway.reading
+
+    def read(*runs: int) -> list[weakref.ref[Timeline]]:
+        with reads.still() as view:
+            found = [weakref.ref(reads.run(view, f"run-{number}").timeline) for number in runs]
+        gc.collect()
+        return found
+
+    erased, there = read(5, 6)
+    assert erased() is not None
+    assert there() is not None
+    site.log.mark("run-5")
+    site.log.bury("run-5")
+    site.catch_up()
+    read(6)
+    assert erased() is None
+    assert there() is not None
+
+    monkeypatch.setattr(reading, "MOST_KEPT_BYTES", 150_000)
+    assert [each() is not None for each in read(7, 8, 9)] == [False, True, True]
+    assert there() is None
 
 
 def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:

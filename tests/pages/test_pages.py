@@ -147,6 +147,15 @@ def test_a_state_in_the_past_dims_what_was_not_yet(bench: Bench) -> None:
     assert page(bench, "/runs/sad?at=99999").text.count("event 2")
 
 
+def test_a_part_of_a_page_has_its_state_and_its_panels_without_its_rows(bench: Bench) -> None:
+    whole, part = (Tags(bench.http.get(f"/runs/over-0?at=9&seq=6{more}").text) for more in ("", "&part=true"))
+    ids = [{of["id"] for _, of in found.found if of.get("id")} for found in (whole, part)]
+    assert {"travel", "panels", "shows", "event-6", "head"} <= ids[1] <= ids[0]
+    assert {"rows", "axis", "facts"} <= ids[0] - ids[1]
+    talk = bench.http.get("/runs/over-0?at=9&show=conversation&part=true").text
+    assert 'id="rows"' in talk  # what was said depends on the event
+
+
 def test_several_events_are_open_each_with_its_causes_and_its_record(bench: Bench) -> None:
     found = page(bench, "/runs/over-0?seq=6&seq=4&seq=4&seq=99999&at=9&with=3")
     sections = [of["id"] for tag, of in found.found if tag == "section" and "panel" in (of.get("class") or "")]

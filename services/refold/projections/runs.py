@@ -15,7 +15,7 @@ from refold.ports.log import Record
 from refold.ports.tables import Query, RunsWith, ViewReader, ViewRow, Where
 from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
-from refold.views.history import JudgedRecord, Run, fold_to
+from refold.views.history import JudgedRecord, Run, extend, fold_to
 
 
 class ViewedRuns:
@@ -44,6 +44,28 @@ class ViewedRuns:
         except FoldError:
             return []
         return found if found[-1].records else []
+
+    def again(self, known: Run) -> Run | None:
+        """Return a run that was read before, with what has come since then; None if that does not follow from it.
+
+        The id of an entry is a digest of all before it, so that an equal head is an equal history.
+        """
+        name, seq = known.state.run_id, known.state.head.seq
+        head = self._store.rows(HEADS, [(name,)]).get((name,))
+        if head is None or head[HEADS.places["reason"]]:
+            return None
+        entry = head[HEADS.places["entry"]]
+        if entry == known.state.head.id:
+            return known
+        found, where = known.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
+        try:
+            for judged, fresh in map(entry_of, self._store.query(Query(ENTRIES, where, order="seq"))):
+                if fresh.prev != found.state.head.id:
+                    return None
+                extend(found, judged, fresh)
+        except FoldError:
+            return None
+        return found if entry == found.state.head.id else None
 
     def gone(self, run: RunId) -> GoneError | None:
         """Return the error of a run that was erased, until nothing of it lies in any topic; None for any other."""

@@ -165,7 +165,8 @@ class _Rows(NamedTuple):
         noise: list[ChartRow] = []
         for seq, step in steps:
             kind, crash = step_kind(step), crashes.get(step.step, "")
-            row = ChartRow(step, seq, kind, [], (step.ended_ms or self.end) - step.started_ms, crash, run, depth)
+            ms = max(0, (step.ended_ms or self.end) - step.started_ms)
+            row = ChartRow(step, seq, kind, [], ms, crash, run, depth)
             if _is_noise(row):
                 noise.append(row)
                 continue
@@ -193,7 +194,7 @@ class _Rows(NamedTuple):
         drawn = [(round(x), round(max(x + LEAST_BAR, to))) for x, to in places]
         kind = "model" if models == len(noise) else "tool"
         bars = [Bar(kind, x, to - x, 7, 6) for x, to in _union([(max(1, x), to) for x, to in drawn])]
-        ms = (noise[-1].step.ended_ms or self.end) - noise[0].step.started_ms
+        ms = max(0, (noise[-1].step.ended_ms or self.end) - noise[0].step.started_ms)
         yield noise[0]._replace(kind=kind, bars=bars, ms=ms, counted=counted)
 
     def _child(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
@@ -202,7 +203,7 @@ class _Rows(NamedTuple):
             return
         steps = self.below.steps.get(name)
         shown, depth = bool(steps) and bool(self.below.opened & {ALL, name}), row.depth + 1
-        ms = (child.ended_ms or self.end) - child.requested_ms
+        ms = max(0, (child.ended_ms or self.end) - child.requested_ms)
         yield row._replace(child=child, shown=shown, depth=depth, kind="child", ms=ms, run=name, crash="")
         if shown and steps:
             yield from self.of(name, steps, {}, depth + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import MEMBER, RUN_LOG
 from refold.core.wire import canonical
 from refold.gateway.pages import wording
-from refold.gateway.pages.chart import UNFINISHED, Below, Chart, chart_of, step_kind
+from refold.gateway.pages.chart import UNFINISHED, Below, chart_of, step_kind
 from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
@@ -83,7 +83,10 @@ NOT_AGAIN = ("stored", "probed", "late")
 
 
 class ShownOfRun(ApiBody):
-    """The part of a run that is shown: its state after an event, events beside it, and in which way."""
+    """The part of a run that is shown: its state after an event, events beside it, and in which way.
+
+    With `part` it comes without its rows, which the page that asks has.
+    """
 
     at: int = Field(0, ge=0, le=LARGEST_NUMBER)
     seq: list[Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]] = Field(default_factory=list, max_length=100)
@@ -91,6 +94,7 @@ class ShownOfRun(ApiBody):
     do: str = Field("", max_length=20)
     other: int = Field(0, ge=0, le=LARGEST_NUMBER, alias="with")
     opened: list[Annotated[str, Field(max_length=300)]] = Field(default_factory=list, max_length=200, alias="open")
+    part: bool = False
 
 
 def run_pages(site: APIRouter) -> None:
@@ -112,7 +116,7 @@ def run_pages(site: APIRouter) -> None:
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
-        info, words, chart = info_of(found), _words(found), chart_of(found, now_ms, below)
+        info, words = info_of(found), _words(found)
         chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
         said = conversation(points[at], texts) if wanted.show == "conversation" else []
@@ -142,10 +146,11 @@ def run_pages(site: APIRouter) -> None:
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
             base=base,
-            **_counts(found, chart),
+            part=wanted.part,
+            **({} if wanted.part else _rows(found, wanted.show, now_ms, below)),
+            pick=_picking(partial(_link, run, chosen), seqs),
             seqs=seqs,
             show=wanted.show,
-            events=events_of(found) if wanted.show == "events" else [],
             said=said[-MOST_LINES:],
             unsaid=len(said) - MOST_LINES,
             panels=list(_panels(found, points, reasons, texts, (prefix, base))),
@@ -230,6 +235,19 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
     return f"?{urlencode(told, doseq=True)}" if told else f"/runs/{run}"
 
 
+def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
+    """The link that opens or closes an event, made of one for all: a page has thousands of them."""
+    before, after = link(seq=[0]).split("seq=0", 1)
+    others = "".join(f"&seq={each}" for each in seqs)
+
+    def pick(seq: int) -> str:
+        if seq in seqs:
+            return link(seq=[each for each in seqs if each != seq])
+        return f"{before}seq={seq}{others}{after}"
+
+    return pick
+
+
 def _panels(
     run: Run, points: Mapping[int, Run], reasons: Mapping[int, list[CauseLink]], texts: Any, at: tuple[str, str]
 ) -> Iterator[EventPanel]:
@@ -288,11 +306,12 @@ def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
     )
 
 
-def _counts(run: Run, chart: Chart) -> dict[str, Any]:
+def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
     """The timeline, and how many of its steps are over, are requests to a model, and were not executed again."""
     steps = run.timeline.steps
     return {
-        "chart": chart,
+        "chart": chart_of(run, now_ms, below),
+        "events": events_of(run) if show == "events" else [],
         "over": sum(step.status not in UNFINISHED for step in steps),
         "model_calls": sum(step_kind(step) == "model" for step in steps),
         "avoided": sum(step.how in NOT_AGAIN for step in steps),

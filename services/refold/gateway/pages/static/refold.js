@@ -14,7 +14,7 @@ function replaceParts(html, parts) {
   const focused = document.activeElement && document.activeElement.id;
   for (const id of parts) {
     const now = document.getElementById(id), then = page.getElementById(id);
-    if (now && !then) now.remove();
+    if (now && !then && !(page.querySelector("[data-part]") && ROWS.includes(id))) now.remove();
     for (const each of now && then ? now.querySelectorAll("details[id]") : []) then.querySelector(`#${CSS.escape(each.id)}`)?.toggleAttribute("open", each.open);
     if (!now || !then || now.isEqualNode(then) || now.querySelector(":is(textarea, input[type=text]):not(:placeholder-shown):focus, input:checked")) continue;
     const scrolled = [...now.querySelectorAll("pre, .msgs")].map(each => each.scrollTop);
@@ -41,13 +41,15 @@ function say(word, old) {
 }
 
 const run = document.getElementById("run");
-const PARTS = ["head", "facts", "stalled", "past", "shows", "travel", "folded", "axis", "panels", "rows", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
+const ROWS = ["facts", "folded", "axis", "rows"]; // not in a page that was asked for without its rows
+const PARTS = [...ROWS, "head", "stalled", "past", "shows", "travel", "panels", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
 
-async function refresh(wanted) {
-  if (paused && wanted !== true) return;
-  const number = ++fresh;
+async function refresh(wanted, part) {
+  if (paused && !wanted) return;
+  const number = ++fresh, url = new URL(location.href);
+  if (part) url.searchParams.set("part", "true");
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html", ...(tag && { "if-none-match": tag }) } });
+    const answer = await fetch(url, { headers: { accept: "text/html", ...(tag && { "if-none-match": tag }) } });
     if (number !== fresh) return;
     if (answer.status === 304) { say("live"); return; }
     if (answer.status === 410 || answer.status === 404) { location.reload(); return; }
@@ -63,6 +65,7 @@ async function refresh(wanted) {
     if (run && then) run.dataset.seq = then.dataset.seq;
     if (run && then && !("follow" in then.dataset)) delete run.dataset.follow;
     slider();
+    mark();
     draw();
     say(page.getElementById("behind") ? `live, ${page.getElementById("behind").textContent}` : "live");
   } catch { say("the gateway is away: this may be old", true); }
@@ -133,7 +136,21 @@ else if (document.querySelector("#runs, #inbox, #letters, #sessions, #actions"))
   setInterval(() => { if (!document.hidden) refresh(); }, listed ? 15000 : 2000);
 }
 
-// The slider: rows behind an event are dimmed as it moves; where it stops, its state is loaded.
+// Rows behind an event are dimmed, and those of open events are marked: where only the state is loaded, rows stay.
+let marked = null, rows = [];
+function mark(at = Number(document.getElementById("at")?.value)) {
+  const list = document.getElementById("rows"), seqs = new URLSearchParams(location.search).getAll("seq");
+  if (!run || !list) return;
+  if (list !== marked) rows = [...list.querySelectorAll("a.row")].map(row => [row, row.id.slice(1)]).filter(([, seq]) => Number(seq)); // not those of runs below
+  marked = list;
+  for (const [row, seq] of rows) {
+    row.classList.toggle("off", Number(seq) > at);
+    if (seqs.includes(seq)) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
+}
+
+// The slider: rows are dimmed as it moves; where it stops, its state is loaded.
 function slider() {
   const range = document.getElementById("at");
   if (!range || range.dataset.bound) return;
@@ -141,9 +158,7 @@ function slider() {
   const out = range.form.querySelector("output");
   range.addEventListener("input", () => {
     out.textContent = `event ${range.value} of ${range.max}`;
-    for (const row of document.querySelectorAll('#rows a.row[href^="?"]')) { // not those of runs below
-      row.classList.toggle("off", Number(row.querySelector(".seq").textContent) > Number(range.value));
-    }
+    mark();
   });
   let settled = 0; // a key that is held down changes it many times
   range.addEventListener("change", () => { clearTimeout(settled); settled = setTimeout(async () => {
@@ -151,7 +166,7 @@ function slider() {
     url.searchParams.set("at", range.value);
     if (range.value === range.max) url.searchParams.delete("at");
     history.replaceState(null, "", url);
-    await refresh(true);
+    await refresh(true, true);
     document.getElementById("at")?.focus();
   }, 150); });
 }
@@ -164,13 +179,32 @@ for (const area of document.querySelectorAll("textarea[name=policy]")) {
   area.before(file);
 }
 
+// The address that a link leads to. Links in rows may be older than the page's address: an event is opened or closed
+// beside those that are open by now, and what else is chosen stays.
+function target(link) {
+  const url = new URL(link.href), here = new URL(location.href), opens = url.searchParams.getAll("open");
+  const row = link.closest("#rows > li");
+  if (!row) return url;
+  const now = here.searchParams, seq = link.id.slice(1), seqs = now.getAll("seq");
+  if (String(opens) !== String(now.getAll("open"))) {
+    now.delete("open");
+    opens.forEach(each => now.append("open", each));
+  } else {
+    now.delete("seq");
+    (seqs.includes(seq) ? seqs.filter(each => each !== seq) : [seq, ...seqs]).forEach(each => now.append("seq", each));
+  }
+  return here;
+}
+
 // A link to another part of this page is a part that is replaced: what is open and where one is stays.
 document.addEventListener("click", event => {
-  const link = run && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.target.closest('a[href^="?"]');
-  if (!link) return;
+  const link = run && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.target.closest("a[href]");
+  if (!link || link.origin + link.pathname !== location.origin + location.pathname || link.hash || location.search.includes("do=")) return;
   event.preventDefault();
-  history.pushState(null, "", link.href);
-  refresh(true);
+  const url = target(link), now = new URL(location.href).searchParams, then = url.searchParams;
+  history.pushState(null, "", url);
+  const same = ["show", "open"].every(name => String(now.getAll(name)) === String(then.getAll(name)));
+  refresh(true, same);
 });
 addEventListener("popstate", () => { if (run) refresh(true); });
 
