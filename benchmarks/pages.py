@@ -3,6 +3,9 @@
 The views are in SQLite, the gateway is in this process, and Kafka is away. Every page is loaded by a new context, so
 that nothing is cached. What is called `cpu` is time of a thread or process that computes, which other load does not
 change much: of the browser's main thread, and of the gateway for a page that it makes cold, again, and as a part.
+
+`--live` measures on a `refold dev` instead, with 100 other runs in flight: the time from an entry's `at_ms` to the
+change on the page of its run.
 """
 
 from __future__ import annotations
@@ -11,17 +14,24 @@ import gc
 import json
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import httpx
+from benchmarks.engine import Client
 from benchmarks.prefill import records
 from playwright.sync_api import Browser, Page
+from tests.cli.terminal import served
 from tests.gateway.test_reading import Bench
 from tests.pages.browser import browser, site_of
+from tests.pages.test_browser import ready
+from tests.waiting import eventually
 
+from benchmarks import workload
 from refold.adapters.sql.opening import open_views
 from refold.cli.commands.serve.process import COLLECT_AFTER
 from refold.core.events import CallCompleted, CallDispatched, CallProposed, Event, RetryPolicy, RunRequested, RunStarted
@@ -29,12 +39,17 @@ from refold.core.ids import RunId
 from refold.gateway.app import build_api
 from refold.gateway.reading import KeptRuns
 from refold.projections import service
+from refold.runtime.settings import KafkaSettings
 
 AT_MS = 1_790_000_000_000
 MUST = {"first_paint_ms": 1_000, "main_thread_ms": 500, "slider_p95_ms": 200, "kib_of_100_steps": 100}
 KEYS = """() => { window.took = []; document.getElementById("at").addEventListener("input", event =>
     requestAnimationFrame(() => setTimeout(() => window.took.push(performance.now() - event.timeStamp)))); }"""
 
+WATCH = """() => { const run = document.getElementById("run"); window.seen = [];
+    const note = () => window.seen.push(
+        { at: Date.now(), seq: Number(run.dataset.seq), over: !("follow" in run.dataset) });
+    note(); new MutationObserver(note).observe(run, { attributes: true }); }"""
 SETTLE = """() => new Promise(done => { const range = document.getElementById("at"), wanted = Number(range.value) - 100;
     const begun = performance.now(); range.value = wanted;
     new MutationObserver((_, seen) => { if (!document.querySelector(`.step a[href*="at=${wanted + 1}"]`)) return;
@@ -151,5 +166,40 @@ def measured(bench: Bench, base: str, chromium: Browser, rounds: int) -> int:
     return int(any(found[name] > most for name, most in MUST.items()))
 
 
+def live(calls: int = 60, others: int = 400) -> int:
+    """Measure the changes on the page of one run, while others are in flight; return 1 if a must is missed."""
+    with TemporaryDirectory() as folder, browser() as chromium:
+        (Path(folder) / "effects").touch()
+        with served(Path(workload.__file__), Path(folder), BENCHMARK_EFFECTS=f"{folder}/effects") as dev:
+            eventually(lambda: ready(dev), within=60, what="the gateway")
+            page = chromium.new_context(base_url=dev.state["gateway"]).new_page()
+            client = Client(KafkaSettings(bootstrap=dev.state["kafka"]))
+            dev.refold("run", "start", "paced", "--id", "seen", "--input", json.dumps({"calls": calls}))
+            eventually(lambda: page.request.get("/api/runs/seen").ok, within=60, what="the run")
+            page.goto("/runs/seen")
+            page.evaluate(WATCH)
+            driven = threading.Thread(target=client.drive, args=("ten", others), kwargs={"in_flight": 100})
+            driven.start()
+            eventually(lambda: page.evaluate("window.seen.at(-1).over"), within=300, what="the end of the run")
+            loaded = driven.is_alive()
+            driven.join()
+            client.close()
+            seen = page.evaluate("window.seen")
+            events = page.request.get("/api/runs/seen/events?limit=500").json()
+    delays = sorted(
+        next(each["at"] for each in seen if each["seq"] >= event["seq"]) - event["at_ms"]
+        for event in events
+        if event["seq"] > seen[0]["seq"]
+    )
+    found = {
+        "events": len(delays),
+        "others_all_the_time": loaded,
+        "change_p50_ms": round(delays[len(delays) // 2]),
+        "change_p99_ms": round(delays[len(delays) * 99 // 100]),
+    }
+    print(json.dumps(found))
+    return int(found["change_p50_ms"] > 300 or found["change_p99_ms"] > 1_000)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(live() if "--live" in sys.argv else main())

@@ -13,6 +13,7 @@ from refold import App, Context, Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
 
 app = App("benchmark")
+PAUSE_S = 0.4
 _files: dict[str, int] = {}
 
 
@@ -115,6 +116,15 @@ async def naps(ctx: Context) -> int:
 async def many(ctx: Context, calls: int) -> int:
     """So many calls, one after the other."""
     return sum([await ctx.call(nothing, i) for i in range(calls)])
+
+
+@app.agent
+async def paced(ctx: Context, calls: int) -> int:
+    """So many calls, with a pause behind each."""
+    for i in range(calls):
+        await ctx.call(nothing, i)
+        await asyncio.sleep(PAUSE_S)
+    return calls
 
 
 @app.agent
