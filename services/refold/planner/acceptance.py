@@ -297,26 +297,30 @@ class Acceptance:
         parts = parse_log_key(record.key)
         if parts is not None:
             self.unread.discard(parts[2])
-        if parts is not None and (self.revivals.finds(record, *parts[:2]) or self._passes(record, parts[0])):
-            return
+            if self.revivals.finds(record, *parts[:2]) or self._passes(record, parts[0]):
+                return
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
-        if not judged.void or judged.mended:
-            self.drop(judged.run_id)
-            if not judged.void:
-                self.keeper.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
-            self._take(judged, record.offset, record.value or b"")
-            if self.live:  # the agent's code has to catch up with somebody else's entry
-                self.journal.counts["record.foreign"] += 1
-                self._inbox.push_front(Pending(judged.run_id, None))
+        if judged.void and not judged.mended:
+            if parts is not None:
+                self._keep_unreadable(judged, record, parts[1])
+            if len(self.fold.frozen) > frozen:
+                self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
+            else:
+                self._count_void(judged)
             return
-        if parts is not None and record.value is not None and judged.void == "unreadable":
-            # It may count for a version that can read it, and that will find it among the entries of its run.
-            self.keeper.keep(judged.run_id, record.value, seq=parts[1], offset=record.offset)
-        if len(self.fold.frozen) > frozen:
-            self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
-        else:
-            self._count_void(judged)
+        self.drop(judged.run_id)
+        if not judged.void:
+            self.keeper.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
+        self._take(judged, record.offset, record.value or b"")
+        if self.live:  # the agent's code has to catch up with somebody else's entry
+            self.journal.counts["record.foreign"] += 1
+            self._inbox.push_front(Pending(judged.run_id, None))
+
+    def _keep_unreadable(self, judged: Judged, record: Record, seq: int) -> None:
+        # It may count for a version that can read it, and that will find it among the entries of its run.
+        if record.value is not None and judged.void == "unreadable":
+            self.keeper.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
 
     def _is_over(self, run: RunId) -> bool:
         """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""

@@ -111,35 +111,18 @@ class Answering:
         if type(item.input) is ChildOver:
             self._family.addressed(item)
         run = item.run_id
-        if item.closed:
-            self._outbox.close(item)
-            return
-        if item.letter:
-            self._outbox.bury(item, now, self._limits.payload_bytes)
-            return
-        if run in self._log.erased.runs:
-            self._refuse_erased(item, now)
+        if self._is_settled(item, now):
             return
         state, frozen = self._log.known(run), run in self._log.fold.frozen
         if frozen and not (isinstance(item.input, Start) and state):
             self._keep(item, now)  # its history goes on where this version does not see it: another will read on
             return
-        # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
-        if item.input is None:
-            verdict: Ruling = [] if state and not state.over else Ignore("nothing to drive")
-        elif isinstance(item.input, (Start, ParentOver)) and not self._family.allows(item.input):
-            verdict = Ignore("its parent has seen to that")
-        elif state is None and (self._forward(item) or not self._admits(item, now)):
+        if (verdict := self._verdict(state, item, now)) is None:
             return
-        elif state and item.record and (why := stranger(item.record, state, item.input)):
-            verdict = Ignore(why) if isinstance(item.input, Spoilt) else Refuse("wrong_pool", why)
-        else:
-            verdict = self._decide(state, item, now)
         if isinstance(verdict, list) and frozen:
             self._keep(item, now)
         elif isinstance(verdict, list):
-            # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
-            self._append(state, verdict, item, max(now, state.at_ms) if state else now)
+            self._append(state, verdict, item, now)
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
             self.redispatch.ask_again(state, verdict.step, item, now)
@@ -148,6 +131,31 @@ class Answering:
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=run in self._log.speculated):
             self._leave(state, item, verdict, now)
+
+    def _is_settled(self, item: Pending, now: int) -> bool:
+        """Whether nothing is to be decided about an input: then what its answer still needs is sent."""
+        if item.closed:
+            self._outbox.close(item)
+        elif item.letter:
+            self._outbox.bury(item, now, self._limits.payload_bytes)
+        elif item.run_id in self._log.erased.runs:
+            self._refuse_erased(item, now)
+        else:
+            return False
+        return True
+
+    def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
+        """What an input means; None: it waits for room, or is on its way home."""
+        # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
+        if item.input is None:
+            return [] if state and not state.over else Ignore("nothing to drive")
+        if isinstance(item.input, (Start, ParentOver)) and not self._family.allows(item.input):
+            return Ignore("its parent has seen to that")
+        if state is None and (self._forward(item) or not self._admits(item, now)):
+            return None
+        if state and item.record and (why := stranger(item.record, state, item.input)):
+            return Ignore(why) if isinstance(item.input, Spoilt) else Refuse("wrong_pool", why)
+        return self._decide(state, item, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
         said = item.input
@@ -220,7 +228,8 @@ class Answering:
         """Makes one entry of what the input and then the agent's code cause, and sends it on its way."""
         run = item.run_id
         after = before.copy() if before else RunState(run)
-        seq = after.head.seq + 1
+        # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
+        seq, now = after.head.seq + 1, max(now, after.at_ms)
         if seq == 1:
             after.position = item.cause
         try:

@@ -173,18 +173,9 @@ class Agents:
         unseen = state.unseen + wakes(fresh)
         if not unseen and not verify and not state.mail.behind:
             return []
-        agent = self._agent(state)
-        if agent is None and (known := self._app.versions(state.request.agent)):
-            message = f"version {spoken(state.version)[0]} of agent {state.request.agent} is not registered here"
-            message = f"{message}, which has {', '.join(known)}: deploy it, or `refold versions migrate {state.run_id}`"
-            return Stall("unknown_version", message, "", state.version, "", passing=False)
-        if agent is None:
-            there = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
-            message = f"there is no agent {state.request.agent} in {self._app.name}, {there}"
-            return Stall("unknown_agent", message, "", state.version, "", passing=False)
-        if needs := agent.needs(state.version):
-            message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"
-            return Stall("other_foundation", message, "", state.version, self._code(agent), passing=False)
+        agent = self._served(state, state.request.agent)
+        if isinstance(agent, Stall):
+            return agent
         driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
         found: list[events.Event] | Stall | Lacks = []
         with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end of the block
@@ -204,6 +195,23 @@ class Agents:
 
     def _agent(self, state: RunState) -> AgentDef | None:
         return self._app.agent_of(state.request.agent, state.version) if state.request else None
+
+    def _served(self, state: RunState, name: str) -> AgentDef | Stall:
+        """The agent of a run by its name, in its version, or why its code cannot be run here."""
+        agent, code = self._agent(state), ""
+        if agent is None and (known := self._app.versions(name)):
+            reason, message = "unknown_version", f"version {spoken(state.version)[0]} of agent {name}"
+            message = f"{message} is not registered here, which has {', '.join(known)}"
+            message = f"{message}: deploy it, or `refold versions migrate {state.run_id}`"
+        elif agent is None:
+            there = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
+            reason, message = "unknown_agent", f"there is no agent {name} in {self._app.name}, {there}"
+        elif needs := agent.needs(state.version):
+            reason, code = "other_foundation", self._code(agent)
+            message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"
+        else:
+            return agent
+        return Stall(reason, message, "", state.version, code, passing=False)
 
     def _stall(self, state: RunState, error: BaseException) -> Stall:
         cause = error.__cause__ if isinstance(error, NonDeterminismError) and error.__cause__ else error
@@ -228,7 +236,6 @@ class Agents:
     ) -> list[events.Event] | Lacks:
         """**Raises** whatever goes wrong along history; what the code does at its end is data."""
         execution = self._live.get(state.run_id)
-        turns: deque[Wanted] = deque()
         if execution is None:
             if lacks := lacking(state, values):
                 return lacks
@@ -236,17 +243,13 @@ class Agents:
             self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes)
             driver = Handing(execution, state.run_id, values) if values else execution
             self._journal.counts["event.replayed"] += state.head.seq
-            turns.append(replay(driver, state, unseen))
+            turns = deque([replay(driver, state, unseen)])
         else:
             execution.moment.now_ms = now
-            driver = Handing(execution, state.run_id, values) if values else execution
-            for event in fresh:
-                if isinstance(event, WAKING) and not isinstance(event, events.RunStarted):
-                    outcome = state.outcomes[event.step][1]
-                    if (place := pointed(state.run_id, outcome)) is not None and place not in values:
-                        self.forget(state.run_id)
-                        return lacking(state, values) or Lacks([place])
-                    turns.append(driver.settle(event.step, outcome))
+            woken = self._wake(execution, state, fresh, values)
+            if isinstance(woken, Lacks):
+                return woken
+            turns = deque(woken)
         execution.moment.now_ms = now
         if not unseen and not state.mail.behind:
             return []
@@ -268,6 +271,21 @@ class Agents:
             _let_through(error)
             self.forget(state.run_id)
             return [self._failed(state.run_id, error)]
+
+    def _wake(
+        self, execution: Execution, state: RunState, fresh: list[events.Event], values: Values
+    ) -> list[Wanted] | Lacks:
+        """Gives the code the outcomes that have come for it, unless one is a large value that was not read."""
+        driver = Handing(execution, state.run_id, values) if values else execution
+        turns: list[Wanted] = []
+        for event in fresh:
+            if isinstance(event, WAKING) and not isinstance(event, events.RunStarted):
+                outcome = state.outcomes[event.step][1]
+                if (place := pointed(state.run_id, outcome)) is not None and place not in values:
+                    self.forget(state.run_id)
+                    return lacking(state, values) or Lacks([place])
+                turns.append(driver.settle(event.step, outcome))
+        return turns
 
     def _ending(self, run: RunId, agent: AgentDef, end: Returned | Raised) -> events.Terminal:
         """How a run is over whose code is. **Raises** MemoryError: that is no word of the agent's."""
@@ -336,14 +354,17 @@ class Agents:
                     frontier.settle(*outcome)
         if frontier.says != state.says:
             added.append(events.StatusSet(frontier.says))
-        if execution.end is not None:
-            added += map(_unheard, execution.unheard[:MOST_UNHEARD])
-            added.append(self._ending(state.run_id, agent, execution.end))
-        elif waits := execution.waits_for_nothing:
+        return added + self._rest(agent, state, frontier)
+
+    def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
+        """The last events of an entry: how the code is over, or what its waits were not asked."""
+        execution = frontier.execution
+        if waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
-        else:
-            added += frontier.offers.left()
-        return added
+        if execution.end is None:
+            return frontier.offers.left()
+        unheard = map(_unheard, execution.unheard[:MOST_UNHEARD])
+        return [*unheard, self._ending(state.run_id, agent, execution.end)]
 
     def _record(
         self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int

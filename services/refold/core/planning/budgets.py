@@ -71,30 +71,31 @@ class _Measure(NamedTuple):
 
 def judged(state: RunState, asked: Attempted, now: int, rules: Rules, tally: Tally | None = None) -> Found:
     """What the budgets that a run counts for make of an attempt; with the `tally` of what goes out before it."""
-    purse, most = state.purse or Purse(since_ms=state.requested_ms), asked.most or NOTHING
-    tally = tally or Tally()
-    asks = tally.amount.plus(most)._replace(calls=tally.amount.calls + 1)
+    purse, tally = state.purse or Purse(since_ms=state.requested_ms), tally or Tally()
+    asks = tally.amount.plus(asked.most or NOTHING)._replace(calls=tally.amount.calls + 1)
     said: list[events.Event] = []
-    outcome, failure = "go", None
+    found = Found("go", said)
     for scope in _scopes(state, purse, now, rules):
         taken = scope.taken.plus(purse.own if scope.window else purse.total).plus(asks)
         measures = list(_measures(scope.limits, taken, max(0, now - scope.since_ms)))
-        if over := next((each for each in measures if each.beyond(100)), None):
+        if over := _first_beyond(100, measures):
             return Found("stop", said, _spent(state, scope, over))
-        near = next((each for each in measures if each.beyond(scope.limits.soft_percent)), None)
-        if near is None or scope.limits.soft_percent >= 100:
+        if (near := _first_beyond(scope.limits.soft_percent, measures)) is None:
             continue
         then = scope.limits.then
-        if scope.run not in purse.told and scope.run not in tally.told:
+        if scope.run not in {*purse.told, *tally.told}:
             said.append(events.BudgetReached(scope.run, near.what, near.taken, near.limit, then))
         if then == "ask" and not purse.passed:
-            outcome, failure = "ask", _near(scope, near)
-        elif then == "degrade" and outcome == "go" and near.what in ("tokens", "usd") and _may_degrade(asked):
-            outcome, failure = "degrade", replace(_near(scope, near), code=DEGRADE)
-    if failure is None and asked.most is not None:
-        tokens, nano = most.tokens, most.nano_usd
-        said.append(events.CallReserved(asked.call.step, asked.attempt, tokens, nano, asked.cheap))
-    return Found(outcome, said, failure)  # type: ignore[arg-type]
+            found = Found("ask", said, _near(scope, near))
+        elif found.outcome == "go" and _may_degrade(asked, near, then):
+            found = Found("degrade", said, replace(_near(scope, near), code=DEGRADE))
+    if found.failure is None and asked.most is not None:
+        said.append(_most(asked, asked.attempt))
+    return found
+
+
+def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
+    return next((each for each in measures if each.beyond(percent)), None)
 
 
 def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
@@ -110,9 +111,9 @@ def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
     return [events.RunFailed(failure)]
 
 
-def _most(asked: Attempted) -> events.CallReserved:
+def _most(asked: Attempted, attempt: int = 0) -> events.CallReserved:
     assert asked.most is not None, "only of a call that is metered"
-    return events.CallReserved(asked.call.step, 0, asked.most.tokens, asked.most.nano_usd, asked.cheap)
+    return events.CallReserved(asked.call.step, attempt, asked.most.tokens, asked.most.nano_usd, asked.cheap)
 
 
 def kept_in(asked: Attempted, held: events.Event) -> list[events.Event]:
@@ -209,7 +210,9 @@ def _measures(limits: Spendable, taken: Amount, ms: int) -> Iterator[_Measure]:
     yield _Measure("seconds", ms, limits.ms)
 
 
-def _may_degrade(asked: Attempted) -> bool:
+def _may_degrade(asked: Attempted, near: _Measure, then: str) -> bool:
+    if then != "degrade" or near.what not in ("tokens", "usd"):
+        return False
     nothing_happened = asked.attempt == 1 or asked.call.effect == "pure"
     return asked.most is not None and not asked.cheap and nothing_happened
 

@@ -44,9 +44,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         if isinstance(event, events.CallProposed):
             continue  # it goes out by another event of its entry
         if isinstance(event, events.CallDispatched):
-            if event.step in state.given_up:
-                continue  # in the same moment: nobody waits for it
-            found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
+            if event.step not in state.given_up:  # in the same moment: nobody waits for it
+                found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.SignalSent):
             found.append(_signal(state, event))
         elif isinstance(event, (events.CallCompleted, events.CallFailed)):
@@ -54,28 +53,33 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         elif isinstance(event, events.ApprovalRequested):
             found, ended = [*found, *ended, *ask_people(state, event.step)], []
         elif isinstance(event, events.ApprovalEscalated):
-            if (opened := state.open.get(event.step)) and opened.question:
-                found.append(asked_no_more(state, event.step, opened.question.event.question))
-            found += ask_people(state, event.step)
+            found += _ask_others(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
             ended.append(asked_no_more(state, event.step, event.question, at=entry.last_seq))
-        elif isinstance(event, events.LateResultRecorded) and event.step not in state.open:
-            if (again := close(state, event.step, at=entry.last_seq)) not in closed:
-                closed.append(again)  # somebody may have been asked since it was closed
+        elif isinstance(event, events.LateResultRecorded):
+            closed += _close_again(state, event.step, closed, at=entry.last_seq)
         elif isinstance(event, events.StepGivenUp):
             closed += _give_up(state, event.step, at=entry.last_seq)
-        elif isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq:
-            # It goes on: who waits for its end hears of the next one, and what goes on is another call.
-            early = [step for step in state.open_at(entry.last_seq) if state.seqs[step - 1] <= entry.last_seq]
-            closed += [close(state, step, at=entry.last_seq) for step in early]
-        elif isinstance(event, (events.RunCompleted, events.RunFailed, events.RunCancelled)):
-            for step, opened in sorted(state.open.items()):
-                if opened.question is not None:
-                    closed.append(asked_no_more(state, step, opened.question.question))
-                if state.is_call(step):
-                    closed.append(close(state, step))
-            found.append(outcome(state))
+        elif isinstance(event, events.Terminal):
+            goes_on = isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq
+            # Of one that does the next end is told.
+            found += [] if goes_on else [outcome(state)]
+            closed += _end(state, entry.last_seq, goes_on=goes_on)
     return found + ended + closed
+
+
+def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
+    """The tombstones of all that is open when a run ends, by the event with this seq."""
+    if goes_on:  # by other calls
+        early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
+        return [close(state, step, at=last_seq) for step in early]
+    closed: list[Command] = []
+    for step, opened in sorted(state.open.items()):
+        if opened.question is not None:
+            closed.append(asked_no_more(state, step, opened.question.question))
+        if state.is_call(step):
+            closed.append(close(state, step))
+    return closed
 
 
 def _signal(state: RunState, event: events.SignalSent) -> Command:
@@ -91,6 +95,19 @@ def close(state: RunState, step: int, *, at: int = 0) -> Command:
     """The tombstone of a call that is settled, by event `at` if that is not the last word on it."""
     call = state.call(step)
     return Command(tool_requested(call.pool), state.call_id(step, at=at), None, call.key)
+
+
+def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) -> list[Command]:
+    """The tombstone of a call with a late result: somebody may have been asked since it was closed."""
+    again = [] if step in state.open else [close(state, step, at=at)]
+    return [each for each in again if each not in closed]
+
+
+def _ask_others(state: RunState, step: int) -> list[Command]:
+    """What others are asked about a call from now on, after the end of the question so far."""
+    opened = state.open.get(step)
+    asked = [asked_no_more(state, step, opened.question.event.question)] if opened and opened.question else []
+    return [*asked, *ask_people(state, step)]
 
 
 def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:

@@ -131,17 +131,7 @@ ENDED_MS = 1_000
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
     if state is not None:
-        # A client that got no answer sends its request again: equal content makes that harmless.
-        assert state.request is not None, "every run begins with its request"
-        if family.is_of(what.request, what.digest, state.request.request_digest):
-            asked, keys = state.request, _askers(rules)
-            # Or whoever copies a request before its sender takes the signature from it.
-            if requester.vouches(what.request.token, what.request.requester, keys) and not requester.vouches(
-                asked.token, asked.requester, keys
-            ):
-                return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
-            return Ignore("the run was started before")
-        return Refuse("conflict", f"{family.conflict(what.request, state.request)}; choose another run id")
+        return _started(state, what, rules)
     ask, origin = what.request, what.origin
     if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
         return Refuse("unauthorised", why)
@@ -174,6 +164,19 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
     if ask.not_before_ms <= now and not what.waits:
         fresh.append(rules.start(ask.agent))
     return fresh
+
+
+def _started(state: RunState, what: Start, rules: Rules) -> Ruling:
+    """What a client that got no answer hears of its request, sent again: equal content makes that harmless."""
+    asked, keys = state.request, _askers(rules)
+    assert asked is not None, "every run begins with its request"
+    if not family.is_of(what.request, what.digest, asked.request_digest):
+        return Refuse("conflict", f"{family.conflict(what.request, asked)}; choose another run id")
+    # Or whoever copies a request before its sender takes the signature from it.
+    signed = requester.vouches(what.request.token, what.request.requester, keys)
+    if signed and not requester.vouches(asked.token, asked.requester, keys):
+        return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
+    return Ignore("the run was started before")
 
 
 def _unasked(ask: RunRequest, sent_ms: int, rules: Rules) -> str:
@@ -213,15 +216,19 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         return expire(state, what.step)
     if opened.question is not None:
         return asking.due(state, what.step, now)
-    call = state.call(what.step)
+    return _call_due(state, what.step, now, rules)
+
+
+def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
+    opened, call = state.open[step], state.call(step)
     # Past the window the receiver takes the same key for a new call: a try that arrives then could double the effect.
     arrives_ms = now + call.timeout_ms
     if call.effect == "keyed" and call.key_window_ms and arrives_ms > opened.first_sent_ms + call.key_window_ms:
         failure = events.Failure("key_window", "the receiver has forgotten the idempotency key by now")
-        return [events.CallDoubted(what.step, opened.attempt, failure)]
+        return [events.CallDoubted(step, opened.attempt, failure)]
     if opened.phase == "backoff":
-        return send(state, what.step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened)
-    return Again(what.step)
+        return send(state, step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened)
+    return Again(step)
 
 
 def _unsent(state: RunState, what: Unsent) -> Ruling:
@@ -313,6 +320,12 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
+    return _attempt_over(state, step, result, now, rules)
+
+
+def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
+    """What follows of an attempt without a result, if it is the one that is under way."""
+    opened = state.open[step]
     # Who claimed a call that is in doubt by now may still say what nobody else can: that it did not happen, or how.
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
@@ -449,37 +462,54 @@ def resolve(
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
-    opened, said = state.open.get(step), state.resolved.get(step)
-    if said and said.attempt >= attempt:
-        same = said.attempt > attempt or said.verdict == verdict
-        return Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {said.verdict}")
-    if opened is None or opened.phase not in ("doubt", "held") or opened.attempt != attempt:
-        return Refuse("conflict", f"attempt {attempt} of step {step} is neither in doubt nor held")
-    # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
-    if sent_ms is not None and sent_ms < opened.doubted_ms:
-        return Refuse("conflict", f"attempt {attempt} of step {step} was neither in doubt nor held when this was said")
-    if (asked := opened.question) is not None:
-        named = rules.authority.settlers(opened.policy) if rules.authority else None
-        if named != (asked.event.policy, asked.event.requirement):
-            return asking.reopened(state, step, now, rules, why="others are named by now")
-        return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
-    call, result, held = state.call(step), canonical.dumps(data.get("result")), opened.phase == "held"
-    if held and verdict == "happened" and rules.authority and rules.authority.settlers(opened.policy):
-        return Refuse("unauthorised", ONLY_PEOPLE_ANSWER)
-    if not held and (question := ask_what_came(state, step, now, rules)):  # nobody was named when it fell in doubt
-        return question
-    if not held and verdict == "did_not_happen" and call.effect == "once":  # its executor wants the word of people
-        return Refuse("unauthorised", NOBODY_SETTLES)
+    said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
+    if (ruling := _not_open(state, said, sent_ms) or _for_people(state, said, now, rules)) is not None:
+        return ruling
+    opened, call, result = state.open[step], state.call(step), canonical.dumps(data.get("result"))
     if verdict == "happened" and rules.takes:
         try:
             rules.takes(call.tool, result)
         except UsageError as error:
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
-    said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
     # What a budget holds after an attempt says nothing of that: it may have had its effect.
-    if held and verdict == "give_up" and opened.failure and not (attempt and of_budget(opened.failure)):
+    given_up = opened.phase == "held" and verdict == "give_up"
+    if given_up and opened.failure and not (attempt and of_budget(opened.failure)):
         return [said, events.CallFailed(step, attempt, opened.failure)]
     return settled(state, said, result, now, rules)
+
+
+def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) -> Ruling | None:
+    """The answer to a verdict on what is not in doubt or held, no longer or not yet; None: it is."""
+    step, attempt = said.step, said.attempt
+    opened, before = state.open.get(step), state.resolved.get(step)
+    if before and before.attempt >= attempt:
+        same = before.attempt > attempt or before.verdict == said.verdict
+        return (
+            Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {before.verdict}")
+        )
+    if opened is None or opened.phase not in ("doubt", "held") or opened.attempt != attempt:
+        return Refuse("conflict", f"attempt {attempt} of step {step} is neither in doubt nor held")
+    # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
+    if sent_ms is not None and sent_ms < opened.doubted_ms:
+        return Refuse("conflict", f"attempt {attempt} of step {step} was neither in doubt nor held when this was said")
+    return None
+
+
+def _for_people(state: RunState, said: events.DoubtResolved, now: int, rules: Rules) -> Ruling | None:
+    """The answer to a verdict that only people may give whom a policy names; None: an operator may."""
+    step, opened = said.step, state.open[said.step]
+    named = rules.authority.settlers(opened.policy) if rules.authority else None
+    if (asked := opened.question) is not None:
+        if named != (asked.event.policy, asked.event.requirement):
+            return asking.reopened(state, step, now, rules, why="others are named by now")
+        return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
+    if opened.phase == "held":
+        return Refuse("unauthorised", ONLY_PEOPLE_ANSWER) if said.verdict == "happened" and named else None
+    if question := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
+        return question
+    if said.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor wants the word of people
+        return Refuse("unauthorised", NOBODY_SETTLES)
+    return None
 
 
 NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"

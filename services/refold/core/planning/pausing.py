@@ -41,18 +41,22 @@ def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: 
     signed = (signed_at(said, rules) or 0) if isinstance(said, RunSignal) and is_signed(state) else 0
     if _is_old(state, role, sent, signed):
         return Ignore("it was heard before, or something was said since")
-    pause, word = own(state), (role, *sent, signed)
-    if said.kind == PAUSE:
-        if pause is not None and role in (REQUESTER, pause.role):
-            return Ignore("the run is paused already")
-        return [events.RunPaused(said.actor, str(data.get("reason", "")), *word)]
+    if said.kind == RESUME:
+        return _resume(state, events.RunUnpaused(said.actor, role, *sent, signed), now, rules)
+    if (pause := own(state)) is not None and role in (REQUESTER, pause.role):
+        return Ignore("the run is paused already")
+    return [events.RunPaused(said.actor, str(data.get("reason", "")), role, *sent, signed)]
+
+
+def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> Ruling:
+    pause = own(state)
     if pause is None and state.paused:
         return Refuse("conflict", f"run {state.run_id} is paused with the run above it: resume that one")
     if pause is None:
         return Ignore("the run is not paused")
-    if role == REQUESTER and pause.role != role:
+    if over.role == REQUESTER != pause.role:
         return Refuse(OPERATORS_ONLY, f"{pause.actor!r} has paused run {state.run_id} as an operator: one resumes it")
-    return go_on(state, events.RunUnpaused(said.actor, *word), now, rules)
+    return go_on(state, over, now, rules)
 
 
 def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
