@@ -10,12 +10,12 @@ from refold.core.run.chain import anchor_name
 from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.acceptance import Acceptance, SentEntry
-from refold.planner.hosting import Agents
-from refold.planner.inbox import Inbox, Pending
+from refold.planner.agents.hosting import Agents
+from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.log.windows import Windows
 from refold.planner.settings import Limits
-from refold.planner.snapshots import SentKept
-from refold.planner.windows import Windows
+from refold.planner.snapshot import SentKept
 from refold.ports.log import Record
 from refold.runtime.lanes import Journal
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, World

@@ -19,7 +19,7 @@ from refold.core.run import chain
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.planner.inputs import read as read_input
+from refold.planner.intake.inputs import read as read_input
 from refold.planner.settings import PlannerSettings
 from refold.ports.log import Record
 from tests.core.histories import NOW, RULES, calling, doubting, started

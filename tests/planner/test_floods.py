@@ -10,11 +10,11 @@ from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED
-from refold.planner import sharing
-from refold.planner.inbox import Inbox
-from refold.planner.outbox import ENDS_BYTES, Outbox
+from refold.planner import service
+from refold.planner.intake.inbox import Inbox
+from refold.planner.log.outbox import ENDS_BYTES, Outbox
 from refold.planner.settings import Limits
-from refold.planner.snapshots import TURN_BYTES
+from refold.planner.snapshot import TURN_BYTES
 from refold.ports.log import Outgoing, Record
 from tests.planner.clocked import Rig
 
@@ -207,7 +207,7 @@ def test_after_much_of_what_users_say_others_have_the_planner_for_a_while() -> N
     assert rested == first
     assert len(lane.inbox) < rested
     assert rig.planner.next_due_ms() is not None
-    assert sharing.REST == 3
+    assert service.REST == 3
 
 
 def test_a_snapshot_begins_before_its_time_when_histories_are_large() -> None:

@@ -8,7 +8,7 @@ from refold.core.messages import RunOperation
 from refold.core.planning.verdict import Refuse
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.holds import Holds, Stall
+from refold.planner.agents.stalls import Holds, Stall
 from refold.runtime.lanes import Journal
 
 RUN = RunId("run")

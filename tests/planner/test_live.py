@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from refold.planner.live import EXECUTION_BYTES
+from refold.planner.agents.stalls import EXECUTION_BYTES
 from refold.planner.settings import Bounds
 from tests.planner.rig import Rig
 

@@ -8,9 +8,9 @@ import pytest
 
 from refold.core.events import RunCompleted, RunFailed, SignalReceived, WaitsPostponed
 from refold.core.topics import RUN_SIGNALLED
-from refold.planner.admission import ASKED_BYTES
-from refold.planner.offering import ASKED_AT_ONCE, MOST_MATCHING
-from refold.planner.sharing import USERS_BYTES
+from refold.planner.agents.proposing import ASKED_AT_ONCE, MOST_MATCHING
+from refold.planner.deciding.admission import ASKED_BYTES
+from refold.planner.service import USERS_BYTES
 from tests.planner.clocked import Rig
 
 DAY = 86_400_000

@@ -8,7 +8,7 @@ import pytest
 
 from refold.core.run.held import read_hold
 from refold.core.topics import RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
-from refold.planner.inbox import Inbox
+from refold.planner.intake.inbox import Inbox
 from refold.planner.settings import Limits
 from refold.ports.log import Record
 from tests.planner.clocked import Rig

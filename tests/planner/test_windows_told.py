@@ -16,7 +16,7 @@ from refold.core.planning.windows import WindowKey, value_digest
 from refold.core.run.purse import Amount
 from refold.core.wire import codec
 from refold.operations.runs import Runs
-from refold.planner.windows import KEEP_MS, TELL_MS
+from refold.planner.log.windows import KEEP_MS, TELL_MS
 from refold.ports.log import Delivery, Outgoing
 from tests.cli.terminal import refold
 from tests.eventlog.log import MemoryLogReader

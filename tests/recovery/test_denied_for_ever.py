@@ -8,7 +8,7 @@ from refold import App, CallFailed, Context
 from refold.core.events import CallProposed, Event, RunFailed
 from refold.core.run.fold import advance
 from refold.core.run.state import RunState
-from refold.planner.hosting import MOST_DENIED, Agents
+from refold.planner.agents.hosting import MOST_DENIED, Agents
 from tests.core import approvals
 from tests.core.histories import NOW, RULES, Log, start
 

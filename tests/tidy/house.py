@@ -38,8 +38,8 @@ MOST_LATE_IMPORTS = 11
 FLOORS = 5
 
 SUBTLE = (
-    *("core/planning/decide.py", "planner/acceptance.py", "planner/answering.py", "executor/claim_chain.py"),
-    *("executor/attempt.py", "core/run/chain.py"),
+    *("core/planning/decide.py", "planner/log/acceptance.py", "planner/deciding/answering.py"),
+    *("executor/claim_chain.py", "executor/attempt.py", "core/run/chain.py"),
 )
 COMMENTS = 0.02
 """The part of the lines of a subtle module that are comments of their own, which say why."""
@@ -332,12 +332,6 @@ def simulator() -> dict[str, str]:
     return {str(path): text(path) or "" for path in python() if str(path).startswith(homes)}
 
 
-def of_product(code: Code) -> dict[str, str]:
-    """Modules whose functions have to become simpler now: the planner and its decisions have a turn of their own."""
-    later = ("planner/", "core/planning/")
-    return {path: source for path, source in code.items() if not path.startswith(later)}
-
-
 def schema_files(*subject: str) -> int:
     """Schema files, of all subjects or of one."""
     return len(list((ROOT / "schemas").glob(f"{''.join(subject) or '*'}.v*.avsc")))
@@ -374,7 +368,7 @@ FIGURES = (
     Figure(
         "functions over 15 decisions, without planner and planning",
         "decisions of the product",
-        lambda code: len(decisions(of_product(code))),
+        lambda code: len(decisions(code)),
         8,
     ),
     Figure(

@@ -6,33 +6,322 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from refold.core import events
-from refold.core.planning.verdict import Due
-from refold.core.run.state import RunState
-from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED
-from refold.planner.acceptance import Acceptance, SentEntry
-from refold.planner.admission import Admission
-from refold.planner.answering import Answering, Shared
-from refold.planner.family import Family
-from refold.planner.holds import Holds
-from refold.planner.inbox import Inbox, Pending
-from refold.planner.outbox import Asker, Beat, Outbox
-from refold.planner.pacing import Pacing
-from refold.planner.parts import LaneParts, Means
-from refold.planner.reading import Reading
-from refold.planner.receipts import Receipts
-from refold.planner.redrives import Redrives
-from refold.planner.repairs import Repairs
-from refold.planner.snapshots import SentKept
-from refold.planner.takeover import TakeOver
-from refold.planner.telling import Telling
-from refold.planner.timers import ASLEEP, Timers
+from refold.core.approval.catalog import Catalog
+from refold.core.ids import RunId
+from refold.core.planning.verdict import Due, Spoilt
+from refold.core.run.fold import wakes
+from refold.core.run.state import RunState, Step
+from refold.core.topics import BUDGET_SPENT, CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.planner.agents.stalls import Holds
+from refold.planner.deciding.admission import Admission
+from refold.planner.deciding.answering import Answering, LaneParts, Means, Shared
+from refold.planner.deciding.family import Family
+from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.intake.timers import ASLEEP, Timers
+from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.log.outbox import Asker, Beat, Ordered, Outbox, SentHold
+from refold.planner.log.windows import SentSpent
+from refold.planner.recovery.histories import Redrives, Repairs
+from refold.planner.recovery.takeover import TakeOver
+from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import Positions, Tokens
+from refold.runtime.lanes import Journal, Positions, Tokens
+from refold.runtime.ruling import catalog_reached, follow
+
+_TOLD = {
+    events.RunRequested: "run.requested",
+    events.RunCompleted: "run.completed",
+    events.RunFailed: "run.failed",
+    events.RunCancelled: "run.cancelled",
+    events.CallDoubted: "call.doubted",
+    events.CallHeld: "call.held",
+    events.ApprovalRequested: "approval.requested",
+    events.ApprovalDecided: "approval.accepted",
+    events.LateResultRecorded: "call.late",
+    events.TaskFailed: "task.failed",
+    events.RunPaused: "run.paused",
+    events.RunUnpaused: "run.unpaused",
+}
+"""What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
+
+_HEARD = frozenset({*_TOLD, events.CallFailed})
+"""What may be told; of a failed call one kind of failure is."""
+
+
+class Telling:
+    """What one lane says, which writes its entries as `actor`."""
+
+    def __init__(self, journal: Journal, partition: int, actor: str) -> None:
+        self._journal, self._partition, self._actor = journal, partition, actor
+        self._taken: set[RunId] = set()
+
+    def begin(self, runs: Iterable[RunId]) -> None:
+        """These runs were somebody else's until now."""
+        self._taken.update(runs)
+
+    def accepted(self, after: RunState, entry: events.Entry) -> None:
+        """Says what an accepted entry means to people."""
+        run = entry.run_id
+        if run in self._taken:
+            self._resume(after, entry)
+        if _HEARD.isdisjoint(map(type, entry.events)):  # of most steps nothing is said
+            return
+        for event in entry.events:
+            if isinstance(event, (events.CallFailed, events.CallDoubted)) and event.failure.code == "unauthorised":
+                self._journal.counts["unauthorised"] += 1
+                self._journal.news.append(("call.unauthorised", {"run_id": run, "reason": event.failure.message}))
+            if told := _TOLD.get(type(event)):
+                facts = {"run_id": run, "seq": entry.seq, "partition": self._partition}
+                if isinstance(event, events.RunFailed):
+                    facts |= {"code": event.failure.code, "at": event.failure.detail}
+                self._journal.news.append((told, facts))
+
+    def _resume(self, after: RunState, entry: events.Entry) -> None:
+        """Says where a run goes on, if this is the first entry for which its code was opened here."""
+        asked = sum(isinstance(event, Step) for event in entry.events)
+        opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
+        if opened and (step := len(after.steps) - asked):
+            place = {"run_id": entry.run_id, "step": step, "events": entry.seq - 1}
+            self._journal.news.append(("run.resumed", place))
+        if opened or after.over:
+            self._taken.discard(entry.run_id)
+
+
+BEAT_MS = 1_000
+"""How long a lane waits for the time that it asked the log for."""
+
+QUIET_MS = 60_000
+"""How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
+
+
+class Pacing:
+    """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
+
+    def __init__(self, parts: LaneParts, snapshot_ms: int) -> None:
+        self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
+        self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, parts.start
+        self._beat_due = self._round_due = self._anchor_due = 0
+        self._moves = True
+
+    def moved(self) -> None:
+        """Something came: the snapshot may not say all of it."""
+        self._moves = True
+
+    def begin(self) -> None:
+        """The lane is live, and asks the log for the time before it decides anything."""
+        self._beat_due = self._clock.mono_ms
+
+    def heard(self) -> None:
+        """The log has told the time."""
+        self._beat_due = self._clock.mono_ms + QUIET_MS
+
+    def knows(self) -> bool:
+        """Whether the log has told the time, and whose the partition is; if not, or not of late, it is asked."""
+        mono, keeper = self._clock.mono_ms, self._log.keeper
+        if mono >= self._beat_due and (not self._clock.fresh or self._next_ms() is not None):
+            self._beat_due = mono + BEAT_MS
+            self._outbox.beat()
+        if not keeper.opened and mono >= self._round_due:
+            self._round_due = mono + self._snapshot_ms
+            keeper.send_refused()
+        return self._clock.fresh and keeper.opened
+
+    def keep(self) -> None:
+        """Tells others what is spent, and writes what has moved, every few seconds, some of it in every turn."""
+        log, mono = self._log, self._clock.mono_ms
+        log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
+        told = log.windows.low_water(log.position)
+        if self._bare:
+            self._anchor(mono)
+        else:
+            self._anchor_due = 0
+        due = (log.keeper.heavy or mono >= self._round_due) and not self._bare
+        # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
+        if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
+            self._round_due, self._moves = mono + self._snapshot_ms, False
+            inputs = self._start.inputs | self._inbox.low_water()
+            log.round(min(told, self._outbox.low_water(log.position)), inputs)
+        log.keeper.write(log.position)
+
+    @property
+    def _bare(self) -> bool:
+        """Whether marks have nothing to stand on: every run of which this planner has read an entry was erased."""
+        return not self._log.keeper.anchors and self._log.position > 0 and not self._start.resuming
+
+    def _anchor(self, mono: int) -> None:
+        # Without one a successor would read the whole log, and all that people ever said.
+        if mono >= self._anchor_due:
+            self._anchor_due, self._round_due = mono + BEAT_MS, 0
+            self._outbox.anchor(self._log.position, self._clock.now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When the lane wants to `work` at the latest."""
+        if not self._log.live:
+            return None
+        if not self._clock.fresh:
+            return self._beat_due
+        if not self._log.keeper.opened:
+            return self._round_due
+        idle = not self._log.blocked and not self._log.flying
+        if self._log.keeper.writing or (idle and self._goes_on):
+            return 0
+        mono = self._clock.mono_ms
+        due = [
+            (self._round_due if self._round_due > mono else mono + BEAT_MS) if self._moves else None,
+            self._inbox.next_due_ms() if idle else None,
+            self._log.windows.next_due_ms(),
+            self._anchor_due if self._bare else None,
+        ]
+        if (at := self._next_ms()) is not None:
+            due.append(min(self._clock.mono_of(at), self._beat_due))
+        return min((each for each in due if each is not None), default=None)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether something is left to be done though nothing comes."""
+        # What was held back until all that was said before is answered goes on as soon as it is.
+        start = self._start
+        return start.resuming or self._outbox.halting.looking or (start.waits and start.heard)
+
+    def _next_ms(self) -> int | None:
+        """When time alone will make something due, by the log's clock."""
+        times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._holds.next_ms())
+        return min((at for at in times if at is not None), default=None)
+
+
+class Receipts:
+    """The answers of the log for what one lane has published, but for its entries. **Units**: `now` since 1970, ms."""
+
+    def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, answering: Answering, holds: Holds) -> None:
+        self._log, self._outbox, self._inbox, self._journal = log, outbox, inbox, log.journal
+        self._answering, self._holds = answering, holds
+
+    def published(self, asker: Asker, offset: int | None, now: int) -> None:
+        """The answer for a record. `offset` None: it may be in its topic or not."""
+        if isinstance(asker, SentHold):
+            if offset is None:
+                self._holds.send_again(asker.run_id)
+        elif isinstance(asker, SentSpent):
+            self._log.windows.delivered(asker, offset)
+        elif isinstance(asker, SentKept):
+            self._log.keeper.delivered(asker, offset)
+            if offset == NEVER:
+                stops = "snapshots" if self._log.keeper.opened else "all decisions"
+                hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
+                self._journal.tell("snapshot.refused", key=asker.key.decode(), hint=hint)
+        elif isinstance(asker, (Ordered, Pending)):
+            self._answered(asker, offset, now)
+
+    def _answered(self, asker: Ordered | Pending, offset: int | None, now: int) -> None:
+        self._journal.counts["publish.unknown"] += offset is None
+        if offset == NEVER:
+            self._never(asker, now)
+        elif isinstance(asker, Ordered):
+            self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
+        elif offset is None:
+            self._inbox.push([asker])
+        elif isinstance(asker.input, Spoilt) and asker.letter:
+            asker.letter = None  # told to operators; now the call is settled
+            self._inbox.push([asker])
+        elif asker.closed:
+            asker.finish()
+        else:
+            self._outbox.close(asker)
+
+    def _never(self, asker: Ordered | Pending, now: int) -> None:
+        """The log certainly does not take a record: that is neither a yes nor an unknown, and has an answer."""
+        if isinstance(asker, Ordered):
+            topic, key = asker.record.topic, asker.record.key.decode()
+            self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
+            if unsent := self._outbox.refused(asker, self._log.fold.states):
+                self._inbox.push([unsent])
+            return
+        if asker.closed:  # it is answered all the same, and stays where it lies
+            self._journal.tell("publish.refused", topic=asker.record.topic if asker.record else "", run=asker.run_id)
+            asker.finish()
+            return
+        self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.letter else RUN_REQUESTED, run=asker.run_id)
+        if asker.letter is None:  # a stray that cannot go home
+            self._answering.bury(asker, "too_large", "its home partition does not take it", now)
+        elif asker.short:
+            asker.finish()  # the line in the log of this process is all that can be
+        else:
+            asker.short = True
+            self._inbox.push([asker])
+
+
+class Reading:
+    """The readers of one lane, by topic."""
+
+    def __init__(self, parts: LaneParts, catalog: Catalog, again: tuple[Repairs, Redrives]) -> None:
+        self._inbox, self._log, self._catalog = parts.inbox, parts.log, catalog
+        self._start, self._holds, self._again, self._clock = parts.start, parts.holds, again, parts.clock
+
+    def take(self, item: Record | Reached | End) -> bool:
+        """Hands it to whoever reads its topic. False: nothing may follow from it, it is of another log."""
+        if item.topic == RUN_LOG:
+            return self._take_log(item)
+        if item.topic == RUN_SNAPSHOT:
+            self._take_snapshot(item)
+        elif item.topic == CATALOG:
+            self._take_catalog(item)
+        elif item.topic == BUDGET_SPENT:
+            self._take_spent(item)
+        elif isinstance(item, Reached):
+            self._inbox.reached(item.topic, item.offset)
+        return True
+
+    def _take_log(self, item: Record | Reached | End) -> bool:
+        if isinstance(item, End):
+            # What was read when it was asked for is not there any more. What came since says nothing of that.
+            self._log.shrunk |= item.offset < self._log.asked_at
+            self._inbox.unconfirmed.reached_end(item.offset)
+            self._log.reached_end(item.offset)
+        elif not self._start.admits(item):
+            return False
+        elif isinstance(item, Reached):
+            self._log.seen = item.offset
+            self._log.reached(item.offset)
+            for reader in self._again:
+                reader.reached(item.offset)
+        else:
+            if item.offset >= self._log.position:
+                self._clock.read(item.at_ms)
+            self._log.seen = item.offset + 1
+            self._log.follow(item)
+            for reader in self._again:
+                reader.follow(item)
+        return True
+
+    def _take_snapshot(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Reached):
+            self._start.reached(item.topic, item.offset)
+        elif isinstance(item, Record):
+            self._log.erase(item)
+            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
+            if not self._log.live:
+                self._holds.follow(item.key, item.value, at_ms=item.at_ms)
+            self._start.follow(item)
+
+    def _take_spent(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Record):
+            self._log.windows.follow(item)
+            self._start.reached(item.topic, item.offset + 1)
+        elif isinstance(item, Reached):
+            self._start.reached(item.topic, item.offset)
+
+    def _take_catalog(self, item: Record | Reached | End) -> None:
+        if isinstance(item, End):
+            self._inbox.catalog.reached_end(item.offset)
+        elif isinstance(item, Reached):
+            catalog_reached(self._catalog, item, self._log.journal)
+        else:
+            follow(self._catalog, item, self._log.journal)
 
 
 class Lane:

@@ -10,18 +10,14 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
-from refold.planner.answering import Shared
-from refold.planner.blobs import BlobOrders
-from refold.planner.hosting import Agents
+from refold.planner.agents.hosting import Agents
+from refold.planner.agents.stalls import Mark
+from refold.planner.deciding.answering import BlobOrders, Means, Shared
+from refold.planner.intake.inbox import ASK_MS, Patience
 from refold.planner.lane import Lane
-from refold.planner.outbox import Asker
-from refold.planner.parts import Means
-from refold.planner.patience import ASK_MS, Patience
-from refold.planner.purses import Purses
+from refold.planner.log.outbox import Asker
+from refold.planner.log.windows import Purses, Windows
 from refold.planner.settings import PlannerSettings
-from refold.planner.sharing import Sharing
-from refold.planner.watchdog import Mark
-from refold.planner.windows import Windows
 from refold.ports.effects import (
     Append,
     AskCommitted,
@@ -38,9 +34,58 @@ from refold.ports.effects import (
     Read,
 )
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
-from refold.runtime.lanes import Journal, Lanes, Tokens
+from refold.runtime.lanes import Awake, Journal, Lanes, Tokens
 from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
+
+USERS_BYTES = 262_144
+"""What a turn begins to answer of what users say, or a single input that is larger: some 20 ms of work."""
+
+REST = 3
+"""After a turn that had so much of it, others have the planner for so many times as long."""
+
+LONGEST_REST_MS = 200
+"""A turn may have taken long for other reasons."""
+
+
+class Sharing:
+    """The time of one planner, and which of its lanes comes first. **Units**: monotonic, milliseconds."""
+
+    def __init__(self, lanes: Lanes[Lane]) -> None:
+        self._lanes, self._mono, self._first = lanes, 0, -1
+        self._left, self._begun, self._rests_until = USERS_BYTES, 0, 0
+        self._awake = Awake(lanes)
+        self.touch, self.forget, self.next_due_ms = self._awake.touch, self._awake.forget, self._awake.next_due_ms
+
+    def begin(self, mono_ms: int) -> None:
+        """A turn begins: lanes whose time has come work in it."""
+        self._mono = mono_ms
+        self._awake.begin(mono_ms)
+
+    @property
+    def awake(self) -> list[Lane]:
+        """Lanes that work in this turn: another one is first each time."""
+        return sorted(self._awake, key=lambda lane: lane.partition <= self._first)
+
+    def work(self) -> None:
+        """Have lanes work, with what users may have of this turn."""
+        now_ms, lanes = self._mono, self.awake
+        if self._left <= 0 and any(lane.admission.busy for lane in self._lanes):
+            self._rests_until = now_ms + min(LONGEST_REST_MS, REST * (now_ms - self._begun))
+        self._left = USERS_BYTES if now_ms >= self._rests_until else 0
+        self._begun = now_ms
+        self._first = lanes[0].partition if lanes else self._first
+        rested = self._left > 0
+        for lane in lanes:
+            lane.inbox.begin(self._left, self._rests_until)
+            lane.work()
+            self._left = lane.inbox.allowance
+        if not rested:
+            self._left = USERS_BYTES
+
+    def rest(self) -> None:
+        """The turn is over: note when its lanes want the next one."""
+        self._awake.rest(lambda lane: lane.pacing.next_due_ms())
 
 
 class Planner:

@@ -31,9 +31,9 @@ from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.planner.holds import Stall
-from refold.planner.hosting import Agents
-from refold.planner.purses import Purses
+from refold.planner.agents.hosting import Agents
+from refold.planner.agents.stalls import Stall
+from refold.planner.log.windows import Purses
 from refold.sdk.app import App
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives

@@ -17,7 +17,7 @@ from refold.core.planning.family import Tidings, origin_of, pause_above, tidings
 from refold.core.planning.verdict import ChildOver, OfFamily, PauseAbove, Start
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.planner.hosting import failure_of
+from refold.planner.agents.hosting import failure_of
 from refold.sdk.app import App
 
 Kin = TypeVar("Kin", bound="Relative")

@@ -27,13 +27,12 @@ from refold.executor.claim_chain import Lineage
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import Burial, ExecutorOutbox
-from refold.planner.acceptance import Acceptance, SentEntry
-from refold.planner.answering import Answering
-from refold.planner.emitted import Emitted
-from refold.planner.inbox import Pending
+from refold.planner.deciding.answering import Answering
+from refold.planner.intake.inbox import Emitted, Pending
 from refold.planner.lane import Lane
-from refold.planner.outbox import Asker, Ordered, Outbox
-from refold.planner.snapshots import SentKept
+from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.log.outbox import Asker, Ordered, Outbox
+from refold.planner.snapshot import SentKept
 from refold.ports.ledger import Claimed
 from refold.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS

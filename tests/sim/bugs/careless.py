@@ -13,7 +13,7 @@ from refold.core.planning import matrix
 from refold.core.planning.verdict import Ignore, Ruling, Start
 from refold.core.run.state import RunState
 from refold.executor.chained import ChainedAttempt
-from refold.planner.inbox import Inbox
+from refold.planner.intake.inbox import Inbox
 from refold.ports import ledger
 from refold.ports.log import Record
 from refold.runtime.lanes import Outstanding

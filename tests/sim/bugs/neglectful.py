@@ -18,11 +18,11 @@ from refold.executor.attempt import Attempt
 from refold.executor.chained import ChainedAttempt
 from refold.executor.claim_chain import ClaimChain
 from refold.executor.gate import Gate
-from refold.planner.acceptance import Acceptance
 from refold.planner.lane import Lane
-from refold.planner.outbox import Ordered, Outbox
+from refold.planner.log.acceptance import Acceptance
+from refold.planner.log.outbox import Ordered, Outbox
+from refold.planner.recovery.takeover import TakeOver
 from refold.planner.service import Planner
-from refold.planner.takeover import TakeOver
 from refold.ports.effects import Effect, Flow
 from refold.ports.log import Assigned, Delivery, Reached, Record
 from refold.relay.service import Relay

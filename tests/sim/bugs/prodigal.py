@@ -17,8 +17,8 @@ from refold.core.run.purse import NOTHING
 from refold.core.run.state import RunState
 from refold.executor import outcome
 from refold.executor.attempt import Attempt
-from refold.planner import hosting
-from refold.planner.purses import Purses
+from refold.planner.agents import hosting
+from refold.planner.log.windows import Purses
 from refold.ports.effects import ToolEnded
 from tests.sim.bugs.planting import Bug
 

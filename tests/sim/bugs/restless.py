@@ -6,8 +6,8 @@ from typing import Any
 
 from refold.core.planning import decide
 from refold.core.run.state import RunState
-from refold.planner import timers
-from refold.planner.answering import Answering
+from refold.planner.deciding.answering import Answering
+from refold.planner.intake import timers
 from tests.sim.bugs.planting import Bug, Patch
 
 _due, _moment, _react = decide._due, timers._moment, Answering._react

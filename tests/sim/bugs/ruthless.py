@@ -15,7 +15,7 @@ from refold.core.ids import RunId
 from refold.core.messages import RunErased
 from refold.core.run.erased import HORIZON_KEY, erased_run
 from refold.executor.claim_chain import Lineage
-from refold.planner.acceptance import Acceptance
+from refold.planner.log.acceptance import Acceptance
 from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug, wrapped
 

@@ -11,8 +11,7 @@ from refold.core.planning import asking, decide, family
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import ChildOver, Rules
 from refold.core.run.state import RunState
-from refold.planner.purses import Purses
-from refold.planner.windows import Windows
+from refold.planner.log.windows import Purses, Windows
 from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug
 

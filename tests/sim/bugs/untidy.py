@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.planner.acceptance import SentEntry
-from refold.planner.blobs import LargeValues
-from refold.planner.inbox import Pending
+from refold.planner.deciding.answering import LargeValues
+from refold.planner.intake.inbox import Pending
+from refold.planner.log.acceptance import SentEntry
 from tests.sim.bugs.planting import Bug
 
 

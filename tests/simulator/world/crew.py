@@ -12,7 +12,7 @@ from refold.core.wire.seal import Seal
 from refold.executor.gate import Gate
 from refold.executor.service import Executor
 from refold.executor.settings import ExecutorSettings, Times
-from refold.planner import windows
+from refold.planner.log import windows
 from refold.planner.service import Planner
 from refold.planner.settings import Bounds, Limits, PlannerSettings
 from refold.ports.effects import Service

@@ -14,7 +14,7 @@ from refold.core.run.log import FORKED, LATE_MS
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.planner.inputs import FROM_PEOPLE
+from refold.planner.intake.inputs import FROM_PEOPLE
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
 from refold.sdk.app import App

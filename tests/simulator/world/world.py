@@ -19,7 +19,7 @@ from refold.core.topics import (
     RUN_COMPLETED,
     RUN_SNAPSHOT,
 )
-from refold.planner.inputs import FROM_USERS
+from refold.planner.intake.inputs import FROM_USERS
 from refold.ports.effects import LoadBlob, SaveBlob, StartTool
 from refold.ports.ledger import Claim, Stored
 from refold.ports.log import NEVER, Delivery, Outgoing, Record

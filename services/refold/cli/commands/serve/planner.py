@@ -13,10 +13,9 @@ from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.messages import Hold
 from refold.core.planning.verdict import Rules
-from refold.planner.holds import hold_record
+from refold.planner.agents.stalls import Mark, Watchdog, hold_record
 from refold.planner.service import Planner
 from refold.planner.settings import Bounds, Limits, PlannerSettings
-from refold.planner.watchdog import Mark, Watchdog
 from refold.runtime.host import Host
 from refold.runtime.standby import stand_by
 

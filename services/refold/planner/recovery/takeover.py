@@ -25,11 +25,11 @@ from refold.core.topics import (
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
 )
-from refold.planner.acceptance import Acceptance
-from refold.planner.holds import Holds
-from refold.planner.inbox import Inbox, Pending
-from refold.planner.outbox import Outbox
-from refold.planner.snapshots import Anchor
+from refold.planner.agents.stalls import Holds
+from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.log.acceptance import Acceptance
+from refold.planner.log.outbox import Outbox
+from refold.planner.snapshot import Anchor
 from refold.ports.log import Assigned, Reached, Record
 from refold.runtime.lanes import CatchUp, resumed
 

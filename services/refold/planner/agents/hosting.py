@@ -11,16 +11,27 @@ import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 from refold.core import events
-from refold.core.errors import BlobError, CallFailed, NonDeterminismError, RefoldError, UsageError, text_of
+from refold.core.errors import (
+    BlobError,
+    CallFailed,
+    MalformedError,
+    NonDeterminismError,
+    RefoldError,
+    UsageError,
+    text_of,
+)
+from refold.core.events import RunMigrated
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation
 from refold.core.planning import asking
 from refold.core.planning.asking import Proposal
 from refold.core.planning.budgets import Tally
 from refold.core.planning.outgoing import dispatch
-from refold.core.planning.verdict import Rules, Ruling
+from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
@@ -29,21 +40,68 @@ from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
-from refold.planner.delegating import delegated, spent, started_by, telling
-from refold.planner.holds import Stall
-from refold.planner.live import LiveCode
-from refold.planner.metering import Metered, propose_metered
-from refold.planner.migrating import migrated
-from refold.planner.offering import Offers
+from refold.planner.agents.proposing import Metered, Offers, delegated, propose_metered, spent, started_by, telling
+from refold.planner.agents.stalls import HELD_UP, STACK, Driven, HeldUp, LiveCode, Mark, Stall
 from refold.planner.settings import Bounds
-from refold.planner.watchdog import HELD_UP, STACK, Driven, HeldUp, Mark
 from refold.runtime.frames import stack_of, user_line
 from refold.runtime.lanes import Journal
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
+from refold.sdk.rehearsal import rehearse
 from refold.sdk.source import spoken
+
+MIGRATE = "migrate"
+
+
+def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
+    """What becomes of the order to go on with version `to`, given while the run was of version `from`.
+
+    `seq`, where the order has one, is that of the event which had given the run this version.
+    """
+    try:
+        data = canonical.parse(said.data)
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    data = data if isinstance(data, dict) else {}
+    to, since = data.get("to"), data.get("from")
+    if not isinstance(to, str) or not isinstance(since, str) or not to:
+        return Refuse("malformed", "migrate needs from and to, the versions that the run has and is to have")
+    if state.over:
+        return Ignore("the run is over")
+    if state.request is None or state.status == "pending":
+        return Refuse("conflict", f"run {state.run_id} has not begun: it will with the newest version")
+    name = state.request.agent
+    agent = app.versions(name).get(to)
+    if agent is not None and agent.version == state.version:
+        return Ignore("the run is of this version")
+    if refused := _overruled(state, data, to):
+        return refused
+    if agent is None:
+        there = ", ".join(app.versions(name)) or "none"
+        return Refuse("unknown_version", f"{app.name} has no version {to} of agent {name}; there is {there}")
+    try:
+        rehearse(app, agent, state, values)
+    except BaseException as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
+        return Refuse("conflict", f"version {to} does not go with run {state.run_id}: {text_of(error)}")
+    return [RunMigrated(agent.version, said.actor, app.manifest(name, to))]
+
+
+def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
+    """What becomes of an order that was said of another version than the run has; None: it was said of this one.
+
+    It was said of what the run was then, and may come once more because positions were lost. Two versions may take
+    turns: by their names alone an order would be taken again that a later one has overruled.
+    """
+    for (seq, _), (_, after) in pairwise(state.versions):
+        if seq == data.get("seq"):
+            done = spoken(after)[0] == to
+            return Ignore("that is done") if done else Refuse("conflict", f"run {state.run_id} was handed to {after}")
+    if data["from"] not in (state.version, spoken(state.version)[0]):
+        return Refuse("conflict", f"run {state.run_id} is of version {state.version}, and not of {data['from']}")
+    return None
+
 
 MOST_DENIED = 1_000
 """Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""

@@ -7,11 +7,12 @@ acknowledged is the planner's position on `run-log`. A successor emits the rest 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from refold.core.approval.catalog import Catalog
+from refold.core.approval.catalog import Catalog, Halts
 from refold.core.events import (
     ApprovalDecided,
     ApprovalEscalated,
@@ -43,16 +44,195 @@ from refold.core.topics import (
 )
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, cloud_event
-from refold.planner.acceptance import SentEntry
-from refold.planner.emitted import Emitted
-from refold.planner.halting import Halting
-from refold.planner.holds import hold_record
-from refold.planner.inbox import Pending
-from refold.planner.snapshots import SentKept
-from refold.planner.unanswered import SentRequest, Unanswered
-from refold.planner.windows import SentSpent
-from refold.ports.log import Outgoing, Record
+from refold.planner.agents.stalls import hold_record
+from refold.planner.intake.inbox import Emitted, Pending
+from refold.planner.log.acceptance import SentEntry
+from refold.planner.log.windows import SentSpent
+from refold.planner.snapshot import SentKept
+from refold.ports.effects import CommittedAt
+from refold.ports.log import End, Outgoing, Record
 from refold.runtime import letters
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """The last request of a call that is in its topic: where, since when, and how often the attempt went out before.
+
+    `issued` is the run-log offset of the entry that ordered the attempt.
+    """
+
+    attempt: int
+    topic: str
+    offset: int
+    at_ms: int
+    issued: int
+    times: int = 0
+
+
+class Unanswered:
+    """The requests of one lane. **Units**: milliseconds of the lane's clock."""
+
+    def __init__(self) -> None:
+        self._sent: dict[CallId, SentRequest] = {}
+        self._late: list[tuple[int, CallId]] = []
+        self._waiting: dict[str, list[tuple[int, CallId]]] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics in which somebody waits to hear how far the executors have come."""
+        return [topic for topic, waiting in self._waiting.items() if waiting]
+
+    def sent(self, call: CallId, sent: SentRequest) -> None:
+        """A request is in its topic."""
+        before = self._sent.get(call)
+        if before is not None and before.attempt == sent.attempt:
+            sent.times = before.times + 1
+        self._sent[call] = sent
+
+    def last(self, call: CallId) -> SentRequest | None:
+        """The last request of a call, if one is known to be in its topic."""
+        return self._sent.get(call)
+
+    def close(self, call: CallId) -> None:
+        """The call is settled."""
+        self._sent.pop(call, None)
+
+    def watch(self, call: CallId, due_ms: int) -> None:
+        """Looks at a call again when it is that late."""
+        heapq.heappush(self._late, (due_ms, call))
+
+    def wait(self, call: CallId) -> None:
+        """It is late: it goes out again once the executors have passed its request."""
+        sent = self._sent[call]
+        heapq.heappush(self._waiting.setdefault(sent.topic, []), (sent.offset, call))
+
+    def told(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
+        """The late calls of a topic that nobody will answer, now that executors or the topic are known to be so far."""
+        if isinstance(answer, End):
+            return self._lost(answer.topic, answer.offset)
+        return self._passed(answer.topic, answer.positions.get(partition, 0))
+
+    def _passed(self, topic: str, position: int) -> Iterator[CallId]:
+        """Those whose requests lie below the executors' position."""
+        waiting = self._waiting.get(topic, [])
+        while waiting and waiting[0][0] < position:
+            offset, call = heapq.heappop(waiting)
+            if (sent := self._sent.get(call)) is not None and sent.offset == offset:
+                yield call
+
+    def _lost(self, topic: str, end: int) -> list[CallId]:
+        """Those whose requests the topic had once and has no more: nobody can ever pass these."""
+        waiting = self._waiting.get(topic, [])
+        self._waiting[topic] = sorted(each for each in waiting if each[0] < end)
+        return [call for offset, call in waiting if offset >= end]
+
+    def due(self, now: int) -> Iterator[CallId]:
+        """The calls that are to be looked at again, if they are still open."""
+        while self._late and self._late[0][0] <= now:
+            yield heapq.heappop(self._late)[1]
+
+    def next_ms(self) -> int | None:
+        """When something is to be looked at again."""
+        return self._late[0][0] if self._late else None
+
+
+LOOKS = 100
+"""How many runs that sleep a turn looks into after a halt was lifted: some milliseconds."""
+
+
+class Halting:
+    """Of one lane. The runs go on meanwhile, up to where each call of theirs waits for its order."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog, self._known = catalog, catalog.halts
+        self._unsent: set[CallId] = set()
+        self._paused: set[CallId] = set()
+        self._resumed: set[RunId] = set()
+        self._unseen: deque[tuple[RunId, Halts]] = deque()
+
+    def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
+        """Whether an order of a run may be sent now. `state` is the latest that is accepted; `own`: of an own entry."""
+        order = command.message
+        if not isinstance(order, ToolRequest):
+            self._unsent.discard(CallId(command.key))
+            self._paused.discard(CallId(command.key))
+            return True
+        if state.paused:
+            self._paused.add(order.call_id)
+        elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
+            self._unsent.discard(order.call_id)
+            return True
+        if own and not order.again:
+            self._unsent.add(order.call_id)
+        return False
+
+    def _why(self, order: ToolRequest, pool: str) -> str:
+        return self._catalog.halts.why(
+            tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
+        )
+
+    def unsent(self, call: CallId) -> bool:
+        """Whether a call was never ordered, as it was halted when it should have been."""
+        return call in self._unsent
+
+    def keep(self, call: CallId) -> None:
+        """A call of a run that is paused is to be ordered when that goes on."""
+        self._paused.add(call)
+
+    def resume(self, run: RunId) -> None:
+        """A run is not paused any more."""
+        self._resumed.add(run)
+
+    @property
+    def looking(self) -> bool:
+        """True while runs that sleep are left to be looked into, as a halt was lifted."""
+        return bool(self._unseen)
+
+    def lifted(
+        self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
+    ) -> Iterator[tuple[RunState, int]]:
+        """The calls that wait for executors and were kept back, and are no longer, when that has changed.
+
+        `find` looks into a run; those `asleep` have their turn a few at a time.
+        """
+        resumed, self._resumed = self._resumed, set()
+        for run in resumed & states.keys():
+            yield from self._kept(states[run])
+        before, now = self._known, self._catalog.halts
+        self._known = now
+        awake = list(states.values()) if before is not now else []
+        if before.by_name.keys() - now.by_name.keys():
+            # A predecessor kept their calls back: without this they would go out at their deadlines only.
+            self._unseen.extend((run, before) for run in asleep)
+        for state in awake:
+            yield from self._freed(state, before)
+        for _ in range(min(LOOKS, len(self._unseen))):
+            run, halts = self._unseen.popleft()
+            if (found := find(run)) is not None:
+                yield from self._freed(found, halts)
+
+    def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
+        for step, opened in sorted(state.open.items()) if not state.over else ():
+            if (
+                opened.phase == "dispatched"
+                and _stopped(before, state, step)
+                and not _stopped(self._known, state, step)
+            ):
+                yield state, step
+
+    def _kept(self, state: RunState) -> Iterator[tuple[RunState, int]]:
+        for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():
+            call = call_id(state.run_id, opened.seq)
+            if opened.phase == "dispatched" and call in self._paused:
+                self._paused.discard(call)
+                yield state, step
+
+
+def _stopped(halts: Halts, state: RunState, step: int) -> str:
+    call, asked = state.call(step), state.request
+    if asked is None:
+        return halts.why(tool=call.tool, pool=call.pool, agent="", requester="")
+    return halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester, above=asked.above)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from refold.core.events import Cause
 from refold.core.ids import RunId
@@ -12,11 +12,33 @@ from refold.core.planning.verdict import ChildOver, Input
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import headers
-from refold.planner import inputs
-from refold.planner.emitted import Emitted
+from refold.planner.intake import inputs
 from refold.planner.settings import Limits
-from refold.ports.log import Record
+from refold.ports.effects import AskCommitted, AskEnd, CommittedAt, Effect
+from refold.ports.log import End, Record
 from refold.runtime.lanes import Outstanding, Owed, record_bytes
+
+
+class Emitted:
+    """Orders that are not acknowledged so far, by the run-log offset of the entry behind them."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, int] = OrderedDict()
+
+    def add(self, offset: int, count: int) -> None:
+        """An entry at `offset` (not lower than any before) ordered `count` commands."""
+        self._open[offset] = self._open.get(offset, 0) + count
+
+    def acknowledge(self, offset: int) -> None:
+        """One command of the entry at `offset` is in its topic."""
+        self._open[offset] -= 1
+
+    def low_water(self, position: int) -> int:
+        """The run-log offset from which a successor has to emit again; `position` when nothing is open."""
+        while self._open and self._open[offset := next(iter(self._open))] <= 0:
+            del self._open[offset]
+        return next(iter(self._open), position)
+
 
 LARGE_BYTES = 65_536
 """What is larger is read anew when its time comes: read, it takes up to four times as much again."""
@@ -369,3 +391,86 @@ class Inbox:
         """By topic, the offset below which every input is settled."""
         positions = {topic: outstanding.low_water() for topic, outstanding in self._outstanding.items()}
         return {topic: position for topic, position in positions.items() if position is not None}
+
+
+ASK_MS = 1_000
+"""How often positions of others are asked for: they commit twice a second, and nobody waits for a dead letter."""
+
+
+@dataclass(slots=True)
+class Round:
+    """Inputs of one partition that began to wait together; `home_end` is the end that is captured last."""
+
+    partition: int
+    items: list[Pending]
+    ends: dict[int, int] = field(default_factory=dict)
+    home_end: int | None = None
+
+
+class Patience:
+    """What the lanes of a planner wait for. **Units**: milliseconds, monotonic."""
+
+    def __init__(self, group: str, partitions: int) -> None:
+        self._group, self._partitions = group, partitions
+        self._fresh: dict[int, list[Pending]] = {}
+        self._rounds: list[Round] = []
+        self._committed: Mapping[int, int] = {}
+        self._due_ms = 0
+
+    def add(self, partition: int, item: Pending) -> None:
+        """An input of this partition waits from now on."""
+        self._fresh.setdefault(partition, []).append(item)
+
+    def forget(self, partition: int) -> None:
+        """The partition is another's: whoever serves it reads its inputs again."""
+        self._fresh.pop(partition, None)
+        self._rounds = [each for each in self._rounds if each.partition != partition]
+
+    def asks(self, now_ms: int) -> list[Effect]:
+        """What has to be asked, if it is time."""
+        if now_ms < self._due_ms or not (self._fresh or self._rounds):
+            return []
+        self._due_ms = now_ms + ASK_MS
+        effects: list[Effect] = []
+        if self._fresh:
+            self._rounds += [Round(partition, items) for partition, items in self._fresh.items()]
+            self._fresh = {}
+            effects += [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions)]
+        if self._partitions > 1:
+            effects.append(AskCommitted(self._group, RUN_REQUESTED))
+        last = {each.partition for each in self._rounds if each.ends and each.home_end is None and self._passed(each)}
+        return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
+
+    def next_due_ms(self) -> int | None:
+        """When `asks` wants to be asked."""
+        return self._due_ms if self._fresh or self._rounds else None
+
+    def take(self, answer: End | CommittedAt, now_ms: int) -> None:
+        """What was asked for; it may have taken long, and all else has waited for it."""
+        self._due_ms = now_ms + ASK_MS
+        if isinstance(answer, CommittedAt):
+            self._committed = answer.positions
+            return
+        for each in self._rounds:
+            if len(each.ends) < self._partitions:
+                each.ends.setdefault(answer.partition, answer.offset)
+            elif answer.partition == each.partition and each.home_end is None and self._passed(each):
+                each.home_end = answer.offset
+
+    def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
+        """The inputs that have waited long enough, with their partition. `decided`: how far an own lane has come."""
+        if not self._rounds:
+            return
+        waiting: list[Round] = []
+        for each in self._rounds:
+            if each.home_end is not None and decided(each.partition) >= each.home_end:
+                yield from ((each.partition, item) for item in each.items)
+            else:
+                waiting.append(each)
+        self._rounds = waiting
+
+    def _passed(self, each: Round) -> bool:
+        """Whether the planners have decided all that lay in the other partitions."""
+        return len(each.ends) == self._partitions and all(
+            self._committed.get(number, 0) >= end for number, end in each.ends.items() if number != each.partition
+        )

@@ -17,9 +17,9 @@ from refold.core.planning.verdict import ChildOver, Origin, ParentOver, PauseAbo
 from refold.core.run.pausing import PARENT
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
-from refold.planner.acceptance import Acceptance
-from refold.planner.inbox import Inbox, Pending
-from refold.planner.outbox import Outbox
+from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.log.acceptance import Acceptance
+from refold.planner.log.outbox import Outbox
 
 
 class Family:

@@ -17,10 +17,10 @@ from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
 from refold.core.wire.blobs import size_of
 from refold.core.wire.canonical import utf8_bytes
-from refold.planner.acceptance import Acceptance
-from refold.planner.inbox import Inbox, Pending
+from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.log.acceptance import Acceptance
+from refold.planner.recovery.takeover import TakeOver
 from refold.planner.settings import Limits
-from refold.planner.takeover import TakeOver
 
 SMALL_BYTES = 8_192
 """An input that is not larger counts as nothing: the run itself takes as much."""

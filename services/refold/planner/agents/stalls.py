@@ -1,0 +1,448 @@
+"""Code of runs that is kept running, code that is held because it does not go with its history, and code that hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import structlog
+
+from refold.core.errors import MalformedError
+from refold.core.events import Failure, RunFailed
+from refold.core.ids import RunId, hold_key
+from refold.core.messages import Hold, RunOperation
+from refold.core.planning.redrive import failure_named
+from refold.core.planning.verdict import Ignore, Refuse, Ruling
+from refold.core.run.held import held_run, read_hold
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_SNAPSHOT
+from refold.core.wire import canonical, codec
+from refold.core.wire.headers import cloud_event
+from refold.planner.intake.timers import Timers
+from refold.ports.log import Outgoing
+from refold.runtime.clock import clock_ms
+from refold.runtime.lanes import Journal
+from refold.sdk.execution import Execution
+
+EXECUTION_BYTES = 4_096
+"""What the code of a run takes that waits for one call."""
+
+TASK_BYTES = 2_048
+"""What one more of its tasks takes."""
+
+
+class LiveCode:
+    """The executions of one lane, by run. `close` ends one; `most` is what all may take, roughly. **Units**: bytes.
+
+    What an execution takes nobody can tell, so it is taken for its tasks and all that its history has handed to it.
+    """
+
+    def __init__(self, most: int, close: Callable[[str, Execution], None]) -> None:
+        self._most, self._close = most, close
+        self._executions: OrderedDict[str, tuple[Execution, int]] = OrderedDict()
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._executions))
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+    def get(self, run: str) -> Execution | None:
+        """The execution of a run, if there is one."""
+        kept = self._executions.get(run)
+        return kept[0] if kept else None
+
+    def keep(self, run: str, execution: Execution, history_bytes: int) -> None:
+        """An execution was used: it is the last one to go."""
+        size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
+        before = self._executions.pop(run, None)
+        self._executions[run] = execution, size
+        self.bytes += size - (before[1] if before else 0)
+        while self.bytes > self._most and len(self._executions) > 1:
+            self.drop(next(iter(self._executions)))
+
+    def drop(self, run: str) -> None:
+        """Ends the execution of a run, if there is one."""
+        if kept := self._executions.pop(run, None):
+            self.bytes -= kept[1]
+            self._close(run, kept[0])
+
+
+RETRY_MS = 30_000
+"""When what may pass by itself is tried again for the first time; then after twice as long, up to an hour."""
+
+LONGEST_RETRY_MS = 3_600_000
+JUDGED = frozenset({"retry", "fail"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why the code of a run cannot be run along its history here. `passing`: it may be otherwise in a while.
+
+    `error` is what was raised, if anything was.
+    """
+
+    reason: str
+    message: str
+    detail: str
+    needs: str
+    code: str
+    passing: bool
+    error: BaseException | None = None
+
+
+class Holds:
+    """The holds of one lane. `publish` sends one (None: a tombstone) on its way into `run-snapshot`."""
+
+    def __init__(self, member: str, journal: Journal, publish: Callable[[RunId, Hold | None], None]) -> None:
+        self._member, self._journal, self._publish = member, journal, publish
+        self._holds: dict[RunId, Hold] = {}
+        self._tried: set[RunId] = set()
+        self._retries = Timers()
+        self._since: dict[RunId, int] = {}
+
+    def get(self, run: RunId) -> Hold | None:
+        """Why a run is held, if it is."""
+        return self._holds.get(run)
+
+    def follow(self, key: bytes | None, value: bytes | None, *, at_ms: int) -> None:
+        """A record of `run-snapshot`, there since `at_ms`, at a take-over; others than holds are passed over."""
+        run = held_run(key)
+        if run is not None:
+            self._forget(run)
+            if value is not None:
+                hold = read_hold(run, value)
+                # The clock of whoever wrote it may be ahead, and that of the broker of `run-snapshot`: later than what
+                # a human says of the hold, either would refuse that.
+                self._since[run] = min(at_ms, hold.at_ms or at_ms)
+                self._keep(hold)
+
+    def bars(self, run: RunId) -> bool:
+        """Whether the code of a run must not be run."""
+        return run in self._holds and run not in self._tried
+
+    def tries(self, run: RunId) -> bool:
+        """Whether the code of a run that is held is to be run all the same, to see whether it agrees by now."""
+        return run in self._tried
+
+    def stall(self, run: RunId, stall: Stall, now: int) -> None:
+        """The code of a run does not go with its history: from now on it is held."""
+        before = self._holds.get(run)
+        tries = before.tries + 1 if before and before.reason == stall.reason else 0
+        wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
+        hold = Hold(
+            run_id=run,
+            kind="quarantined" if stall.reason == "hang" else "stalled",
+            reason=stall.reason,
+            message=stall.message,
+            detail=stall.detail,
+            needs=stall.needs,
+            code=stall.code,
+            member=self._member,
+            at_ms=now,
+            retry_ms=now + wait if stall.passing else 0,
+            tries=tries,
+        )
+        self._keep(hold)
+        # Tried again by itself it is the same hold still.
+        if before is None or not tries:
+            self._since[run] = now
+        self._tried.discard(run)
+        self._journal.tell("run.stalled", run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
+        self._publish(run, hold)
+
+    def tangle(self, run: RunId, why: str, now: int) -> None:
+        """The history of a run cannot be told from the log: it stands still until it is repaired."""
+        reason, _, message = why.partition(": ")
+        before = self._holds.get(run)
+        self._tried.discard(run)
+        self._journal.tell("run.stalled", run_id=run, reason=reason, message=message)
+        if before is None or before.reason != reason:
+            hold = Hold(run, "stalled", reason, message, member=self._member, at_ms=now)
+            self._keep(hold)
+            self._publish(run, hold)
+
+    def lift(self, run: RunId, *, over: bool = False) -> None:
+        """The run goes on, or is over; nothing happens to one that is not held."""
+        self._tried.discard(run)
+        if self._forget(run) is not None:
+            if not over:
+                self._journal.tell("run.unstalled", run_id=run)
+            self._publish(run, None)
+
+    def send_again(self, run: RunId) -> None:
+        """Nobody knows whether the hold of a run came into its topic: says again what is true by now."""
+        self._publish(run, self._holds.get(run))
+
+    def judge(self, said: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
+        """What an operator says of a run that is held. **Units**: `sent_ms` by the log's clock."""
+        run = state.run_id
+        if state.over:
+            return Ignore("the run is over")
+        if said.kind == "retry":
+            if run not in self._holds:
+                return Ignore("the run is not held")
+            if state.paused:  # its code is not run now, and who has the lane when it is may not have heard this
+                self.lift(run)
+            else:
+                self._tried.add(run)
+            return []
+        if run not in self._holds:
+            return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
+        # It was meant for a hold that is gone, and comes once more because positions were lost.
+        if sent_ms < self._since.get(run, 0):
+            return Refuse("conflict", f"run {run} was not held like this when this was said: see `refold run list`")
+        return [RunFailed(Failure("given_up", _said(said), self._holds[run].message))]
+
+    def review(self, run: RunId, code: str) -> bool:
+        """Whether a run is held by code that is not the code here: then it is tried. A quarantine waits for a human."""
+        hold = self._holds.get(run)
+        if hold is not None and hold.kind == "stalled" and hold.code != code:
+            self._tried.add(run)
+        return run in self._tried
+
+    def ready(self, find: Callable[[RunId], RunState | None], code_of: Callable[[RunState], str]) -> Iterator[RunId]:
+        """At a take-over: the held runs to be tried here. Holds of what is over are taken back.
+
+        Of a run that nobody knows the hold stays: its code may have hung before its first entry was written.
+        """
+        for run in list(self._holds):
+            state = find(run)
+            if state is not None and state.over:
+                self.lift(run, over=True)
+            elif state is not None and self.review(run, code_of(state)):
+                yield run
+
+    def due(self, now: int) -> Iterator[RunId]:
+        """The runs that are to be tried again by now."""
+        for due in self._retries.due(now):
+            self._tried.add(due.run_id)
+            yield due.run_id
+
+    def next_ms(self) -> int | None:
+        """When something is to be tried again."""
+        return self._retries.next_ms()
+
+    def _keep(self, hold: Hold) -> None:
+        self._holds[hold.run_id] = hold
+        self._retries.set(hold.run_id, 0, hold.retry_ms)
+
+    def _forget(self, run: RunId) -> Hold | None:
+        self._retries.set(run, 0, 0)
+        self._since.pop(run, None)
+        return self._holds.pop(run, None)
+
+
+def retries(said: RunOperation, state: RunState) -> bool:
+    """Whether what is said lets a failed run go on, or did, and is not about a hold."""
+    return said.kind == "retry" and (state.over or failure_named(said) > 0)
+
+
+def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -> Outgoing:
+    """The record that says that the code of a run is held, or (None) no longer."""
+    record = Outgoing(RUN_SNAPSHOT, partition, hold_key(run), None, (), 0)
+    if hold is None:
+        return record
+    headers = cloud_event(RUN_SNAPSHOT, run, id=f"{run}/{hold.at_ms}", source=source, at_ms=hold.at_ms)
+    return record._replace(value=codec.encode(hold), headers=headers)
+
+
+def _said(said: RunOperation) -> str:
+    try:
+        data = canonical.parse(said.data)
+    except MalformedError:
+        data = None
+    reason = str(data.get("reason", "")) if isinstance(data, dict) else ""
+    return f"given up by {said.actor or 'somebody'}{f': {reason}' if reason else ''}"
+
+
+EXIT_CODE = 75
+"""Of a planner that a run's code held: its supervisor starts it again, and the run is not driven there."""
+
+LOOK_S = 0.1
+_LATE_S = 2 * LOOK_S
+"""The most that one look counts as waiting: in a longer one this thread stood still, too."""
+
+GIVE_S = 1.0
+"""How long code that was interrupted may take to end: it may tidy up, or go on as if nothing had happened."""
+
+MUTE_S = 60.0
+"""How long this thread may not get to run (code in C that keeps the interpreter) before the process ends."""
+
+HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HANG_MS)"
+
+STACK = 8_000
+"""Characters of a stack in a hold: the innermost frames of any but absurd code."""
+
+_log = structlog.get_logger()
+
+
+class Driven(NamedTuple):
+    """Code of a run that is being run. `needs` is the version that the run began with, `code` what it has here.
+
+    `ends`: who runs it takes a HeldUp that it may raise at any point.
+    """
+
+    run_id: RunId
+    needs: str
+    code: str
+    ends: bool = False
+
+
+_INTERRUPT = signal.SIGUSR1
+
+
+class HeldUp(BaseException):
+    """Agent code has held the planner for too long, and is interrupted."""
+
+
+class Mark:
+    """What the loop of a process is doing, for its watchdog. `doomed`: what is to be interrupted; `stack` is where."""
+
+    def __init__(self) -> None:
+        self.driven: Driven | None = None
+        self.doomed: Driven | None = None
+        self.stack = ""
+
+    def on(self, driven: Driven) -> _On:
+        """A `with` block around agent code. **Raises** HeldUp into that code if it does not give the planner back."""
+        return _On(self, driven)
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """A handler of signals: what is driven ends here, if it is still what was to be interrupted."""
+        if self.doomed is not None and self.doomed is self.driven:
+            raise HeldUp
+
+
+class _On:  # a generator would cost each step a microsecond more
+    __slots__ = ("_before", "_driven", "_mark")
+
+    def __init__(self, mark: Mark, driven: Driven) -> None:
+        self._mark, self._driven, self._before = mark, driven, mark.driven
+
+    def __enter__(self) -> None:
+        self._mark.driven = self._driven
+
+    def __exit__(self, *error: object) -> None:
+        self._mark.driven = self._before
+
+
+class Watchdog:
+    """A thread beside a planner's loop; to be made in the thread that takes turns.
+
+    `quarantine` makes a hold durable and may raise, `die` ends the process. Code is interrupted by a signal, if the
+    thread is the main one (no other runs handlers). **Units**: seconds.
+    """
+
+    def __init__(
+        self,
+        mark: Mark,
+        *,
+        member: str,
+        quarantine: Callable[[Hold], None],
+        die: Callable[[int], None],
+        warn_s: float = 1.0,
+        most_s: float = 5.0,
+    ) -> None:
+        self._mark, self._member, self._quarantine, self._die = mark, member, quarantine, die
+        self._warn_s, self._most_s = warn_s, most_s
+        self._loop, self._stat = threading.get_ident(), Path(f"/proc/self/task/{threading.get_native_id()}/stat")
+        # Without it (macOS) the time of all threads counts; the others need little.
+        clock_of = getattr(time, "pthread_getcpuclockid", None)
+        self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
+        self._stopped = threading.Event()
+        self._interrupts = threading.current_thread() is threading.main_thread()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look on."""
+        if self._interrupts:
+            signal.signal(_INTERRUPT, self._mark.interrupt)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it, with the loop."""
+        self._stopped.set()
+        self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException:  # noqa: BLE001 - without it one run could hold all the others: the process ends with it
+            _log.exception("watchdog.broken")
+            self._die(EXIT_CODE)
+
+    def _watch(self) -> None:
+        # Wall time would take a stopped process and a busy machine for code that hangs: what counts is what the loop's
+        # thread has worked, and how long it has waited (for a lock, a socket, a sleep) while this thread ran on time.
+        seen, began, waited, warned = None, 0.0, 0.0, False
+        before = time.monotonic()
+        while not self._stopped.wait(LOOK_S):
+            faulthandler.dump_traceback_later(MUTE_S, exit=True)
+            driven, now, worked = self._mark.driven, time.monotonic(), time.clock_gettime(self._clock)
+            passed, before = min(now - before, _LATE_S), now
+            if driven is None or driven is not seen:
+                seen, began, waited, warned = driven, worked, 0.0, False
+                continue
+            waited += passed if self._waits() else 0.0
+            held = worked - began + waited
+            ends = self._interrupts and driven.ends
+            if held >= self._most_s + (GIVE_S if ends else 0.0):
+                self._take_away(driven)
+                return
+            if held >= self._most_s and self._mark.doomed is not driven:
+                self._interrupt(driven)
+            if held >= self._warn_s and not warned:
+                warned = True
+                _log.warning("run.slow", run_id=driven.run_id, after_s=self._warn_s, stack=self._stack())
+        faulthandler.cancel_dump_traceback_later()
+
+    def _interrupt(self, driven: Driven) -> None:
+        stack = self._stack()
+        _log.error("run.interrupted", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
+        self._mark.stack, self._mark.doomed = stack, driven
+        signal.pthread_kill(self._loop, _INTERRUPT)
+
+    def _take_away(self, driven: Driven) -> None:
+        stack = self._stack()
+        hold = Hold(
+            run_id=driven.run_id,
+            kind="quarantined",
+            reason="hang",
+            message=HELD_UP,
+            detail=stack,
+            needs=driven.needs,
+            code=driven.code,
+            member=self._member,
+            at_ms=clock_ms(),
+        )
+        try:
+            self._quarantine(hold)
+            _log.error("run.quarantined", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
+        except BaseException:  # noqa: BLE001 - whatever it is, the process that is held has to end
+            # The process ends all the same: others go on sooner, and the next planner that it holds tries again.
+            _log.exception("run.quarantine_failed", run_id=driven.run_id, stack=stack)
+        finally:
+            self._die(EXIT_CODE)
+
+    def _waits(self) -> bool:
+        """True if the loop's thread waits for something else than a processor. Unknown where there is no /proc."""
+        try:
+            return self._stat.read_text().rpartition(")")[2].split()[0] in ("S", "D")
+        except OSError:
+            return False
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._loop)
+        return "".join(traceback.format_stack(frame))[-STACK:] if frame else ""

@@ -1,0 +1,1 @@
+"""What comes to a lane: its inputs, timers, and what waits for something."""

@@ -1,0 +1,1 @@
+"""What the log accepts, what that orders from others, and what it takes of shared limits."""
