@@ -90,7 +90,7 @@ def cold(chromium: Browser, url: str, clock: str = "timeTicks") -> Loaded:
     told.send("Network.enable")
     told.send("Performance.enable", {"timeDomain": clock})
     page.goto(url, wait_until="load")
-    paint = page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime").json_value()
+    paint = eventually(lambda: page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime"))
     busy = {each["name"]: each["value"] for each in told.send("Performance.getMetrics")["metrics"]}
     nodes = page.evaluate("document.getElementsByTagName('*').length")
     return Loaded(page, paint, 1_000 * busy["TaskDuration"], sum(sizes), nodes)
