@@ -166,7 +166,7 @@ def measured(bench: Bench, base: str, chromium: Browser, rounds: int) -> int:
     return int(any(found[name] > most for name, most in MUST.items()))
 
 
-def live(calls: int = 60, others: int = 400) -> int:
+def live(calls: int = 60, others: int = 1_200) -> int:
     """Measure the changes on the page of one run, while others are in flight; return 1 if a must is missed."""
     with TemporaryDirectory() as folder, browser() as chromium:
         (Path(folder) / "effects").touch()
