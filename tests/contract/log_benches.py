@@ -39,7 +39,7 @@ MAX_BYTES = 300_000
 
 
 def membership(member: str = "a", *, topics: tuple[str, ...] = TOPICS) -> Membership:
-    return Membership("group", member, topics)
+    return Membership("group", member, topics, rare=frozenset({MORE, CHAIN} & set(topics)))
 
 
 class Follower:

@@ -52,7 +52,8 @@ def turn(awake: Awake[Sleeper], mono_ms: int, *touched: int) -> tuple[list[int],
 
 def test_only_what_is_touched_or_due_works() -> None:
     every, awake = lanes(3)
-    assert (first := every.get(1)) is not None
+    first = every.get(1)
+    assert first is not None
 
     first.due_ms = 50
     assert turn(awake, 10, 1) == ([], [1])
@@ -65,7 +66,8 @@ def test_only_what_is_touched_or_due_works() -> None:
 
 def test_a_time_that_was_put_off_wakes_nobody() -> None:
     every, awake = lanes(1)
-    assert (lane := every.get(0)) is not None
+    lane = every.get(0)
+    assert lane is not None
 
     for at_ms in range(1_000):
         lane.due_ms = at_ms + 500
@@ -78,7 +80,8 @@ def test_a_time_that_was_put_off_wakes_nobody() -> None:
 
 def test_a_lane_that_is_gone_is_not_due_and_one_that_comes_back_is_when_it_says() -> None:
     every, awake = lanes(1)
-    assert (lane := every.get(0)) is not None
+    lane = every.get(0)
+    assert lane is not None
     lane.due_ms = 30
     turn(awake, 1, 0)
 

@@ -92,4 +92,5 @@ class ExecutorSettings:
     @property
     def membership(self) -> Membership:
         """What an executor reads."""
-        return Membership(executors(self.pool), self.member, (self.topic, CATALOG, self.chains))
+        topics = (self.topic, CATALOG, self.chains)
+        return Membership(executors(self.pool), self.member, topics, frozenset({CATALOG}))

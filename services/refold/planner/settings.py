@@ -104,4 +104,5 @@ class PlannerSettings:
     def membership(self) -> Membership:
         """What a planner reads. The group shares out `run-requested`, whose offsets others ask for, too."""
         spent = (BUDGET_SPENT,) if self.windows else ()
-        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG))
+        rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
+        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG), rare)

@@ -1,8 +1,15 @@
-"""Reading by position: what a service says it reads, from where it says, without a group."""
+"""Reading by position: what a service says it reads, from where it says, without a group.
+
+A fetch names every partition of every topic that its consumer reads, each time. So rare topics have a consumer of their
+own: its fetch lies at the broker until something comes, and each fetch of the other names only what is busy.
+"""
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from collections.abc import Collection
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import Names
@@ -18,6 +25,11 @@ OUT_OF_RANGE = frozenset({
 """A position is not in the log, and there is no silent way on."""
 
 
+RARE_WAIT_MS = 250
+"""How long a fetch of rare topics lies at the broker where nothing comes; what comes ends it at once. A partition that
+is new waits behind it."""
+
+
 class Intake:
     """The places that are read, and how far. Belongs to one thread."""
 
@@ -25,8 +37,12 @@ class Intake:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
         self._logical = {names[topic]: topic for topic in membership.topics}
         # Never a silent reset: a position that is not there any more is news.
-        own = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
+        own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
         self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+        self._rare_topics, self._rare = membership.rare, self._consumer
+        if membership.rare:
+            own |= {"client.id": f"{membership.member}-rare", "fetch.wait.max.ms": RARE_WAIT_MS}
+            self._rare = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
         self._positions: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
@@ -40,6 +56,10 @@ class Intake:
         **Raises** KafkaException when there is no answer for one of them.
         """
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
+        if not self._positions and (
+            rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
+        ):
+            offsets.asked(self._rare, rare, patience_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
         starts, ends = (
             {(self._logical[topic], number): at for (topic, number), at in found.items()}
             for found in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
@@ -59,8 +79,8 @@ class Intake:
             return
         starting, self._starting = self._starting, {}
         self._stop([place for place in starting if place in self._positions])
-        where = [TopicPartition(self._names[topic], number, at) for (topic, number), at in starting.items()]
-        self._consumer.incremental_assign(where)
+        for consumer, places in self._by_consumer(starting):
+            consumer.incremental_assign([TopicPartition(self._names[t], n, starting[t, n]) for t, n in places])
         self._positions.update(starting)
         for place in starting:  # librdkafka's own pauses outlive the assignment that they were meant for
             self._steer(place)
@@ -82,23 +102,41 @@ class Intake:
 
     def _steer(self, place: Place) -> None:
         where = [TopicPartition(self._names[place[0]], place[1])]
-        (self._consumer.pause if place in self._paused else self._consumer.resume)(where)
+        consumer = self._consumer_of(place)
+        (consumer.pause if place in self._paused else consumer.resume)(where)
 
     def _stop(self, places: list[Place]) -> None:
-        if places:
-            self._consumer.incremental_unassign([TopicPartition(self._names[topic], n) for topic, n in places])
-            for place in places:
+        for consumer, those in self._by_consumer(places):
+            consumer.incremental_unassign([TopicPartition(self._names[topic], n) for topic, n in those])
+            for place in those:
                 del self._positions[place]
+
+    def _consumer_of(self, place: Place) -> Consumer:
+        return self._rare if place[0] in self._rare_topics else self._consumer
+
+    def _by_consumer(self, places: Collection[Place]) -> list[tuple[Consumer, list[Place]]]:
+        each = [(consumer, [p for p in places if self._consumer_of(p) is consumer]) for consumer in self._consumers]
+        return [(consumer, those) for consumer, those in each if those]
+
+    @property
+    def _consumers(self) -> list[Consumer]:
+        return [self._consumer] if self._rare is self._consumer else [self._consumer, self._rare]
 
     # What comes
 
     def poll(self, timeout_s: float) -> Message | None:
         """The next message, or None when none came in time."""
+        if self._rare is not self._consumer and (message := self._rare.poll(0)) is not None:
+            return message
         return self._consumer.poll(timeout_s)
 
     def rest(self, limit: int) -> list[Message]:
         """What else is there, without waiting."""
-        return self._consumer.consume(limit, 0) if limit > 0 else []
+        if limit <= 0:
+            return []
+        # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.
+        rare = self._rare.consume(max(1, limit // 2), 0) if self._rare is not self._consumer else []
+        return rare + (self._consumer.consume(limit - len(rare), 0) if len(rare) < limit else [])
 
     def sort(self, message: Message, taken: Taken) -> None:
         """A message is a record, or news of a place."""
@@ -127,7 +165,8 @@ class Intake:
         return dict(self._positions)
 
     def close(self) -> None:
-        self._consumer.close()
+        for consumer in self._consumers:
+            consumer.close()
 
     def _passed(self, place: Place, offset: int, taken: Taken) -> None:
         """Passes a hole: the records before `offset` are compacted away, or were no records of anybody."""
