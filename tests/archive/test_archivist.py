@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.archive import inspection, service
-from refold.archive.collecting import runs_of_log
+from refold.archive.collecting import RunsOfLog, runs_of_log
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, run_of
 from refold.archive.service import Archivist
@@ -25,6 +25,7 @@ from refold.core.run.erased import erased_claims_key, erased_key, is_erased_clai
 from refold.core.run.finished import Finished
 from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.wire import codec
+from refold.ports.log import LogReader
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import completed, ended, proposed, requested
 from tests.core.histories import read_fold
@@ -516,3 +517,33 @@ def test_a_beginning_that_a_mirror_brings_again_accuses_nobody(world: World) -> 
 
     assert [each for each in found.violations if each.kind == "erased"] == []
     assert (world.values("first"), swept.left) == ([], {})
+
+
+def test_a_partition_in_which_nothing_is_due_is_not_read_again_before_a_run_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def reading(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
+        read.append(partition)
+        return runs_of_log(reader, partition, wanted)
+
+    monkeypatch.setattr("refold.archive.service.runs_of_log", reading)
+    quiet = dict[int, int]()
+
+    world.archivist(retention_ms=DAY // 2).sweep(quiet)
+    first = list(read)
+    world.archivist(retention_ms=DAY // 2).sweep(quiet)
+    second = list(read)
+    swept = later(world, 1).archivist(retention_ms=DAY // 2).sweep(quiet)
+
+    assert (first, second) == (list(range(len(first))), first)
+    assert sorted(swept.due) == ["first", "second"]
+
+
+def test_what_is_due_is_found_by_an_archivist_that_had_nothing_to_do_before(world: World) -> None:
+    archivist, quiet = world.archivist(by_agent={"audit": 2 * DAY}), dict[int, int]()
+
+    passes = [sorted((later(world, 1), archivist.sweep(quiet))[1].due) for _ in range(3)]
+
+    assert passes == [[], ["second"], []]

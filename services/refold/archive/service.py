@@ -1,6 +1,7 @@
 """The archivist at work: a pass over the topics, after which what was due is archived, marked and erased.
 
-A pass keeps nothing for the next one: what is done and what is left to do, the topics and the archive say.
+What is done and what is left to do, the topics and the archive say. A pass leaves to the next one only when the next
+run of a partition is due, so that it does not read the partition to find nothing.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ BATCH_BYTES = 64 << 20
 
 WRITES = 10_000
 """Records that are written before their acknowledgements are waited for."""
+
+LONGEST_MS = 86_400_000
+"""A partition is read once a day, whatever was seen: a mirror may bring runs that ended long ago."""
 
 _LIVES = "it has a marker, which no archivist has written, and is not over"
 _NO_SUCH_END = (
@@ -87,20 +91,27 @@ class Archivist:
         self._progress = progress
         self._partitions = reader.partitions(RUN_LOG)
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:
+    def sweep(self, quiet: dict[int, int] | None = None, *, dry_run: bool = False) -> Swept:
         """One pass: what is due is archived and erased, what an earlier pass began goes on.
 
-        `dry_run`: everything is read, and nothing is copied or erased.
+        `dry_run`: everything is read, and nothing is copied or erased. `quiet` goes from pass to pass: the time until
+        which nothing is due, by partition.
 
         **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest.
         """
         swept = Swept(self._now())
         marked = self._markers()
+        quiet = {} if quiet is None else quiet
+        homes = {home(run, self._partitions) for run in marked}
         for partition in range(self._partitions):
+            if swept.now_ms < quiet.get(partition, 0) and partition not in homes:
+                continue
             self._progress("look for runs that are due", partition, self._partitions)
             log = runs_of_log(self._reader, partition, marked)
             again = self._believe(marked, log, swept)
             ended = [run for run in log.ended.values() if run.run_id not in marked]
+            if not self._settings.horizon_ms:  # which moves with every pass
+                quiet[partition] = self._next_due_ms(ended, swept.now_ms)
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
             due = self._settled(_parents_first(due, marked), partition, swept, again)
             due = _parents_first(due, marked)[: self._settings.most_runs]
@@ -115,6 +126,12 @@ class Archivist:
         if not dry_run:
             self._clear(marked, swept)
         return swept
+
+    def _next_due_ms(self, ended: list[EndedRun], now_ms: int) -> int:
+        """Before when no run of a partition is due: neither one that is over nor one that ends from now on."""
+        soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
+        due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
+        return min([now_ms + soonest, now_ms + LONGEST_MS, *due])
 
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
         """Erases one run that is over, whenever it ended, and all that it has started.

@@ -40,7 +40,7 @@ def archivist(
     copies, values = Shelf(url) if url else None, vault(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
-    vitals = Vitals()
+    vitals, quiet = Vitals(), dict[int, int]()
     with ends_within(CLOSE_S) as asked, process.shown(vitals), suppress(_Stopped):
 
         def progress(*_: object) -> None:
@@ -52,7 +52,7 @@ def archivist(
                 # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
                 writer = KafkaWriter(options.kafka, process.member)
                 reader = KafkaLogReader(options.kafka)
-                _sweep(Archivist(reader, writer, copies, own, vault=values, progress=progress))
+                _sweep(Archivist(reader, writer, copies, own, vault=values, progress=progress), quiet)
             except UnreachableError as error:
                 if once:
                     raise
@@ -67,8 +67,8 @@ class _Stopped(BaseException):
     """A pass that is told to end does so between two of its steps: the next pass does the rest."""
 
 
-def _sweep(passing: Archivist) -> None:
-    swept = passing.sweep()
+def _sweep(passing: Archivist, quiet: dict[int, int]) -> None:
+    swept = passing.sweep(quiet)
     counts = {"archived": len(swept.archived), "tombstones": swept.tombstones, "erasing": swept.erasing}
     _log.info("archivist.swept", due=len(swept.due), gone=len(swept.gone), left=len(swept.left), **counts)
     for run, reason in swept.left.items():
