@@ -31,13 +31,18 @@ from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import RunId
 from refold.core.redaction import public_url
+from refold.core.topics import MEMBER
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
 from refold.views.halt import halt_rows
+from refold.views.member import agents_served
 
 Weight = Literal["ok", "warning", "problem"]
+
+PARTITIONS_EACH = 16
+"""Of one planner at most, before the doctor speaks: with 60 a step costs several times what it does with 4."""
 
 _ASK_S = 10.0
 _FINE = " (fine for development)"
@@ -169,6 +174,8 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
+        serving = agents_served(there.runs.reader.scan(MEMBER))
+        yield from crowded(settings.kafka.partitions, len({by.member for each in serving for by in each.members}))
     local = on_loopback(settings.kafka.bootstrap)
     if not has_authorizer(settings.kafka):
         far: Weight = "warning" if settings.allow_open else "problem"
@@ -181,6 +188,13 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
         yield "ok" if local else "warning", text + (_FINE if local else "")
+
+
+def crowded(partitions: int, planners: int) -> Iterator[Finding]:
+    """Warn of more partitions than so many planners can use; of planners that do not run nothing is known."""
+    if planners and partitions > PARTITIONS_EACH * planners:
+        text = f"{partitions} partitions for {output.counted(planners, 'planner')}: one or two each are enough"
+        yield "warning", f"{text}, and each costs requests of its own (docs/guides/operating.md)"
 
 
 def _redis(there: Platform) -> Iterator[Finding]:
