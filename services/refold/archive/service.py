@@ -102,16 +102,12 @@ class Archivist:
         swept = Swept(self._now())
         marked = self._markers()
         quiet = {} if quiet is None else quiet
-        homes = {home(run, self._partitions) for run in marked}
-        for partition in range(self._partitions):
-            if swept.now_ms < quiet.get(partition, 0) and partition not in homes:
-                continue
+        for partition in self._to_read(marked, quiet, swept.now_ms):
             self._progress("look for runs that are due", partition, self._partitions)
             log = runs_of_log(self._reader, partition, marked)
             again = self._believe(marked, log, swept)
             ended = [run for run in log.ended.values() if run.run_id not in marked]
-            if not self._settings.horizon_ms:  # which moves with every pass
-                quiet[partition] = self._next_due_ms(ended, swept.now_ms)
+            quiet[partition] = self._next_due_ms(ended, swept.now_ms)
             due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
             due = self._settled(_parents_first(due, marked), partition, swept, again)
             due = _parents_first(due, marked)[: self._settings.most_runs]
@@ -127,11 +123,17 @@ class Archivist:
             self._clear(marked, swept)
         return swept
 
+    def _to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
+        """The partitions in which a run may be due, or is being erased."""
+        homes = {home(run, self._partitions) for run in marked}
+        return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
+
     def _next_due_ms(self, ended: list[EndedRun], now_ms: int) -> int:
         """Before when no run of a partition is due: neither one that is over nor one that ends from now on."""
         soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
         due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
-        return min([now_ms + soonest, now_ms + LONGEST_MS, *due])
+        # A horizon moves with every pass.
+        return 0 if self._settings.horizon_ms else min([now_ms + soonest, now_ms + LONGEST_MS, *due])
 
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
         """Erases one run that is over, whenever it ended, and all that it has started.

@@ -174,8 +174,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
-        serving = agents_served(there.runs.reader.scan(MEMBER))
-        yield from crowded(settings.kafka.partitions, len({by.member for each in serving for by in each.members}))
+        yield from crowded(settings.kafka.partitions, _planners(there))
     local = on_loopback(settings.kafka.bootstrap)
     if not has_authorizer(settings.kafka):
         far: Weight = "warning" if settings.allow_open else "problem"
@@ -188,6 +187,11 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
         yield "ok" if local else "warning", text + (_FINE if local else "")
+
+
+def _planners(there: Platform) -> int:
+    serving = agents_served(there.runs.reader.scan(MEMBER))
+    return len({by.member for each in serving for by in each.members})
 
 
 def crowded(partitions: int, planners: int) -> Iterator[Finding]:
