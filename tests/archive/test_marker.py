@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from refold.core.events import Entry, NoteRecorded, RunCompleted, RunRequested, RunStarted
+from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStarted
 from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, RunErased, RunRequest, RunSignal, ToolResult
-from refold.core.planning.verdict import Rules
 from refold.core.run.chain import anchor_name
 from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.agents.hosting import Agents
+from refold.planner.agents.stalls import LiveCode, Mark
 from refold.planner.intake.inbox import Inbox, Pending
 from refold.planner.log.acceptance import Acceptance, SentEntry
 from refold.planner.log.windows import Windows
 from refold.planner.settings import Limits
-from refold.planner.snapshot import SentKept
 from refold.ports.log import Record
 from refold.runtime.lanes import Journal
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, World
@@ -165,26 +163,6 @@ def test_a_marker_hides_a_beginning_of_its_own_planner_that_comes_late() -> None
     assert (log.latest(RUN), log.position) == (None, 1)
 
 
-class Deaf:
-    """Nobody who is told anything. See `Told`."""
-
-    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
-        """Nothing follows."""
-
-    def refused(self, sent: SentEntry) -> None:
-        """Nothing follows."""
-
-    def keep(self, sent: SentKept) -> None:
-        """Nothing follows."""
-
-    def woken(self, state: RunState) -> None:
-        """Nothing follows."""
-
-    def mended(self, state: RunState) -> None:
-        """Nothing follows."""
-
-
 def acceptance() -> Acceptance:
-    served = Inbox((), Limits()), Agents(app, Rules(), "test"), Journal()
-    windows = Windows(0, 1, (), teller="p", journal=served[-1])
-    return Acceptance(*served, told=Deaf(), windows=windows, member="p")
+    served = Inbox((), Limits()), LiveCode(0, Mark()), Journal()
+    return Acceptance(*served, windows=Windows(0, 1, (), teller="p", journal=served[-1]), member="p")

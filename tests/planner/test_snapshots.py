@@ -18,7 +18,7 @@ from refold.core.run.log import LogFold
 from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.wire import codec
-from refold.planner.snapshot import Keeper, SentKept
+from refold.planner.snapshot import Keeper
 from tests.core.histories import Log, examples, random_log
 from tests.golden.samples import histories
 
@@ -39,8 +39,8 @@ class Partition:
     lost: random.Random | None = None
 
     def __post_init__(self) -> None:
-        self._sent: list[SentKept] = []
-        self.keeper = Keeper(self.finished, "p", send=self._sent.append, state=self.fold.states.get)
+        self.keeper = Keeper(self.finished, "p", state=self.fold.states.get)
+        self._sent = self.keeper.orders
 
     def begin(self, read: list[Kept]) -> bool:
         """Takes over from what is in the topic; whether that was of use."""

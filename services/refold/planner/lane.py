@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from refold.core import events
-from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Due, Spoilt
 from refold.core.run.fold import wakes
@@ -21,7 +20,7 @@ from refold.planner.deciding.answering import Answering, LaneParts, Means, Share
 from refold.planner.deciding.family import Family
 from refold.planner.intake.inbox import Inbox, Pending
 from refold.planner.intake.timers import ASLEEP, Timers
-from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.log.acceptance import Acceptance, Accepted, Happened, Repaired, SentEntry
 from refold.planner.log.outbox import Asker, Beat, Ordered, Outbox, SentHold
 from refold.planner.log.windows import SentSpent
 from refold.planner.recovery.histories import Redrives, Repairs
@@ -255,75 +254,6 @@ class Receipts:
             self._inbox.push([asker])
 
 
-class Reading:
-    """The readers of one lane, by topic."""
-
-    def __init__(self, parts: LaneParts, catalog: Catalog, again: tuple[Repairs, Redrives]) -> None:
-        self._inbox, self._log, self._catalog = parts.inbox, parts.log, catalog
-        self._start, self._holds, self._again, self._clock = parts.start, parts.holds, again, parts.clock
-
-    def take(self, item: Record | Reached | End) -> bool:
-        """Hands it to whoever reads its topic. False: nothing may follow from it, it is of another log."""
-        if item.topic == RUN_LOG:
-            return self._take_log(item)
-        if item.topic == RUN_SNAPSHOT:
-            self._take_snapshot(item)
-        elif item.topic == CATALOG:
-            self._take_catalog(item)
-        elif item.topic == BUDGET_SPENT:
-            self._take_spent(item)
-        elif isinstance(item, Reached):
-            self._inbox.reached(item.topic, item.offset)
-        return True
-
-    def _take_log(self, item: Record | Reached | End) -> bool:
-        if isinstance(item, End):
-            # What was read when it was asked for is not there any more. What came since says nothing of that.
-            self._log.shrunk |= item.offset < self._log.asked_at
-            self._inbox.unconfirmed.reached_end(item.offset)
-            self._log.reached_end(item.offset)
-        elif not self._start.admits(item):
-            return False
-        elif isinstance(item, Reached):
-            self._log.seen = item.offset
-            self._log.reached(item.offset)
-            for reader in self._again:
-                reader.reached(item.offset)
-        else:
-            if item.offset >= self._log.position:
-                self._clock.read(item.at_ms)
-            self._log.seen = item.offset + 1
-            self._log.follow(item)
-            for reader in self._again:
-                reader.follow(item)
-        return True
-
-    def _take_snapshot(self, item: Record | Reached | End) -> None:
-        if isinstance(item, Reached):
-            self._start.reached(item.topic, item.offset)
-        elif isinstance(item, Record):
-            self._log.erase(item)
-            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
-            if not self._log.live:
-                self._holds.follow(item.key, item.value, at_ms=item.at_ms)
-            self._start.follow(item)
-
-    def _take_spent(self, item: Record | Reached | End) -> None:
-        if isinstance(item, Record):
-            self._log.windows.follow(item)
-            self._start.reached(item.topic, item.offset + 1)
-        elif isinstance(item, Reached):
-            self._start.reached(item.topic, item.offset)
-
-    def _take_catalog(self, item: Record | Reached | End) -> None:
-        if isinstance(item, End):
-            self._inbox.catalog.reached_end(item.offset)
-        elif isinstance(item, Reached):
-            catalog_reached(self._catalog, item, self._log.journal)
-        else:
-            follow(self._catalog, item, self._log.journal)
-
-
 class Lane:
     """What serves one partition. The service feeds it, lets it `work` once a turn, and collects what it sends."""
 
@@ -343,21 +273,25 @@ class Lane:
         self._agents, self._catalog, member = means.agents, means.catalog, settings.member
         self._telling = Telling(shared.journal, self.partition, shared.actor)
         self._timers = timers = Timers()
-        self.inbox = inbox = Inbox(settings.inputs, self._limits)
+        self.inbox, self.log = inbox, log = means.inbox, means.log
         self.outbox = outbox = Outbox(self.partition, member, lambda who: tokens.give((self, who)), means.catalog)
-        served = inbox, means.agents, shared.journal
-        self.log = log = Acceptance(*served, told=self, windows=means.windows, member=member)
         self.holds = holds = Holds(member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
         self.admission = admission = Admission(self._limits, means.rules.versions, inbox, log=log, start=start)
-        self.family = family = Family(self.partition, log, outbox, inbox, payload_bytes=self._limits.payload_bytes)
+        served, payload_bytes = (self.partition, outbox, inbox), self._limits.payload_bytes
+        self.family = family = Family(*served, log=log, purses=means.purses, payload_bytes=payload_bytes)
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, start)
         self._answering = Answering(parts, shared, means, admission, family)
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.redrives = Redrives(log, inbox, admission, refuse=self._refuse, goes_on=self._goes_on)
         self.repairs = Repairs(log, outbox, self._refuse)
         self.again = self.repairs, self.redrives
-        self._reading = Reading(parts, means.catalog, self.again)
+        self._readers = {
+            RUN_LOG: self._read_log,
+            RUN_SNAPSHOT: self._read_snapshot,
+            CATALOG: self._read_catalog,
+            BUDGET_SPENT: self._read_spent,
+        }
         self.pacing = Pacing(parts, settings.snapshot_ms)
         self._moved()
 
@@ -383,7 +317,13 @@ class Lane:
         self.pacing.moved()
         if isinstance(item, Record) and item.topic in self.inbox.topics:
             self.inbox.take(item)
-        elif self._reading.take(item):
+        elif (reader := self._readers.get(item.topic)) is not None:
+            reader(item)
+            if not self.start.foreign:  # nothing may follow from what is of another log
+                self._moved()
+        else:
+            if isinstance(item, Reached):
+                self.inbox.reached(item.topic, item.offset)
             self._moved()
 
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
@@ -395,10 +335,58 @@ class Lane:
             self.pacing.heard()
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
-            self.log.delivered(asker, offset)
+            self._follow(self.log.delivered(asker, offset))
             self._moved()
         elif asker is not None:
             self._receipts.published(asker, offset, self.clock.now_ms)
+            if self.log.keeper.orders:
+                self._keep()
+
+    def _read_log(self, item: Record | Reached | End) -> None:
+        if isinstance(item, End):
+            # What was read when it was asked for is not there any more. What came since says nothing of that.
+            self.log.shrunk |= item.offset < self.log.asked_at
+            self.inbox.unconfirmed.reached_end(item.offset)
+            self.log.reached_end(item.offset)
+        elif not self.start.admits(item):
+            return
+        elif isinstance(item, Reached):
+            self.log.seen = item.offset
+            self.log.reached(item.offset)
+            for reader in self.again:
+                reader.reached(item.offset)
+        else:
+            if item.offset >= self.log.position:
+                self.clock.read(item.at_ms)
+            self.log.seen = item.offset + 1
+            self._follow(self.log.follow(item))
+            for reader in self.again:
+                reader.follow(item)
+
+    def _read_snapshot(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Reached):
+            self.start.reached(item.topic, item.offset)
+        elif isinstance(item, Record):
+            self.log.erase(item)
+            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
+            if not self.log.live:
+                self.holds.follow(item.key, item.value, at_ms=item.at_ms)
+            self.start.follow(item)
+
+    def _read_spent(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Record):
+            self.log.windows.follow(item)
+            self.start.reached(item.topic, item.offset + 1)
+        elif isinstance(item, Reached):
+            self.start.reached(item.topic, item.offset)
+
+    def _read_catalog(self, item: Record | Reached | End) -> None:
+        if isinstance(item, End):
+            self.inbox.catalog.reached_end(item.offset)
+        elif isinstance(item, Reached):
+            catalog_reached(self._catalog, item, self._journal)
+        else:
+            follow(self._catalog, item, self._journal)
 
     @property
     def wants_end(self) -> bool:
@@ -410,26 +398,42 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        if not (self.pacing.knows() and self.start.disowned):
+        knows = self.pacing.knows()
+        if self.log.keeper.orders:
+            self._keep()
+        if not (knows and self.start.disowned):
             return
-        self.start.resume(self._limits.turn_resumed)
         now = self.clock.now_ms
-        log = self.log
-        for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
-            self._answering.redispatch.go_on(halted, step, now)
-        for timer in self.start.ready(self._timers.due(now), self._hears):
-            state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
-            if state is not None and timer.step != ASLEEP:
-                self.inbox.push([Pending(timer.run_id, timer)])
-        self._answering.late(self.outbox.unanswered.due(now), now)
-        self.inbox.push(Pending(run, None) for run in self.holds.due(now))
+        self._take_up(now)
         self.admission.admit()
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if self._answering.reads(item, now) and not (self.redrives.takes(item) or self.repairs.takes(item)):
                 self._answering.answer(item, now)
+            if self.log.woken:
+                self._look_into()
         self.redrives.begin()
         self.pacing.keep()
+        if self.log.keeper.orders:
+            self._keep()
+
+    def _take_up(self, now: int) -> None:
+        """What is left of a take-over, was halted, or has become due is answered next."""
+        log = self.log
+        if self.start.resuming:
+            self.start.resume(self._limits.turn_resumed)
+            self._look_into()
+        for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
+            self._look_into()
+            self._answering.redispatch.go_on(halted, step, now)
+        self._look_into()
+        for timer in self.start.ready(self._timers.due(now), self._hears):
+            state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
+            self._look_into()
+            if state is not None and timer.step != ASLEEP:
+                self.inbox.push([Pending(timer.run_id, timer)])
+        self._answering.late(self.outbox.unanswered.due(now), now)
+        self.inbox.push(Pending(run, None) for run in self.holds.due(now))
 
     def _hears(self, timer: Due) -> bool:
         """Whether what is due is something else when others have said something: a start, a wait, a question."""
@@ -462,6 +466,18 @@ class Lane:
 
     # What the log says
 
+    def _follow(self, happened: Iterable[Happened]) -> None:
+        """What follows of what the log has accepted, or never will."""
+        for each in happened:
+            if self.log.woken:  # before what has happened to them since
+                self._look_into()
+            if isinstance(each, Accepted):
+                self.accepted(*each)
+            elif isinstance(each, Repaired):
+                self.mended(*each)
+            else:
+                self._refused(each.sent)
+
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it orders goes out."""
         run = entry.run_id
@@ -473,6 +489,8 @@ class Lane:
             return
         self.outbox.hear(after, entry, offset)
         self.family.heard(after, entry, offset)
+        if self.log.woken:
+            self._look_into()
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)
@@ -483,17 +501,21 @@ class Lane:
         self._telling.accepted(after, entry)
         self.inbox.unpark(run)
 
-    def keep(self, sent: SentKept) -> None:
-        """A part of a snapshot is to be sent."""
-        self.outbox.keep(sent, self.clock.now_ms)
+    def _keep(self) -> None:
+        """Sends what the snapshot wants to be sent."""
+        for sent in self.log.keeper.orders:
+            self.outbox.keep(sent, self.clock.now_ms)
+        self.log.keeper.orders.clear()
 
-    def woken(self, state: RunState) -> None:
-        """A run of which the entries alone were known was looked into."""
-        self._timers.set(state.run_id, ASLEEP, 0)
-        if self.log.live:
-            self._know(state)
+    def _look_into(self) -> None:
+        """Takes note of runs that were asleep and were looked into."""
+        for state in self.log.woken:
+            self._timers.set(state.run_id, ASLEEP, 0)
+            if self.log.live:
+                self._know(state)
+        self.log.woken.clear()
 
-    def refused(self, sent: SentEntry) -> None:
+    def _refused(self, sent: SentEntry) -> None:
         """The run fails with what it wanted to write as the reason."""
         before = self.log.latest(sent.entry.run_id)
         self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
@@ -521,8 +543,11 @@ class Lane:
 
     def _moved(self) -> None:
         """The fold may have come further."""
-        for key in self.log.swept():
-            self.outbox.sweep(key)
+        if self.log.woken:
+            self._look_into()
+        if self.log.fold.sweep:
+            for key in self.log.swept():
+                self.outbox.sweep(key)
         if not self.log.live:
             self.start.reached(RUN_LOG, self.log.position)
             self.start.reached(CATALOG, self._catalog.position)
@@ -530,7 +555,8 @@ class Lane:
                 self._go_live()
         if not self.log.flying:
             self.inbox.settle(self.log.position)
-        self.inbox.push(self.inbox.catalog.take(self._catalog.position))
+        if self.inbox.catalog.waiting:
+            self.inbox.push(self.inbox.catalog.take(self._catalog.position))
 
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over. Runs that wait are left asleep."""
@@ -538,6 +564,7 @@ class Lane:
             self.holds.tangle(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
         self.family.go_live()
+        self._look_into()
         states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in states:
             self._know(state)
@@ -545,8 +572,10 @@ class Lane:
             self._timers.set(run, ASLEEP, kept.due_ms)
             self.admission.count_asleep(run, kept)
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
+        self._look_into()
         self.inbox.push(Pending(run, None) for run in ready)
         self.start.begin(state.run_id for state in states)
+        self._keep()
         self.pacing.begin()
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)

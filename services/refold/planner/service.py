@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from refold.core.approval.authority import Authority
@@ -11,10 +12,11 @@ from refold.core.approval.catalog import Catalog
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
 from refold.planner.agents.hosting import Agents
-from refold.planner.agents.stalls import Mark
+from refold.planner.agents.stalls import LiveCode, Mark
 from refold.planner.deciding.answering import BlobOrders, Means, Shared
-from refold.planner.intake.inbox import ASK_MS, Patience
+from refold.planner.intake.inbox import ASK_MS, Inbox, Patience
 from refold.planner.lane import Lane
+from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Asker
 from refold.planner.log.windows import Purses, Windows
 from refold.planner.settings import PlannerSettings
@@ -253,10 +255,8 @@ class Planner:
         app, manifests = self._app, {name: self._app.manifest(name) for name in self._app.agents}
         rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, manifests=manifests)
         rules = replace(rules, takes=app.read_result, fits=app.fit_args, price=app.prices.of, budgets=app.budgets)
-        rules = replace(rules, windows=app.windows, above=(purses := Purses()).above)
         limits = settings.limits
         budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
-        agents = Agents(self._app, rules, settings.environment, budget=budget, mark=self._mark, journal=self.journal)
         lost = self._distrusted.pop(assigned.partition, None)
         windows = Windows(
             assigned.partition,
@@ -266,14 +266,15 @@ class Planner:
             journal=self.journal,
             mirrored=assigned.partition in self._mirrored,
         )
-        means = Means(agents, rules, windows, catalog)
-        lane = Lane(assigned, self._shared, self._tokens, means, mono_ms=self._mono, distrust=lost is not None)
-        purses.find, purses.unheard, purses.windows = lane.log.latest, lane.family.unheard, windows.scopes
-        log = lane.log  # of a run that has failed and goes on, what it took before that is known too
-        windows.states = lambda run: log.accepted(run) or log.revivals.state(run)
-        windows.speculated = log.speculated.values
-        lane.log.fold.lost = lost or NOTHING_LOST
-        return lane
+        inbox, live = Inbox(settings.inputs, limits), LiveCode(budget.live_bytes, self._mark)
+        served = inbox, live, self.journal
+        log = Acceptance(*served, windows=windows, member=settings.member, lost=lost or NOTHING_LOST)
+        # Of a run that has failed and goes on, what it took before that is known too.
+        purses = Purses(log.latest, partial(windows.scopes, log.stands, log.speculated))
+        rules = replace(rules, windows=app.windows, above=purses.above)
+        agents = Agents(self._app, rules, settings.environment, budget=budget, live=live, journal=self.journal)
+        means = Means(agents, rules, catalog, inbox, log, purses)
+        return Lane(assigned, self._shared, self._tokens, means, mono_ms=self._mono, distrust=lost is not None)
 
     def _collect(self, lanes: list[Lane]) -> list[Effect]:
         publishes: list[Outgoing] = []

@@ -131,8 +131,8 @@ class KeeperRound(NamedTuple):
 class Keeper:
     """The snapshot of one lane, round by round.
 
-    `send` publishes a record and lets `delivered` know; `state` gives the accepted state of a run that lives. `opened`:
-    the log has marks of ours.
+    `orders` are records to be published, of which `delivered` wants to know; `state` gives the accepted state of a run
+    that lives. `opened`: the log has marks of ours.
     """
 
     def __init__(
@@ -140,10 +140,10 @@ class Keeper:
         finished: Finished,
         member: str,
         *,
-        send: Callable[[SentKept], None],
         state: Callable[[RunId], RunState | None],
     ) -> None:
-        self._finished, self._member, self._send, self._state = finished, member, send, state
+        self._finished, self._member, self._state = finished, member, state
+        self.orders: list[SentKept] = []
         self.marks = Marks(0, 0, bytes(16), {}, member)
         self.anchors = Anchors()
         self.opened = False
@@ -303,7 +303,7 @@ class Keeper:
     def delivered(self, sent: SentKept, offset: int | None) -> None:
         """The answer for a record."""
         if offset is None:
-            self._send(sent)  # the same again: it says what it said, and nothing relies on it so far
+            self.orders.append(sent)  # the same again: it says what it said, and nothing relies on it so far
             return
         self._flying -= 1
         if offset == NEVER:
@@ -317,12 +317,12 @@ class Keeper:
         refused, self._refused = self._refused, []
         self._flying += len(refused)
         for sent in refused:
-            self._send(sent)
+            self.orders.append(sent)
 
     def _finish_round(self) -> None:
         if self._flying == 0 and self._next is not None and not self._refused:
             self._flying = 1
-            self._send(SentKept(MARKS_KEY, codec.encode(self._next), self._next))
+            self.orders.append(SentKept(MARKS_KEY, codec.encode(self._next), self._next))
 
     def _marks(self, log: int, inputs: dict[str, int]) -> Marks:
         anchor = self.anchors.below(log) or Anchor(RunId(""), EntryId(b""), 0, 0)
@@ -340,7 +340,7 @@ class Keeper:
     def _put(self, key: bytes, value: bytes | None) -> int:
         """Sends a record; what it adds to the check."""
         self._flying += 1
-        self._send(SentKept(key, value))
+        self.orders.append(SentKept(key, value))
         if value is not None:
             self._check ^= self._stale.pop(key, 0)
         return snapshot.weight(key, value) if value is not None else 0

@@ -93,8 +93,9 @@ class AgentRun(RunRead):
         self._panel = Panel(app, policy)
         versions = {name: each.version for name, each in app.agents.items()}
         rules = Rules(authority=self._panel.authority, versions=versions, app=app.version, takes=app.read_result)
-        purses = Purses()
-        self._rules = replace(rules, price=app.prices.of, budgets=app.budgets, above=purses.above)
+        self._family: Relatives[AgentRun] = Relatives(app, agents or {})
+        above = Purses(self._family.state).above
+        self._rules = replace(rules, price=app.prices.of, budgets=app.budgets, above=above)
         self._agents = Agents(app, self._rules, ENVIRONMENT)
         self._decisions = dict(decisions or {})
         self._orders: dict[int, ToolRequest | ApprovalRequest] = {}
@@ -103,9 +104,7 @@ class AgentRun(RunRead):
         self.executors = Executors(scripted(app, tools or {}), self._panel, START_MS)
         if boundary and boundary.dies != "planner":
             self.executors.kills[boundary.number] = boundary.dies
-        self._family: Relatives[AgentRun] = Relatives(app, agents or {})
         self._family.runs[self.state.run_id] = self
-        purses.find = self._family.state
         request = RunRequest(self.state.run_id, agent, text, ASKER)
         self._take(Start(request, digest="", seed=SEED))
 

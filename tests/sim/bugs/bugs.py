@@ -30,7 +30,7 @@ from refold.executor.outbox import Burial, ExecutorOutbox
 from refold.planner.deciding.answering import Answering
 from refold.planner.intake.inbox import Emitted, Pending
 from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.log.acceptance import Acceptance, Happened, SentEntry
 from refold.planner.log.outbox import Asker, Ordered, Outbox
 from refold.planner.snapshot import SentKept
 from refold.ports.ledger import Claimed
@@ -208,14 +208,14 @@ class TellsTheTimeBySnapshots(Lane):
 class NeverReadsBack(Acceptance):
     """Takes an input for answered when nobody knows whether its entry was written."""
 
-    def delivered(self, sent: SentEntry, offset: int | None) -> None:
+    def delivered(self, sent: SentEntry, offset: int | None) -> Iterator[Happened]:
         """See `Acceptance`."""
         if offset is None:
             self.flying -= 1
             self.drop(sent.entry.run_id)
             sent.item.done = True
         else:
-            super().delivered(sent, offset)
+            yield from super().delivered(sent, offset)
 
 
 def _last_wins(head: Head, entry: Entry) -> bool:

@@ -90,12 +90,12 @@ def _proud(original: Callable[..., Lane]) -> Callable[..., Lane]:
     return opened
 
 
-def _unread(original: Callable[[Acceptance, Record], None]) -> Callable[[Acceptance, Record], None]:
+def _unread(original: Callable[[Acceptance, Record], Any]) -> Callable[[Acceptance, Record], Any]:
     """What it has taken for accepted by its offset is not compared with what it reads there."""
 
-    def follow(self: Acceptance, record: Record) -> None:
+    def follow(self: Acceptance, record: Record) -> Any:
         self._placed.clear()
-        original(self, record)
+        return original(self, record)
 
     return follow
 

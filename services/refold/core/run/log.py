@@ -83,11 +83,11 @@ class LogFold:
     log before that lost its end. Whoever takes the states of runs that are over away is told nothing of them any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lost: Lost = NOTHING_LOST) -> None:
         self.states: dict[RunId, RunState] = {}
         self.frozen: dict[RunId, str] = {}
         self.sweep: list[bytes] = []
-        self.lost = NOTHING_LOST
+        self.lost = lost
         self._live, self._aside = False, 0
         self._ended: dict[RunId, RunState] = {}
         self._tangles: dict[RunId, Tangle] = {}

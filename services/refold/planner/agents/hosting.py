@@ -163,7 +163,7 @@ class _RefusedInput(Exception):  # noqa: N818 - no error of anybody's: the agent
 
 
 class Agents:
-    """The executions of the runs of one lane. `mark` says to a watchdog which is being run, `journal` what raised."""
+    """The code of the runs of one lane. `live` has what is kept running, `journal` says what raised."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Agents:
         environment: str,
         *,
         budget: Bounds | None = None,
-        mark: Mark | None = None,
+        live: LiveCode | None = None,
         journal: Journal | None = None,
     ) -> None:
         self._journal = journal or Journal()
@@ -180,8 +180,8 @@ class Agents:
         self._rules = rules
         self._environment = environment
         self._budget = budget or Bounds()
-        self._mark = mark or Mark()
-        self._live = LiveCode(self._budget.live_bytes, self._close)
+        self._live = LiveCode(self._budget.live_bytes, Mark()) if live is None else live
+        self._mark = self._live.mark
 
     @property
     def executions(self) -> int:
@@ -196,10 +196,6 @@ class Agents:
         """Drops all of them."""
         for run in self._live:
             self._live.drop(run)
-
-    def _close(self, run: str, execution: Execution) -> None:
-        with self._mark.on(Driven(RunId(run), "", "")):
-            execution.close()
 
     def code_of(self, state: RunState) -> str:
         """A name for the code that a run would get here: what failed is not tried again with the same."""

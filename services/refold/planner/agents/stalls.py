@@ -42,13 +42,13 @@ TASK_BYTES = 2_048
 
 
 class LiveCode:
-    """The executions of one lane, by run. `close` ends one; `most` is what all may take, roughly. **Units**: bytes.
+    """The executions of one lane, by run, within `most` for all of them, roughly. **Units**: bytes.
 
     What an execution takes nobody can tell, so it is taken for its tasks and all that its history has handed to it.
     """
 
-    def __init__(self, most: int, close: Callable[[str, Execution], None]) -> None:
-        self._most, self._close = most, close
+    def __init__(self, most: int, mark: Mark) -> None:
+        self._most, self.mark = most, mark
         self._executions: OrderedDict[str, tuple[Execution, int]] = OrderedDict()
         self.bytes = 0
 
@@ -76,7 +76,8 @@ class LiveCode:
         """Ends the execution of a run, if there is one."""
         if kept := self._executions.pop(run, None):
             self.bytes -= kept[1]
-            self._close(run, kept[0])
+            with self.mark.on(Driven(RunId(run), "", "")):
+                kept[0].close()
 
 
 RETRY_MS = 30_000

@@ -56,7 +56,7 @@ from refold.planner.intake.inputs import stranger
 from refold.planner.intake.timers import Timers
 from refold.planner.log.acceptance import Acceptance, SentEntry
 from refold.planner.log.outbox import Outbox, SentRequest
-from refold.planner.log.windows import Windows
+from refold.planner.log.windows import Purses
 from refold.planner.recovery.takeover import TakeOver
 from refold.planner.settings import PlannerSettings
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
@@ -66,12 +66,14 @@ from refold.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """By what one lane decides: the code of agents, rules, limits per window, and the catalog as it has read that."""
+    """By what one lane decides: the code of agents, rules, the catalog, its inputs, what the log has, and budgets."""
 
     agents: Agents
     rules: Rules
-    windows: Windows
     catalog: Catalog
+    inbox: Inbox
+    log: Acceptance
+    purses: Purses
 
 
 @dataclass(frozen=True, slots=True)

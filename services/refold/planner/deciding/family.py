@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.core import events
-from refold.core.events import Cause, Used
+from refold.core.events import Cause
 from refold.core.ids import RunId, child_id, parent_of
 from refold.core.planning import family
 from refold.core.planning.family import Tidings
@@ -20,24 +20,24 @@ from refold.core.topics import RUN_LOG
 from refold.planner.intake.inbox import Inbox, Pending
 from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Outbox
+from refold.planner.log.windows import Purses
 
 
 class Family:
-    """What the runs of one lane owe each other. `payload_bytes` is the longest result that a parent is handed.
+    """What the runs of one lane owe each other. `payload_bytes` is the longest result that a parent is handed."""
 
-    `unheard` is what runs have taken that are over, until the one that counts it hears of that.
-    """
-
-    def __init__(self, partition: int, log: Acceptance, outbox: Outbox, inbox: Inbox, *, payload_bytes: int) -> None:
+    def __init__(
+        self, partition: int, outbox: Outbox, inbox: Inbox, *, log: Acceptance, purses: Purses, payload_bytes: int
+    ) -> None:
         self._partition, self._log, self._outbox, self._inbox = partition, log, outbox, inbox
         self._payload_bytes = payload_bytes
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
         self._unsure: dict[RunId, list[Pending]] = {}
-        self.unheard: dict[RunId, Used] = {}
+        self._unheard = purses.unheard
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it means for others is answered next."""
-        if self.unheard:
+        if self._unheard:
             self._hears(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # of most it is nothing
             self._inbox.push(self._told(after, entry, offset))
@@ -98,7 +98,7 @@ class Family:
             if state is None or not state.over:
                 return
             if (further := family.further_above(told)) is None:  # nobody counts it
-                self.unheard.pop(RunId(told.child or child_id(told.run_id, told.step)), None)
+                self._unheard.pop(RunId(told.child or child_id(told.run_id, told.step)), None)
                 return
             item.means(further.run_id, further)
 
@@ -158,7 +158,7 @@ class Family:
             elif isinstance(event, events.ChildBilled):
                 told.append(RunId(event.run_id))
         for child in told:
-            self.unheard.pop(child, None)
+            self._unheard.pop(child, None)
         return told
 
     def _needs(self, told: ParentOver | PauseAbove) -> bool:
@@ -191,7 +191,7 @@ class Family:
         if isinstance(told, ChildOver):
             told = family.cut_to(told, self._payload_bytes)
             if told.used is not None and told.root:
-                self.unheard[child_id(told.run_id, told.step)] = told.used
+                self._unheard[child_id(told.run_id, told.step)] = told.used
         run = told.request.run_id if isinstance(told, Start) else told.run_id
         return Pending(run, told, source=Cause(RUN_LOG, self._partition, offset))
 

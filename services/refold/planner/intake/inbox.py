@@ -133,7 +133,7 @@ class Unconfirmed:
 
     def __init__(self) -> None:
         self._unasked: list[Pending] = []
-        self._waiting: list[Pending] = []
+        self.waiting: list[Pending] = []
 
     @property
     def wants_end(self) -> bool:
@@ -146,7 +146,7 @@ class Unconfirmed:
             return True
         if item.end is not None and position >= item.end and not speculated:
             return True
-        (self._unasked if item.end is None else self._waiting).append(item)
+        (self._unasked if item.end is None else self.waiting).append(item)
         item.rest()
         return False
 
@@ -158,16 +158,14 @@ class Unconfirmed:
         """The high watermark that was asked for."""
         for item in self._unasked:
             item.end = end
-        self._waiting += self._unasked
+        self.waiting += self._unasked
         self._unasked = []
 
     def take(self, position: int) -> list[Pending]:
         """The items that can be answered now that the fold has come so far."""
-        if not self._waiting:
-            return []
-        ready = [item for item in self._waiting if item.end is not None and item.end <= position]
+        ready = [item for item in self.waiting if item.end is not None and item.end <= position]
         if ready:
-            self._waiting = [item for item in self._waiting if item.end is None or item.end > position]
+            self.waiting = [item for item in self.waiting if item.end is None or item.end > position]
         return ready
 
 
@@ -280,7 +278,8 @@ class Inbox:
 
     def settle(self, position: int) -> None:
         """The fold has come so far: what waited for that is answered next."""
-        self._ready.extendleft(reversed(self.unconfirmed.take(position)))
+        if self.unconfirmed.waiting:
+            self._ready.extendleft(reversed(self.unconfirmed.take(position)))
 
     # What waits
 

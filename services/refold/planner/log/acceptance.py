@@ -6,9 +6,9 @@ and as speculated (what the entries of this turn will make of it if they are acc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
@@ -17,16 +17,16 @@ from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
 from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
-from refold.core.run.log import Judged, LogFold
+from refold.core.run.log import NOTHING_LOST, Judged, LogFold, Lost
 from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import Asleep, PartitionSnapshot
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.planner.agents.hosting import Agents
+from refold.planner.agents.stalls import LiveCode
 from refold.planner.intake.inbox import Inbox, Pending
 from refold.planner.log.windows import Windows
-from refold.planner.snapshot import Anchor, Keeper, SentKept
+from refold.planner.snapshot import Anchor, Keeper
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
@@ -121,28 +121,28 @@ class SentEntry:
     at_ms: int = 0
 
 
-class Told(Protocol):
-    """Who is told what the log has accepted."""
+class Accepted(NamedTuple):
+    """An entry counts, and `after` is the state that it makes. In the order of the log."""
 
-    def accepted(self, after: RunState, entry: Entry, offset: int) -> None:
-        """An entry counts, and `after` is the state that it makes. In the order of the log."""
-        ...
+    after: RunState
+    entry: Entry
+    offset: int
 
-    def refused(self, sent: SentEntry) -> None:
-        """The log will never take an entry."""
-        ...
 
-    def keep(self, sent: SentKept) -> None:
-        """A part of the snapshot is to be sent."""
-        ...
+class Refused(NamedTuple):
+    """The log will never take an entry."""
 
-    def woken(self, state: RunState) -> None:
-        """The entries of a run that was asleep were looked into."""
-        ...
+    sent: SentEntry
 
-    def mended(self, state: RunState, offset: int) -> None:
-        """A run that was stalled goes on, by the record at `offset`, and all that counts of it was told."""
-        ...
+
+class Repaired(NamedTuple):
+    """A run that was stalled goes on, by the record at `offset`, and all that counts of it was accepted."""
+
+    state: RunState
+    offset: int
+
+
+Happened = Accepted | Refused | Repaired
 
 
 class Acceptance:
@@ -156,18 +156,19 @@ class Acceptance:
     def __init__(
         self,
         inbox: Inbox,
-        agents: Agents,
+        live: LiveCode,
         journal: Journal,
         *,
-        told: Told,
         windows: Windows,
         member: str,
+        lost: Lost = NOTHING_LOST,
     ) -> None:
-        self._inbox, self._agents, self.journal, self._told, self.windows = inbox, agents, journal, told, windows
-        self.fold, self.finished, self.erased = LogFold(), Finished(), Markers()
+        self._inbox, self._live, self.journal, self.windows = inbox, live, journal, windows
+        self.fold, self.finished, self.erased = LogFold(lost), Finished(), Markers()
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
-        self.keeper = Keeper(self.finished, member, send=told.keep, state=self.fold.states.get)
+        self.keeper = Keeper(self.finished, member, state=self.fold.states.get)
+        self.woken: list[RunState] = []
         self.revivals = Revivals(self.fold, self.finished, self.keeper, freeze=self.freeze)
         self._known: dict[RunId, int] = {}
         self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0
@@ -186,7 +187,11 @@ class Acceptance:
 
     def latest(self, run: RunId) -> RunState | None:
         """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
-        return self.speculated.get(run) or self.accepted(run) or self.revivals.state(run)
+        return self.speculated.get(run) or self.stands(run)
+
+    def stands(self, run: RunId) -> RunState | None:
+        """A run as the log has it; of one that is over what is known of it."""
+        return self.accepted(run) or self.revivals.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:
         """A run that lives, as the log has it."""
@@ -204,8 +209,11 @@ class Acceptance:
         self.unread.add(sent.id)
         self.flying += 1
 
-    def delivered(self, sent: SentEntry, offset: int | None) -> None:
-        """The log's answer for an own entry. None: it may be there or come; the next end tells how far to read."""
+    def delivered(self, sent: SentEntry, offset: int | None) -> Iterator[Happened]:
+        """The log's answer for an own entry. None: it may be there or come; the next end tells how far to read.
+
+        What happened is known as it is gone through: all of it has to be.
+        """
         self.flying -= 1
         if offset is None:
             self.journal.counts["append.unknown"] += 1
@@ -216,19 +224,21 @@ class Acceptance:
         elif offset == NEVER:
             self.unread.discard(sent.id)
             self.drop(sent.entry.run_id)
-            self._told.refused(sent)
+            yield Refused(sent)
         elif offset < self.position:
             # Read and judged before its delivery was reported; if it was not, something else was read in its place.
             self.shrunk |= sent.id in self.unread
-            known = self.accepted(sent.entry.run_id) or self.revivals.state(sent.entry.run_id)
-            (Pending.finish if _counts(sent, known) else self._inbox.retry)(sent.item)
+            (Pending.finish if _counts(sent, self.stands(sent.entry.run_id)) else self._inbox.retry)(sent.item)
         else:
             self.shrunk |= offset in self._own  # the log took two of ours there, so it has lost the first
             self._own[offset], self._placed[offset] = sent, sent.id
-            self._advance()
+            yield from self._advance()
 
-    def follow(self, record: Record) -> None:
-        """A record of the run log, in order of offset; own ones that are accepted already are passed over undecoded."""
+    def follow(self, record: Record) -> Iterator[Happened]:
+        """A record of the run log, in order of offset; own ones that are accepted already are passed over undecoded.
+
+        What happened is known as it is gone through: all of it has to be.
+        """
         place = (record.offset, record.key or b"", record.at_ms)
         own_id = self._placed.pop(record.offset, b"").hex().encode()
         if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
@@ -238,14 +248,11 @@ class Acceptance:
             return
         # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
         for offset in sorted(offset for offset in self._own if offset < record.offset):
-            self._accept_own(self._own.pop(offset), offset)
+            yield from self._accept_own(self._own.pop(offset), offset)
         own = self._own.pop(record.offset, None)
-        if own:
-            self._accept_own(own, record.offset)
-        else:
-            self._accept_read(record)
+        yield from self._accept_own(own, record.offset) if own else self._accept_read(record)
         self.position = record.offset + 1
-        self._advance()
+        yield from self._advance()
 
     def reached(self, offset: int) -> None:
         """Reading has come to this offset, though the records before it may be gone by compaction."""
@@ -309,7 +316,7 @@ class Acceptance:
     def drop(self, run: RunId) -> None:
         """Forgets what is speculated about a run; the agent's code is made again from what the log says."""
         self.speculated.pop(run, None)
-        self._agents.forget(run)
+        self._live.drop(run)
 
     def finish(self, after: RunState) -> None:
         """A run that was over before the lane began: a row will do."""
@@ -339,13 +346,13 @@ class Acceptance:
         self.drop(run)
         self.journal.tell("run.frozen", run_id=run, reason=reason)
 
-    def _advance(self) -> None:
+    def _advance(self) -> Iterator[Happened]:
         # A gap before an own record means that somebody else's lies there: it has to be read before ours can count.
         while self.position in self._own:
-            self._accept_own(self._own.pop(self.position), self.position)
+            yield from self._accept_own(self._own.pop(self.position), self.position)
             self.position += 1
 
-    def _accept_own(self, sent: SentEntry, offset: int) -> None:
+    def _accept_own(self, sent: SentEntry, offset: int) -> list[Happened]:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
         if not self.revivals.reopen(sent.entry) and self._is_over(run):
@@ -356,25 +363,27 @@ class Acceptance:
             self._count_void(judged)
             self.drop(run)
             self._inbox.retry(sent.item)
-            return
+            return []
         sent.item.finish()
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self.speculated.get(run) is sent.after:
             del self.speculated[run]
         self.keeper.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
-        self._take(judged, offset, sent.value)
+        return self._take(judged, offset, sent.value)
 
-    def _accept_read(self, record: Record) -> None:
+    def _accept_read(self, record: Record) -> list[Happened]:
         """A record that somebody else wrote, or that is read for the first time since the take-over."""
         if self.erased.hides(record.key):
-            return
+            return []
         if (anchor := chain.anchor_name(record.key)) is not None and record.value is not None:
             self.keeper.anchors.add(Anchor(RunId(""), anchor, record.offset, record.at_ms))
         parts = parse_log_key(record.key)
         if parts is not None:
             self.unread.discard(parts[2])
-            if self.revivals.finds(record, *parts[:2]) or self._passes(record, parts[0]):
-                return
+            if self.revivals.finds(record, *parts[:2]):
+                return []
+            if (passed := self._passed(record, parts[0])) is not None:
+                return passed
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
         if judged.void and not judged.mended:
@@ -384,14 +393,15 @@ class Acceptance:
                 self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
             else:
                 self._count_void(judged)
-            return
+            return []
         self.drop(judged.run_id)
         if not judged.void:
             self.keeper.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
-        self._take(judged, record.offset, record.value or b"")
+        happened = self._take(judged, record.offset, record.value or b"")
         if self.live:  # the agent's code has to catch up with somebody else's entry
             self.journal.counts["record.foreign"] += 1
             self._inbox.push_front(Pending(judged.run_id, None))
+        return happened
 
     def _keep_unreadable(self, judged: Judged, record: Record, seq: int) -> None:
         # It may count for a version that can read it, and that will find it among the entries of its run.
@@ -404,34 +414,34 @@ class Acceptance:
             return False
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
-    def _passes(self, record: Record, run: RunId) -> bool:
-        """Whether nothing follows from a record, because its run is over or known to a point beyond it."""
+    def _passed(self, record: Record, run: RunId) -> list[Happened] | None:
+        """What still follows from a record whose run is over, or known to a point beyond it; None: it is news."""
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
-            return True
+            return []
         if (state := self.accepted(run)) is None or record.offset >= self._known.get(run, 0):
-            return False
+            return None
         read = chain.read(record.key, record.value)
         # Beyond all that is known of its run it was held aside, and may count when its predecessor comes.
         if isinstance(read, LogRecord) and read.entry.seq > state.head.seq:
-            return False
+            return None
         # What it orders may not be out, though what it says is known.
         if isinstance(read, LogRecord) and state.entry_at(read.entry.seq) == read.id:
-            self._told.accepted(state, read.entry, record.offset)
-        return True
+            return [Accepted(state, read.entry, record.offset)]
+        return []
 
-    def _take(self, judged: Judged, offset: int, value: bytes) -> None:
+    def _take(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
         """What counts by a record: itself, and what was held aside for it. Of a run that was stalled all is news."""
-        run = judged.run_id
+        run, happened = judged.run_id, list[Happened]()
         if judged.mended:
             self.journal.tell("run.mended", run_id=run)
             self.keeper.pin(run)
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
                 self._note(each, offset, value if each is judged else b"")
-                self._told.accepted(each.state, each.entry, offset)
+                happened.append(Accepted(each.state, each.entry, offset))
         if judged.mended:
-            self._told.mended(self.fold.states[run], offset)
+            happened.append(Repaired(self.fold.states[run], offset))
         if judged.linked:
             self._linked[offset] = min(each.offset for each in judged.linked)
             self.drop(run)
@@ -442,6 +452,7 @@ class Acceptance:
             else:
                 self.keeper.end(run, row, offset + 1)
             del self.fold.states[run]
+        return happened
 
     def _note(self, judged: Judged, offset: int, value: bytes) -> None:
         """Keeps what a successor needs of an entry that counts."""
@@ -475,7 +486,7 @@ class Acceptance:
         if any(each.void for each in judged) and run not in self.fold.frozen:
             self.freeze(run, "the entries that were kept of it are no history")
         if (state := self.fold.states.get(run)) is not None:
-            self._told.woken(state)
+            self.woken.append(state)
 
 
 def _counts(sent: SentEntry, known: RunState | None) -> bool:

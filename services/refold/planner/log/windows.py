@@ -79,7 +79,6 @@ class LaneSpent(NamedTuple):
 class Windows:
     """The sums of one lane under `limits`; without those nothing here costs anything, and nothing is read or told.
 
-    `states` gives a run as the log has it, `speculated` those that will be otherwise if what is on its way is accepted.
     `teller` names this process, unlike any other that has told or will. Where the log is `mirrored`, the positions that
     were told are those of another. **Units**: log times in milliseconds since 1970, `mono_ms` on the local clock.
     """
@@ -96,8 +95,6 @@ class Windows:
     ) -> None:
         self.limits, self._partition, self._partitions, self._teller = limits, partition, partitions, teller
         self._journal, self._mirrored = journal, mirrored
-        self.states: Callable[[RunId], RunState | None] = lambda run: None
-        self.speculated: Callable[[], Iterable[RunState]] = lambda: ()
         self._orders: list[tuple[Outgoing, SentSpent | None]] = []
         self._own: dict[WindowKey, Amount] = {}
         self._held: dict[WindowKey, Amount] = {}
@@ -162,18 +159,27 @@ class Windows:
 
     # What is decided by
 
-    def scopes(self, state: RunState, now: int) -> Iterator[Scope]:
-        """The limits that bind a run now, with what all runs take of them but for what this one takes itself."""
+    def scopes(
+        self,
+        stands: Callable[[RunId], RunState | None],
+        speculated: Mapping[RunId, RunState],
+        state: RunState,
+        now: int,
+    ) -> Iterator[Scope]:
+        """The limits that bind a run now, with what all runs take of them but for what this one takes itself.
+
+        `stands` gives a run as the log has it, `speculated` those that will be otherwise if what is on its way counts.
+        """
         if not self.limits or state.request is None:
             return
         asked = state.request
         for named, value, limits in binding(self.limits, asked.agent, asked.labels, asked.requester, now):
             key = self._counted(named)
             # Its state has what it takes by entries that are on their way, or being made; those of others come on top.
-            taken = self.total(key).minus(_own(self.states(state.run_id)))
-            for after in self.speculated():
+            taken = self.total(key).minus(_own(stands(state.run_id)))
+            for after in speculated.values():
                 if after.run_id != state.run_id and after.purse is not None and self._binds(key, after):
-                    taken = taken.plus(after.purse.own).minus(_own(self.states(after.run_id)))
+                    taken = taken.plus(after.purse.own).minus(_own(stands(after.run_id)))
             yield Scope(key.named(value if key == named else "(others)"), limits, now, taken, window=True)
 
     def _binds(self, key: WindowKey, state: RunState) -> bool:
@@ -307,15 +313,17 @@ def _name(key: WindowKey, lane: int, teller: str) -> bytes:
 class Purses:
     """Looks into the runs of one lane.
 
-    `find` gives a run as it will be if what is on its way is accepted, `unheard` what runs have taken that are over,
-    which those above them are about to hear. `windows` gives the limits that it shares with runs of
-    other lanes.
+    `find` gives a run as it will be if what is on its way is accepted, `shared` the limits that it shares with runs of
+    other lanes. `unheard` is what runs have taken that are over, which those above them are about to hear.
     """
 
-    def __init__(self) -> None:
-        self.find: Callable[[RunId], RunState | None] = lambda run: None
-        self.unheard: Mapping[RunId, Used] = {}
-        self.windows: Callable[[RunState, int], Iterable[Scope]] = lambda state, now: ()
+    def __init__(
+        self,
+        find: Callable[[RunId], RunState | None],
+        shared: Callable[[RunState, int], Iterable[Scope]] = lambda state, now: (),
+    ) -> None:
+        self._find, self._shared = find, shared
+        self.unheard: dict[RunId, Used] = {}
 
     def above(self, state: RunState, now: int) -> list[Scope]:
         """What bounds a run: its own budget, those of the runs above and of windows, with what others took of each."""
@@ -326,8 +334,8 @@ class Purses:
             taken = self._taken(run, but=state).plus(self._unheard(run))
             found.append(Scope(run.run_id, purse.limits, purse.since_ms, taken))
             # A run that is told of nobody above counts for nobody: it outlives them, or they count nothing.
-            run = self.find(parent_of(run.run_id)[0]) if purse.limits.root else None
-        return [*found, *self.windows(state, now)]
+            run = self._find(parent_of(run.run_id)[0]) if purse.limits.root else None
+        return [*found, *self._shared(state, now)]
 
     def _taken(self, run: RunState, *, but: RunState) -> Amount:
         """What a run has taken, and those below it that live, all but one."""
@@ -339,7 +347,7 @@ class Purses:
                 continue
             started, child = run.steps[step - 1], child_id(run.run_id, step)
             if isinstance(started, events.ChildStarted) and not started.outlives:
-                below = but if child == but.run_id else None if child in self.unheard else self.find(child)
+                below = but if child == but.run_id else None if child in self.unheard else self._find(child)
                 taken = taken.plus(self._taken(below, but=but)) if below is not None else taken
         return taken
 
@@ -355,7 +363,7 @@ class Purses:
         above = child
         while above != top:
             above = parent_of(above)[0]
-            state = self.find(above)
+            state = self._find(above)
             if state is not None and state.purse is not None and child in state.purse.heard:
                 return True
         return False
