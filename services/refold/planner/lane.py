@@ -20,7 +20,7 @@ from refold.planner.deciding.answering import Answering, LaneParts, Means, Share
 from refold.planner.deciding.family import Family
 from refold.planner.intake.inbox import Inbox, Pending
 from refold.planner.intake.timers import ASLEEP, Timers
-from refold.planner.log.acceptance import Acceptance, Accepted, Happened, Repaired, SentEntry
+from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, Repaired, SentEntry
 from refold.planner.log.outbox import Asker, Beat, Ordered, Outbox, SentHold
 from refold.planner.log.windows import SentSpent
 from refold.planner.recovery.histories import Redrives, Repairs
@@ -471,7 +471,7 @@ class Lane:
         for each in happened:
             if self.log.woken:  # before what has happened to them since
                 self._look_into()
-            if isinstance(each, Accepted):
+            if isinstance(each, AcceptedEntry):
                 self.accepted(*each)
             elif isinstance(each, Repaired):
                 self.mended(*each)

@@ -121,7 +121,7 @@ class SentEntry:
     at_ms: int = 0
 
 
-class Accepted(NamedTuple):
+class AcceptedEntry(NamedTuple):
     """An entry counts, and `after` is the state that it makes. In the order of the log."""
 
     after: RunState
@@ -129,7 +129,7 @@ class Accepted(NamedTuple):
     offset: int
 
 
-class Refused(NamedTuple):
+class RefusedEntry(NamedTuple):
     """The log will never take an entry."""
 
     sent: SentEntry
@@ -142,7 +142,7 @@ class Repaired(NamedTuple):
     offset: int
 
 
-Happened = Accepted | Refused | Repaired
+Happened = AcceptedEntry | RefusedEntry | Repaired
 
 
 class Acceptance:
@@ -224,7 +224,7 @@ class Acceptance:
         elif offset == NEVER:
             self.unread.discard(sent.id)
             self.drop(sent.entry.run_id)
-            yield Refused(sent)
+            yield RefusedEntry(sent)
         elif offset < self.position:
             # Read and judged before its delivery was reported; if it was not, something else was read in its place.
             self.shrunk |= sent.id in self.unread
@@ -427,7 +427,7 @@ class Acceptance:
             return None
         # What it orders may not be out, though what it says is known.
         if isinstance(read, LogRecord) and state.entry_at(read.entry.seq) == read.id:
-            return [Accepted(state, read.entry, record.offset)]
+            return [AcceptedEntry(state, read.entry, record.offset)]
         return []
 
     def _take(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
@@ -439,7 +439,7 @@ class Acceptance:
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
                 self._note(each, offset, value if each is judged else b"")
-                happened.append(Accepted(each.state, each.entry, offset))
+                happened.append(AcceptedEntry(each.state, each.entry, offset))
         if judged.mended:
             happened.append(Repaired(self.fold.states[run], offset))
         if judged.linked:
