@@ -12,8 +12,7 @@ before the entry that orders it is accepted. A run that waits for a call waits u
 to its frontier, and reads the inputs again from the low-water mark. **When it is a zombie** it writes void records, or
 extends a run as well as its successor would. Ownership is an optimisation; the hash chain is what keeps it safe.
 
-Where to look: `service` is all lanes of a process, `lane` one partition. In it an input goes from the `inbox` (`inputs`
-reads it) through `answering`, where agent code runs (`hosting`), into the log; `acceptance` says what counts there, the
-`outbox` sends what that orders, `timers` know what time makes due. `takeover` is how a lane begins; `reading` hands on
-what it reads besides inputs, `admission` bounds the runs that are active, `pacing` has it beat and write its snapshot.
+Where to look: `service` is all lanes of a process, `lane` one partition. In it an input goes from `intake` through
+`deciding`, where agent code runs (`agents`), into the log; `log` says what counts there, sends what that orders and adds
+up what is spent. `recovery` is how a lane begins and how it reads histories again, `snapshot` what it keeps for that.
 """
