@@ -60,14 +60,15 @@ frameworks: ## Run the tests of pydantic-ai on its newest release, in .venvs/new
 	@$(NEWEST)/bin/uv pip list --python $(NEWEST)/bin/python | grep -E '^pydantic-(ai-slim|graph) '
 	$(NEWEST)/bin/pytest -n 3 --dist loadfile tests/contrib -k 'not (killed_try or its_square)'
 
-pages: setup ## Test the pages in a browser, and write a picture of each to .ci/pages
-	$(BIN)/pytest tests/pages
+pages: setup ## Test the pages in a browser, and write a picture of each to .ci/pages (PICTURE=1 renews those of the README)
+	$(BIN)/pytest tests/pages -m 'pages or not pages'
+	$(if $(PICTURE),for look in light dark; do cp .ci/pages/question-$$look.png docs/images/run-$$look.png; done)
 
 tidy: setup ## Show what must hold of the code, and fail where it does not
 	@$(BIN)/python -m tests.tidy.house
 
-demo: setup ## Deploy in five steps, with processes killed on the way
-	$(BIN)/refold demo
+demo: setup ## Deploy in five steps, with processes killed on the way (STAY=1 keeps the page of the run open)
+	$(BIN)/refold demo $(if $(STAY),--stay)
 
 sim: setup ## Simulate the platform with a fault at every boundary, then at random; hunt planted bugs; replay random agents
 	$(BIN)/refold sim

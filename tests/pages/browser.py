@@ -14,6 +14,36 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.waiting import eventually
 
+SCREENS = {
+    "/": ("runs", "runs-none", "runs-empty", "filter", "menu", "hostile-runs"),
+    "/start": ("start", "start-refused"),
+    "/runs/{run}": (
+        *("run", "question", "event", "events", "conversation", "panels", "family", "past", "confirm", "missing"),
+        *("erased", "tokens", "held", "retry", "failed", "completed", "stalled", "behind", "hostile-run"),
+    ),
+    "/runs/{run}/{word}": ("run-refused",),
+    "/calls/{call:path}/settle": ("settle-refused",),
+    "/inbox": (
+        *("inbox", "inbox-mine", "inbox-all", "inbox-doubt", "inbox-decided", "inbox-chosen", "inbox-came"),
+        *("inbox-empty", "hostile-inbox"),
+    ),
+    "/approvals/{approval:path}": ("approval", "approval-doubt", "approval-decided", "hostile-approval"),
+    "/approvals/{approval:path}/vote": ("approval-edit", "approval-refused"),
+    "/approvals/{approval:path}/outcome": ("outcome-refused",),
+    "/sessions": ("sessions", "session", "sessions-empty"),
+    "/tools": ("tools", "tool", "tools-empty"),
+    "/limits": ("limits", "limits-empty"),
+    "/operators": ("operators", "operators-empty"),
+    "/dead-letters": ("letters", "letters-empty"),
+    "/dead-letters/{place:path}": ("letter", "replay"),
+    "/dead-letters/{place:path}/replay": ("replayed",),
+    "/versions": ("versions", "unavailable"),
+    "/health": ("health", "health-alone"),
+    "/policies": ("policies", "draft", "problems"),
+    "/login": ("login", "login-refused"),
+    "/logout": (),  # it leads to /login
+}
+"""Pictures of screens, by the route that answers with them: each is taken, and checked for everybody, by a test."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -20,6 +20,7 @@ SEND_FORM = """() => {
   return fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) });
 }"""
 __all__ = ["dev", "driven", "page"]
+pytestmark = pytest.mark.pages
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,11 @@ def test_every_other_screen_is_for_everybody(seeded: Dev, page: Page) -> None:
 
 def test_a_run_is_started_from_the_page_once(seeded: Dev, page: Page) -> None:
     page.goto("/start")
+    page.fill("textarea[name=input]", "{")
+    page.click("button:text-is('Start')")
+    expect(page.locator("main")).to_contain_text("JSON")
+    checked(page, "start-refused")
+    page.goto("/start")
     page.select_option("select[name=agent]", "analyst")
     page.fill("textarea[name=input]", '{"prompt": "look at the log"}')
     page.fill("input[name=label]", "team=pay")
@@ -94,6 +100,7 @@ def test_a_dead_letter_is_replayed_in_two_steps(seeded: Dev, page: Page) -> None
     expect(page.locator("#replay")).to_contain_text("Nothing was sent")
     page.click("button:text-is('Replay')")
     expect(page.locator("#sent")).to_contain_text("It lies in run-")
+    checked(page, "replayed")
 
 
 def test_a_draft_is_tried_and_changes_nothing(seeded: Dev, page: Page) -> None:

@@ -17,6 +17,7 @@ from tests.pages.test_browser import checked, driven, page, ready
 from tests.waiting import eventually
 
 __all__ = ["driven", "page"]
+pytestmark = pytest.mark.pages
 ROOT = Path(__file__).parents[2]
 
 if not chromium():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from refold.cli.platform import connect
+from refold.core.errors import ConflictError
+from refold.operations import approvals
 from tests.cli.terminal import Dev, served
 from tests.cli.test_gateway_live import answers
 from tests.pages.hostile import CORPUS
@@ -155,6 +159,26 @@ def test_a_decision_is_on_the_digest_that_was_shown_and_on_no_other(shop: Dev, h
     assert (crossed.status_code, "Nothing was sent" in text(crossed)) == (409, True)
     assert http.get(f"/approvals/{first}/vote?action=approve").status_code == 422
     assert said(shop, first) == said(shop, second) == []
+
+
+def test_a_client_that_does_not_compare_digests_is_seen(
+    shop: Dev, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approval = asked(shop, http, "planted-1")
+
+    def on_another() -> None:
+        with pytest.raises(ConflictError, match="another question than the one that was shown"):
+            connect(data=str(shop.data)).approvals.vote(approval, "approve", question="0" * 64, actor="ada")
+
+    on_another()
+    source = inspect.getsource(approvals)
+    assert source.count("if asked.question != question:") == 1
+    mutant = dict(vars(approvals))
+    exec(source.replace("if asked.question != question:", "if False:"), mutant)
+    mutant["_objection"] = lambda *_: ""  # the ballot itself would refuse it, too
+    monkeypatch.setattr(approvals.Approvals, "vote", mutant["Approvals"].vote)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        on_another()
 
 
 def test_another_question_by_then_is_shown_beside_the_one_that_was_seen(shop: Dev, http: httpx.Client) -> None:

@@ -14,6 +14,7 @@ from tests.pages.test_people import asked, http, said, shop, waits
 from tests.waiting import eventually
 
 __all__ = ["driven", "http", "page", "shop"]
+pytestmark = pytest.mark.pages
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,12 @@ def test_every_screen_of_questions_is_for_everybody(shop: Dev, http: httpx.Clien
     ):
         page.goto(path)
         checked(page, name)
+
+    page.goto(f"/approvals/{doubt}")
+    page.evaluate("document.querySelectorAll('input[name=question]').forEach(each => each.value = '0'.repeat(64))")
+    page.click("button:text-is('Give up')")
+    expect(page.locator("h1")).to_have_text("Nothing was sent")
+    checked(page, "outcome-refused")
 
     page.goto(f"/approvals/{approval}")
     page.click("summary:text-is('Edit the arguments and approve')")

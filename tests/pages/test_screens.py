@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from fastapi.responses import HTMLResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from refold.core.messages import DeadLetter, Hold, WindowSpent
 from refold.core.topics import BUDGET_SPENT, DEAD_LETTER, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.gateway import logins, roles
+from refold.gateway.app import build_api
 from refold.gateway.guard import is_page
 from refold.gateway.pages import rendering
 from refold.gateway.pages.screen import BAR_HEIGHT, bars_of, url
@@ -31,6 +33,8 @@ from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys, bearer
 from tests.gateway.test_reading import Bench
+from tests.gateway.test_roles import routes_of
+from tests.pages.browser import SCREENS as TAKEN
 from tests.pages.hostile import CORPUS, hostile
 from tests.pages.test_pages import Tags, check_text_alone, page
 from tests.projections import histories
@@ -76,17 +80,22 @@ def bench() -> Iterator[Bench]:
             yield bench
 
 
-@pytest.fixture(scope="module")
-def empty() -> Iterator[Bench]:
+def emptied() -> Bench:
+    """A gateway on a log without a record."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Bench, "catch_up", lambda bench: None)
         bench = Bench()
         bench.log.lists = {place: [] for place in bench.log.lists}
         bench.log.ends = dict.fromkeys(bench.log.lists, 0)
-        patch.undo()
-        bench.catch_up()
-        with bench.http:
-            yield bench
+    bench.catch_up()
+    return bench
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[Bench]:
+    bench = emptied()
+    with bench.http:
+        yield bench
 
 
 def linked(found: Tags, begins: str) -> list[str]:
@@ -237,6 +246,15 @@ def test_what_operators_did_is_exported_line_by_line(bench: Bench) -> None:
 def test_screens_are_pages_and_the_api_is_none() -> None:
     assert all(map(is_page, (*SCREENS, *FROM_KAFKA, "/health", "/dead-letters/executor/0/1/replay")))
     assert not any(map(is_page, ("/api/runs", "/api/sessions", "/registry/subjects", "/healthz", "/toolsx")))
+
+
+def test_every_screen_is_taken_and_checked_in_a_browser() -> None:
+    routes = routes_of(build_api(Bench().gateway))
+    pages = {getattr(each, "path", "") for each in routes if getattr(each, "response_class", None) is HTMLResponse}
+    assert pages == set(TAKEN)
+
+    tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
+    assert not [name for names in TAKEN.values() for name in names if f'"{name}"' not in tests]
 
 
 def test_every_status_has_a_word() -> None:

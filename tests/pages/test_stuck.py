@@ -14,6 +14,7 @@ from tests.pages.test_browser import checked, driven, page, ready
 from tests.waiting import eventually
 
 __all__ = ["driven", "page"]
+pytestmark = pytest.mark.pages
 
 if not chromium():
     pytest.skip("no Chromium on the PATH", allow_module_level=True)
@@ -46,6 +47,7 @@ def test_a_call_on_hold_has_three_ways_out(dev: Dev, page: Page, driven: Browser
     page.fill("textarea[name=result]", "not JSON")
     page.click("button:text-is('Answer with this result')")
     assert "JSON" in page.inner_text("main")
+    checked(page, "settle-refused")
     page.goto("/runs/caller")
     page.fill("textarea[name=result]", '"she called back"')
     page.click("button:text-is('Answer with this result')")
@@ -74,6 +76,12 @@ def test_a_failed_run_is_retried_from_here_with_other_arguments(dev: Dev, driven
     plain.click("a.row:has-text('pay')")
     plain.click("summary:text-is('Retry from here…')")
     plain.locator("textarea[name=args]").fill('{"amount": 3}')
+    page.goto("/runs/payer?open=all")
+    page.click("a.row:has-text('note')")
+    page.click("summary:text-is('Retry from here…')")
+    page.click("button:text-is('Retry from step 1')")
+    expect(page.locator("main")).to_contain_text("may have had their effect")
+    checked(page, "run-refused")
     page.goto("/runs/payer?seq=3")
     page.click("summary:text-is('Retry from here…')")
     checked(page, "retry")

@@ -25,7 +25,7 @@ from refold.gateway.routes.runs import label_of, query_of
 from refold.gateway.site import DEFAULT_WAIT_S, Site
 from refold.operations import run as operations
 from refold.ports.tables import ViewReader, Where
-from refold.projections.shipped.tables import FAMILIES
+from refold.projections.shipped.tables import FAMILIES, HOLDS
 from refold.views.api import RunBody, RunFilter
 
 LISTED_STATES = (
@@ -78,6 +78,7 @@ def run_list_pages(site: APIRouter) -> None:
                 "wanted": wanted,
                 "runs": found.runs,
                 "families": dict(_families(view, [run.root for run in found.runs])),
+                "stalled": view.rows(HOLDS, [(run.run_id,) for run in found.runs if not run.ended_ms]),
                 "alone": dict.fromkeys(FAMILY_COUNTS, 0),
                 "cursor": found.cursor,
                 "link": link,

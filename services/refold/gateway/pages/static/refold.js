@@ -7,11 +7,14 @@ let paused = false;
 let fresh = 0; // the latest page that was asked for
 let tag = ""; // the page that is shown, as the gateway names it: asked for again, it is not sent again
 
+const reachable = part => [...part.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, pre[tabindex]")];
+
 // Replaces the parts of a page, by id, that differ from those of a page that was loaded just now. What is open stays
 // open, what is being written stays written, and the focus stays.
 function replaceParts(html, parts) {
   const page = new DOMParser().parseFromString(html, "text/html");
-  const focused = document.activeElement && document.activeElement.id;
+  const focused = document.activeElement, around = [];
+  for (let each = focused; each; each = each.parentElement) if (each.id) around.push([each.id, each === focused ? -1 : reachable(each).indexOf(focused)]);
   for (const id of parts) {
     const now = document.getElementById(id), then = page.getElementById(id);
     if (now && !then && !(page.querySelector("[data-part]") && ROWS.includes(id))) now.remove();
@@ -21,8 +24,10 @@ function replaceParts(html, parts) {
     now.replaceWith(document.adoptNode(then));
     if (scrolled.some(Boolean)) [...then.querySelectorAll("pre, .msgs")].forEach((each, n) => { each.scrollTop = scrolled[n] || 0; });
   }
-  const back = focused && document.getElementById(focused);
-  if (back && back !== document.activeElement) back.focus({ preventScroll: true });
+  // The same element, else the one at its place within the innermost part that is still there, else the first of it.
+  const [id, nth] = around.find(each => document.getElementById(each[0])) || [], part = document.getElementById(id);
+  const back = part && (nth < 0 ? part : reachable(part)[nth] || reachable(part)[0]);
+  if (back && !focused.isConnected) back.focus({ preventScroll: true });
   return page;
 }
 
@@ -37,7 +42,9 @@ function say(word, old) {
   text.textContent = paused ? "paused, press to go on" : word;
   text.title = "stop or go on with changes by themselves";
   text.addEventListener("click", () => { paused = !paused; say("live"); if (!paused) refresh(); });
+  const held = document.activeElement?.id === "pause";
   live.replaceChildren(dot, text);
+  if (held) text.focus();
 }
 
 const run = document.getElementById("run");
@@ -127,7 +134,13 @@ async function look() {
   } catch { say("the gateway is away: this may be old", true); }
 }
 
+// A page that could not be made is asked for again, unless somebody has paused that.
+async function again() {
+  try { if (!paused && (await fetch(location.href)).status !== 503) location.reload(); } catch { say("the gateway is away", true); }
+}
+
 if (run) setInterval(look, 2000);
+else if (document.getElementById("again")) { say("trying again"); setInterval(again, 2000); }
 else if (document.querySelector("#runs, #inbox, #letters, #sessions, #actions")) {
   say("live");
   const listed = document.querySelector("[data-stream]");
@@ -167,7 +180,6 @@ function slider() {
     if (range.value === range.max) url.searchParams.delete("at");
     history.replaceState(null, "", url);
     await refresh(true, true);
-    document.getElementById("at")?.focus();
   }, 150); });
 }
 slider();
