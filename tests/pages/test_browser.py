@@ -288,7 +288,7 @@ def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Pa
     expect(page.locator("#diff .delta .add").first).to_be_visible()
     press(page, "#shows a >> nth=1")
     expect(page.locator("#rows a.row .nm").first).to_contain_text("RunRequested")
-    numbers = [int(each) for each in page.locator("#rows a.row .seq").all_inner_texts()]
+    numbers = [int(each) for each in page.locator("#rows a.row .seq").all_text_contents()]
     assert numbers == list(range(1, len(numbers) + 1))
     page.keyboard.press("/")
     assert focused(page) == "q"

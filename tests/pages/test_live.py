@@ -77,7 +77,7 @@ def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:
     assert page.locator("#record-3").get_attribute("open") is not None
     assert page.locator("#cause-3").get_attribute("open") is None
     page.click("#shows a >> nth=1")
-    numbers = [int(each) for each in page.locator("#rows a.row .seq").all_inner_texts()]
+    numbers = [int(each) for each in page.locator("#rows a.row .seq").all_text_contents()]
     assert numbers == list(range(1, len(numbers) + 1))
     assert "seq=3" in page.url  # the link was followed in place, with what was open
 
