@@ -35,8 +35,8 @@ SCREENS = {
     "/limits": ("limits", "limits-empty"),
     "/operators": ("operators", "operators-empty"),
     "/dead-letters": ("letters", "letters-empty"),
-    "/dead-letters/{place:path}": ("letter", "replay"),
-    "/dead-letters/{place:path}/replay": ("replayed",),
+    "/dead-letters/{place:path}": ("letter", "replay", "replayed"),
+    "/dead-letters/{place:path}/replay": (),  # it leads back to the letter
     "/versions": ("versions", "unavailable"),
     "/health": ("health", "health-alone"),
     "/policies": ("policies", "draft", "problems"),
