@@ -13,6 +13,6 @@ to its frontier, and reads the inputs again from the low-water mark. **When it i
 extends a run as well as its successor would. Ownership is an optimisation; the hash chain is what keeps it safe.
 
 Where to look: `service` is all lanes of a process, `lane` one partition. In it an input goes from `intake` through
-`deciding`, where agent code runs (`agents`), into the log; `log` says what counts there, sends what that orders and adds
-up what is spent. `recovery` is how a lane begins and how it reads histories again, `snapshot` what it keeps for that.
+`deciding`, where agent code runs (`agents`), into the log; `log` says what counts there and sends what that orders.
+`recovery` is how a lane begins and how it reads histories again, `snapshot` what it keeps for that.
 """
