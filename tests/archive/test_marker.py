@@ -131,7 +131,7 @@ def test_a_marker_closes_what_was_read_before_it_and_hides_what_comes_after() ->
             if (key, value) == MARKER:
                 log.erase(Record("run-snapshot", 0, 0, key, value, list))
             else:
-                log.follow(Record("run-log", 0, 0, key, value, list))
+                list(log.follow(Record("run-log", 0, 0, key, value, list)))
 
         assert (log.latest(RUN), log.position, log.fold.settle()) == (None, 1, {})
 
@@ -139,7 +139,7 @@ def test_a_marker_closes_what_was_read_before_it_and_hides_what_comes_after() ->
 def test_when_the_marker_is_gone_the_row_still_says_that_the_run_is_over() -> None:
     log = acceptance()
     for offset, (key, value) in enumerate(ENDED):
-        log.follow(Record("run-log", 0, offset, key, value, list))
+        list(log.follow(Record("run-log", 0, offset, key, value, list)))
 
     log.erase(Record("run-snapshot", 0, 0, *MARKER, list))
     log.erase(Record("run-snapshot", 0, 1, MARKER[0], None, list))
@@ -158,7 +158,7 @@ def test_a_marker_hides_a_beginning_of_its_own_planner_that_comes_late() -> None
     log.send(sent)
 
     log.erase(Record("run-snapshot", 0, 0, *MARKER, list))
-    log.delivered(sent, 0)
+    list(log.delivered(sent, 0))
 
     assert (log.latest(RUN), log.position) == (None, 1)
 
