@@ -13,6 +13,7 @@ import pytest
 
 from refold.archive.collecting import runs_of_log, whole_runs
 from refold.archive.shelf import Shelf
+from refold.core.events import SignalReceived, SignalSent
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
@@ -178,6 +179,22 @@ def test_causes_lead_back_to_the_request(bench: Bench) -> None:
     assert chain == sorted(chain, reverse=True)
     assert chain[-1] == 1
     assert "by ann" in text.partition("Why: back to the request")[2]
+
+
+def test_a_signal_of_another_run_leads_to_the_step_that_sent_it_and_a_forged_one_to_none(bench: Bench) -> None:
+    told = [SignalReceived("teller/2", "go", "1"), SignalReceived("teller/1", "go", "2")]
+    runs = entries("teller", begun(), [*call(1)], [SignalSent(2, "told", "go", "1")]), entries("told", begun(), told)
+    for key, value in (pair for run in runs for pair in run):
+        bench.log.write(key, value)
+    bench.catch_up()
+    why = page(bench, "/runs/told?seq=3")
+    assert "teller, event 5 · SignalSent" in why.text.partition("Why: back to the request")[2]
+    assert any((of.get("href") or "").startswith("/runs/teller?seq=5") for _, of in why.found)
+    forged = entries("forged", begun(), [SignalReceived(f"teller/{step}", "go", "2") for step in (1, 2)])
+    for key, value in forged:
+        bench.log.write(key, value)
+    bench.catch_up()
+    assert not any("teller" in (of.get("href") or "") for _, of in page(bench, "/runs/forged?seq=3").found)
 
 
 def test_a_conversation_says_each_thing_once_and_if_it_is_proven(bench: Bench) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from refold.core.errors import NotFoundError
-from refold.core.events import Cause, Entry, Event
+from refold.core.errors import MalformedError, NotFoundError
+from refold.core.events import Cause, Entry, Event, SignalReceived, SignalSent
+from refold.core.ids import parse_call_id
 from refold.core.topics import RUN_LOG
 from refold.core.wire.blobs import MARK, size_of
 from refold.core.wire.headers import cloud_event
@@ -147,7 +148,8 @@ def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseLink]:
         events = [each for number, each in enumerate(entry.events, entry.seq) if number <= seq]
         names = [type(each).__name__ for each in events]
         names = [name for name in names if name not in _SIDE] or names
-        other, before = _other(view, entry.cause), _before(run, entry, events)
+        other = _other(view, entry.cause) or _sender(view, run.state.run_id, events)
+        before = _before(run, entry, events)
         by = ", ".join(getattr(events[0], "actors", ())) or getattr(events[0], "actor", "")
         found.append(CauseLink(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
         if before:
@@ -194,6 +196,22 @@ def _other(view: ViewReader, cause: Cause | None) -> tuple[str, int] | None:
         judged, entry = entry_of(row)
         if judged.record.offset == cause.offset:
             return entry.run_id, entry.last_seq
+    return None
+
+
+def _sender(view: ViewReader, run: str, events: list[Event]) -> tuple[str, int] | None:
+    """The step of another run that has sent a signal, by the log of that: anybody may give a signal such an id."""
+    for event in (each for each in events if isinstance(each, SignalReceived)):
+        try:
+            name, step = parse_call_id(event.signal_id)
+        except MalformedError:
+            continue
+        sender = ViewedRuns(view).find(name)
+        if sender is not None and 1 <= step <= len(sender.state.seqs):
+            seq = sender.state.seqs[step - 1]
+            sent = [each for each in entry_with(sender, seq)[1].events if isinstance(each, SignalSent)]
+            if any((each.step, each.run_id) == (step, run) for each in sent):
+                return name, seq
     return None
 
 
