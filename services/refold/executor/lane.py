@@ -37,7 +37,6 @@ class ExecutorLane:
         self.waiting = CallQueue()
         self.reaped_ms = self.beat_due = self.fill_due = 0
         self.full = False
-        self._open: set[bytes] = set()
         self._sight = Sight()
         self.wake(assigned)
 
@@ -59,7 +58,6 @@ class ExecutorLane:
         self._sight.begin(self._outbox.now.mono_ms)
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
-        self._open.clear()
         self.clock.fresh, self.beat_due = False, 0
 
     @property
@@ -109,9 +107,11 @@ class ExecutorLane:
 
     @property
     def reap_due(self) -> int:
-        """When the ledger is asked next for lapsed leases: seldom where no call is open."""
-        settings = self._outbox.settings
-        return self.reaped_ms + (settings.reap_ms if self._open or not self._survey.complete else settings.fill_ms)
+        """When the ledger is asked next for lapsed leases.
+
+        Of a call that a predecessor has claimed, handed over and committed this lane has read nothing.
+        """
+        return self.reaped_ms + self._outbox.settings.reap_ms
 
     def next_due_ms(self) -> int:
         """When it wants to be tended next, whatever comes. **Units**: monotonic."""
@@ -168,7 +168,6 @@ class ExecutorLane:
             return
         if not self._survey.passes(record):
             return
-        (self._open.discard if record.value is None else self._open.add)(record.key or b"")
         owed: Owed = closing or Owed(done=True)
         if record.value is not None and self._survey.open(record, poison=poison):
             if isinstance(request, ToolRequest):

@@ -287,7 +287,7 @@ BUGS: dict[str, Bug] = {
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
     "time-by-snapshots": Bug(("sleep", "keyed"), _lane(TellsTheTimeBySnapshots)),
     "orders-forgotten": Bug(("keyed-eager",), (("Emitted.low_water", _whole_log),), ("lost", "die-after")),
-    "no-read-back": Bug(("keyed",), _part(NeverReadsBack), ("lost",)),
+    "no-read-back": Bug(("keyed",), (("planner.service.Acceptance", NeverReadsBack),), ("lost",)),
     **CREDULOUS,
     **CARELESS,
     **NEGLECTFUL,

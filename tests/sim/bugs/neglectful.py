@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 from refold.core.approval.catalog import Catalog
@@ -206,9 +205,6 @@ NEGLECTFUL: dict[str, Bug] = {
     "own-loss-unnoticed": Bug(
         ("two-runs",), (wrapped("Acceptance.follow", _unread),), ("freeze-after", "truncate-log")
     ),
-    "unseen-end-unnoticed": Bug(
-        ("keyed-exhausted",), (("Acceptance.wants_end", property(attrgetter("lost"))),), ("truncate-log",)
-    ),
     "own-mistake-kept": Bug(("keyed-eager", "once", "pure"), (wrapped("Planner._open", _proud),), ("truncate-log",)),
     "committed-is-answered": Bug(
         ("two-runs-apart",), (wrapped("TakeOver._read_inputs", _hasty),), ("die", "truncate-log")
@@ -226,7 +222,6 @@ NEGLECTFUL: dict[str, Bug] = {
     "lost-claim-never-made": Bug(
         ("once-crawls", "once"), (("ChainedAttempt._unheard", property(_no)),), ("truncate-claims", "die")
     ),
-    "lost-order-guessed": Bug(("three",), (("log.LATE_MS", 1 << 60),), ("delayed", "mirror"), after="void_records"),
     "holed-snapshot-believed": Bug(
         ("two-runs", "keyed"), (wrapped("PartitionSnapshot._mark", _uncounted),), ("snapshot-holed",)
     ),

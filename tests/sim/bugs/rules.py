@@ -7,7 +7,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "A record counts if and only if its `prev` is the head of its run as folded so far.": ("last-wins-fold",),
     "The nonce is fresh for every send; the application never sends the same bytes twice.": ("same-bytes-twice",),
     "The record key is unique: with run and seq alone a loser would replace the winner.": ("key-without-event-id",),
-    "Where only order could choose a history, and order was lost, a run is stalled.": ("lost-order-guessed",),
     "A second start with other input is contradictory, and becomes a dead letter.": ("contradiction-swallowed",),
     "A large value is kept before the record that points to it is written.": ("record-before-value",),
     "Code gets what the log points to, and runs on when that was read.": (
@@ -28,7 +27,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "A log that got shorter is noticed at once, and folded again.": (
         "shorter-log-unnoticed",
         "own-loss-unnoticed",
-        "unseen-end-unnoticed",
         "own-mistake-kept",
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
