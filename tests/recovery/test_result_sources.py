@@ -106,7 +106,7 @@ def test_a_tool_that_runs_after_its_hook_has_said_no_is_its_own_source() -> None
     rig.end(result='"ok"')
 
     (result,) = rig.results
-    assert (result.status, result.how, result.took_ms) == ("completed", "", 110)
+    assert (result.status, result.how, result.took_ms) == ("completed", "", 310)
 
 
 def test_a_result_after_the_timeout_is_late_and_has_its_whole_time() -> None:

@@ -60,11 +60,6 @@ class CallQueue:
         """Whether one may be taken."""
         return bool(self._queue)
 
-    @property
-    def next_ms(self) -> int | None:
-        """When the first of those that were put aside is let go."""
-        return next(iter(self._aside.values()))[0] if self._aside else None
-
     def add(self, requested: Requested) -> None:
         """A call to be made. Of two requests the one for the higher attempt stays, and of one attempt the later."""
         call = requested.request.call_id

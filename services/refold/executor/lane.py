@@ -105,20 +105,6 @@ class ExecutorLane:
             self._outbox.orders.append(AskEnd(CATALOG, self.partition))
         self._rewind()
 
-    @property
-    def reap_due(self) -> int:
-        """When the ledger is asked next for lapsed leases.
-
-        Of a call that a predecessor has claimed, handed over and committed this lane has read nothing.
-        """
-        return self.reaped_ms + self._outbox.settings.reap_ms
-
-    def next_due_ms(self) -> int:
-        """When it wants to be tended next, whatever comes. **Units**: monotonic."""
-        look = self._sight.next_ms(self._outbox.settings.look_ms)
-        times = (self.waiting.next_ms, self._survey.next_ms, look)
-        return min(self.beat_due, self.fill_due, self.reap_due, *(each for each in times if each is not None))
-
     def held(self, request: ToolRequest) -> str:
         """Why a call may not begin now, whatever it was allowed by; nothing if it may."""
         settings = self._outbox.settings
@@ -217,10 +203,6 @@ class Sight:
             return False
         self._asking, self._asked_ms = True, now_ms
         return True
-
-    def next_ms(self, every_ms: int) -> int | None:
-        """When the end is to be asked for next; None while an answer is due."""
-        return None if self._asking else self._asked_ms + every_ms
 
     def told(self, end: int, position: int) -> None:
         """Where it ends; it did when that was asked for."""

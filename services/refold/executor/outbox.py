@@ -130,11 +130,6 @@ class ExecutorOutbox(Generic[Claimant]):
         self._closing = {}
         self._closed.clear()
 
-    @property
-    def next_due_ms(self) -> int | None:
-        """When calls that are settled are to be closed, if there are any. **Units**: monotonic."""
-        return self._close_due if self._closing else None
-
     def order_of(self, home: int, requested: Requested) -> bytes:
         """What the ledger keeps of an order: where it lies."""
         return self.settings.seal.close_order(home, requested.request.key, requested.place)

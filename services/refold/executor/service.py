@@ -19,8 +19,8 @@ from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, LanesNow, Leave, Look, Looked, Now, ToolEnded
 from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver, Lapsed, Release, Renew, Reply, Unlist
-from refold.ports.log import Assigned, Delivery, End, Reached, Record
-from refold.runtime.lanes import Awake, Lanes, record_bytes
+from refold.ports.log import Delivery, Reached, Record
+from refold.runtime.lanes import Lanes, record_bytes
 
 HALTED_MS = 5_000
 """How long a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
@@ -45,8 +45,6 @@ class Executor:
             wake=ExecutorLane.wake,
             commit_ms=settings.commit_ms,
         )
-        self._awake = Awake(self.lanes)
-        self._queued: set[int] = set()
         self.attempts: dict[int, Attempt] = {}
         self.draining = self._leaving = False
         self._cut_ms = 0
@@ -59,19 +57,19 @@ class Executor:
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         self._outbox.now = now
         self._turns += 1
-        due = self._awake.begin(now.mono_ms)
+        for lane in self.lanes:
+            lane.clock.tick(now.mono_ms)
         # Nothing is acted upon before all that was read with it is known: a policy, a key, a tombstone.
         left = [effect for item in sorted(inbox, key=_is_answer) for effect in self._route(item)]
         self._look()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
             self._tend()
-        for lane in due:
-            self._tend_lane(lane)
-        self._queued |= {lane.partition for lane in self._awake if len(lane.waiting)}
+        self._beat()
         self._admit()
-        flow = self._throttle()
-        self._awake.rest(ExecutorLane.next_due_ms)
+        # The backlog is the process's: slots are, and what waits for them is kept in its memory.
+        waiting, topics = sum(lane.waiting.bytes for lane in self.lanes), (self._settings.topic,)
+        flow = self.lanes.throttle(lambda lane: waiting, limit=self._settings.backlog_bytes, topics=topics)
         effects = [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now, at_once=self._leaving)]
         if self._leaving:
             effects.append(Leave())
@@ -79,10 +77,9 @@ class Executor:
         return effects
 
     def next_due_ms(self) -> int | None:
-        soon = self.attempts or self._queued or self._outbox.ledger
-        tend = self._outbox.now.mono_ms + self._settings.tend_ms if soon else None
-        due = (tend, self._awake.next_due_ms(), self._outbox.next_due_ms)
-        return min((each for each in due if each is not None), default=None)
+        soon = self.attempts or self._waiting or self._outbox.ledger
+        ahead = self._settings.tend_ms if soon else self._settings.reap_ms
+        return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
     def drain(self) -> bool:
         """Gives its partitions to others at once, with what has not begun; what runs goes on until the grace is over.
@@ -110,12 +107,7 @@ class Executor:
 
     @property
     def _waiting(self) -> int:
-        return sum(len(lane.waiting) for lane in self._waits)
-
-    @property
-    def _waits(self) -> list[ExecutorLane]:
-        """The lanes in which calls wait for a slot, or may."""
-        return [lane for each in sorted(self._queued) if (lane := self.lanes.get(each)) is not None]
+        return sum(len(lane.waiting) for lane in self.lanes)
 
     # What comes in
 
@@ -131,11 +123,7 @@ class Executor:
                 attempt.ended(item)
                 self._retire(attempt)
         else:
-            if isinstance(item, (Record, Reached, End)):
-                self._awake.touch(item.partition)
             effects = self.lanes.route(item)
-            if isinstance(item, Assigned):
-                self._awake.touch(item.partition)
             if isinstance(item, (Record, Reached)) and (lane := self.lanes.get(item.partition)):
                 self._follow_up(item, lane)
             return effects
@@ -144,7 +132,7 @@ class Executor:
     def _delivered(self, item: Delivery) -> None:
         sent = self._outbox.delivered(item)
         if isinstance(sent, TimeAsked):
-            if lane := self._awake.touch(sent.home):
+            if lane := self.lanes.get(sent.home):
                 lane.beaten(item, sent.sent_ms)
         elif sent is not None:
             sent.appended(item.offset)
@@ -207,7 +195,7 @@ class Executor:
     def _fetched(self, fetched: Looked) -> None:
         """What the ledger knows of a call is where its order lies: who takes it over does what is said there."""
         home = fetched.partition
-        asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
+        asked, lane = self._fetching.pop((home, fetched.offset), None), self.lanes.get(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
             return
         (key, place), record = asked, fetched.record
@@ -243,8 +231,6 @@ class Executor:
             attempt.leave()
             self._retire(attempt)
         lane.waiting.clear()
-        self._awake.forget(lane.partition)
-        self._queued.discard(lane.partition)
         self._fetching = {at: asked for at, asked in self._fetching.items() if at[0] != lane.partition}
 
     # What time makes due
@@ -254,34 +240,27 @@ class Executor:
             attempt.tend()
             self._retire(attempt)
         self._outbox.send_closes(at_once=self.draining)
-
-    def _tend_lane(self, lane: ExecutorLane) -> None:
         settings, mono = self._settings, self._outbox.now.mono_ms
-        lane.tend()
-        if mono >= lane.beat_due:
-            lane.beat_due = mono + settings.beat_ms
-            self._outbox.beat(lane.partition)
-        if mono >= lane.fill_due:
-            lane.fill_due = mono + settings.fill_ms
-            self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
-        if mono >= lane.reap_due:
-            lane.reaped_ms = mono
-            if not self.draining:
-                free = max(1, settings.slots - len(self.attempts) - self._waiting)
+        free = max(1, settings.slots - len(self.attempts) - self._waiting)
+        for lane in self.lanes:
+            lane.tend()
+            if mono >= lane.fill_due:
+                lane.fill_due = mono + settings.fill_ms
+                self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
+            if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
+                lane.reaped_ms = mono
                 self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free))
 
-    def _throttle(self) -> list[Effect]:
-        """Stops reading where too much waits. The backlog is the process's: slots are, and its memory."""
-        waits, limit = self._waits, self._settings.backlog_bytes
-        self._queued = {lane.partition for lane in waits if len(lane.waiting)}
-        waiting = sum(lane.waiting.bytes for lane in waits)
-        if waiting <= limit and not self.lanes.throttled:
-            return []
-        return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=(self._settings.topic,))
+    def _beat(self) -> None:
+        mono = self._outbox.now.mono_ms
+        for lane in self.lanes:
+            if mono >= lane.beat_due:
+                lane.beat_due = mono + self._settings.beat_ms
+                self._outbox.beat(lane.partition)
 
     def _admit(self) -> None:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
-        lanes = deque(lane for lane in self._waits if lane.ready and not self.draining)
+        lanes = deque(lane for lane in self.lanes if lane.ready and not self.draining)
         lanes.rotate(self._turns)  # no lane is first for ever
         while lanes and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:
             lane = lanes.popleft()
@@ -291,7 +270,6 @@ class Executor:
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
         call, tool = requested.request.call_id, requested.request.tool
-        self._awake.touch(lane.partition)
         if call in self._by_call:
             requested.done = True
             return

@@ -56,13 +56,6 @@ class Survey:
         self._asked_ms = now_ms
         return self._again_from
 
-    @property
-    def next_ms(self) -> int | None:
-        """When the second reading is asked for (again), if it is not under way."""
-        if not self.complete or self._restarted:
-            return None
-        return 0 if self._asked_ms is None else self._asked_ms + RESTART_MS
-
     def passes(self, record: Record) -> bool:
         """Whether a record is of the second reading, or of what follows it. Others were on their way when it began."""
         if not self._restarted and record.offset <= self._seen:

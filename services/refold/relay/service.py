@@ -46,7 +46,7 @@ class Relay:
         self._sent: dict[int, list[str]] = {}
         self._barred: deque[tuple[int, tuple[int, str]]] = deque()
         self._batches: Batches[None] = Batches(token, resend_ms=settings.resend_ms)
-        self._drop_due = self._dropping = self._sweep_due = 0
+        self._drop_due = self._dropping = 0
         self._draining = False
         self._now = Now(0, 0)
 
@@ -73,7 +73,7 @@ class Relay:
             elif isinstance(item, Answers):
                 self._answered(item)
             elif isinstance(item, Assigned):
-                self._homes[item.partition] = self._sweep_due = 0
+                self._homes[item.partition] = 0
             elif isinstance(item, Revoked):
                 self._homes.pop(item.partition, None)
         self._sweep()
@@ -159,15 +159,12 @@ class Relay:
     def _sweep(self) -> None:
         while self._barred and self._barred[0][0] <= self._now.mono_ms:
             self._known.discard(self._barred.popleft()[1])
-        if self._now.mono_ms < self._sweep_due:
-            return
         for home, due in self._homes.items():
             if self._now.mono_ms >= due:
                 self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
                 self._batches.ask(
                     Unpublished(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
                 )
-        self._sweep_due = min(self._homes.values(), default=0)
 
     def _collect(self) -> list[Effect]:
         effects: list[Effect] = []
