@@ -148,7 +148,7 @@ def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseLink]:
         events = [each for number, each in enumerate(entry.events, entry.seq) if number <= seq]
         names = [type(each).__name__ for each in events]
         names = [name for name in names if name not in _SIDE] or names
-        other = _other(view, entry.cause) or _sender(view, run.state.run_id, events)
+        other = _other(view, entry.cause, run.state.run_id, events)
         before = _before(run, entry, events)
         by = ", ".join(getattr(events[0], "actors", ())) or getattr(events[0], "actor", "")
         found.append(CauseLink(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
@@ -187,10 +187,10 @@ def _has_step(entry: Entry, step: int) -> bool:
     return any(getattr(each, "step", 0) == step for each in entry.events)
 
 
-def _other(view: ViewReader, cause: Cause | None) -> tuple[str, int] | None:
+def _other(view: ViewReader, cause: Cause | None, run: str, events: list[Event]) -> tuple[str, int] | None:
     """The entry of another run that is the cause of one, and the number of its last event."""
     if cause is None or cause.topic != RUN_LOG:
-        return None
+        return _sender(view, run, events)
     where = Where("partition", "=", cause.partition), Where("since_offset", "=", cause.offset)
     for row in view.query(Query(ENTRIES, where, limit=2)):
         judged, entry = entry_of(row)
