@@ -150,6 +150,10 @@ class Telling:
         """See `Service`."""
         return []
 
+    def lanes_now(self) -> tuple[int, int, int]:
+        """See `Service`."""
+        return 0, 0, 0
+
     def next_due_ms(self) -> int | None:
         """See `Service`."""
         return None

@@ -42,12 +42,21 @@ NEEDED: Mapping[str, int] = {
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
             *("twins", "marks.foreign", "marks.missing", "snapshot.broken", "migrations"),
             *("snapshot.newer", "snapshot.holed", "members.uneven"),
-            *("archived", "erased", "erased.repeated", "erase.demanded", "erase.refused", "markers.gone"),
+            *("archived", "erased", "erased.repeated", "erase.demanded", "markers.gone"),
         ),
         _OFTEN,
     ),
     **dict.fromkeys(
-        ("claims_refused", "held", "tool.handed_over", "publish.refused", "log.shrunk", "migrations_refused"), _SELDOM
+        (
+            "erase.refused",
+            "claims_refused",
+            "held",
+            "tool.handed_over",
+            "publish.refused",
+            "log.shrunk",
+            "migrations_refused",
+        ),
+        _SELDOM,
     ),
     **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten"), _SELDOM),
     **dict.fromkeys(

@@ -49,6 +49,7 @@ class Supervisor:
         self._slots: list[Slot] = []
         self._inbox: queue.SimpleQueue[Slot | _TakeDown | None] = queue.SimpleQueue()
         self._hurried = False
+        self._told: Pids = {}
         self._stopped_cleanly = False
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._thread.start()
@@ -150,6 +151,8 @@ class Supervisor:
                 self._changed()
                 if self._on_exit is not None:
                     self._on_exit(gone)
+            if self.pids() != self._told:  # a process in reserve has forked the one that serves
+                self._changed()
             return True
         if isinstance(message, _TakeDown):
             for slot in message.slots:
@@ -180,5 +183,6 @@ class Supervisor:
                 raise RefoldError("the supervisor has stopped")
 
     def _changed(self) -> None:
+        self._told = self.pids()
         if self._on_change is not None:
-            self._on_change(self.pids())
+            self._on_change(self._told)
