@@ -143,7 +143,7 @@ def test_an_edit_that_needs_others_becomes_their_question(shop: Dev, http: httpx
 def form_without_buttons(http: httpx.Client, approval: str) -> dict[str, str]:
     """The fields that a form would have had which the page does not show to who may not decide."""
     page = http.get(f"/approvals/{approval}").text
-    digest = re.search(r"<dt>Question</dt><dd class=\"mono\">([0-9a-f]{64})", page)
+    digest = re.search(r"<dt>Question</dt>\s*<dd class=\"mono\">\s*([0-9a-f]{64})", page)
     assert digest is not None
     return {"question": digest[1]}
 

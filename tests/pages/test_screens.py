@@ -137,7 +137,7 @@ def test_empty_screens_say_what_would_be_here_and_how_it_comes(empty: Bench) -> 
 
 def rows_without_word(html: str) -> list[str]:
     """Rows of lists of runs that no word says the status of, for whoever does not see its colour."""
-    rows = re.findall(r'<a class="fam".*?</a>|<tr role="row"><td.*?</tr>', html, re.DOTALL)
+    rows = re.findall(r'<a class="fam".*?</a>|<tr role="row">\s*<td.*?</tr>', html, re.DOTALL)
     assert rows
     return [row for row in rows if not re.search(r'<span class="pill [a-z_]+">\s*[a-z][a-z ]+</span>', row)]
 
