@@ -98,9 +98,9 @@ def test_an_executor_ends_within_its_grace_beside_tools_that_hang_and_records_wh
     (tmp_path / "data").mkdir()
     (tmp_path / "app.py").write_text(APP)
     with served(tmp_path / "app.py", tmp_path / "data", REFOLD_EXECUTOR__GRACE_MS=str(GRACE_S * 1_000)) as dev:
-        pid = dev.pid("executor")
         dev.refold("run", "start", "sleepers", "--id", "s-1", "--input", '{"seconds": [3600, 3600, 3600, 2]}')
         eventually(lambda: len(list(tmp_path.glob("begun-*"))) == 4, within=60, what="the tools")
+        pid = dev.pid("executor")  # of the one that serves: by now the process in reserve has forked it
 
         told = time.monotonic()
         os.kill(pid, signal.SIGTERM)
