@@ -114,7 +114,7 @@ def styled(status: str) -> str:
 
 
 def escape(text: str, limit: int = 0) -> str:
-    """Text from outside, visible and safe in markup and, with a limit, with_ellipsis."""
+    """Text from outside, visible and safe in markup and, with a limit, shortened."""
     return markup(visible(with_ellipsis(text, limit)))
 
 

@@ -123,11 +123,6 @@ class Lanes(Generic[L]):
                 effects += [Flow("resume", topic, partition) for topic in topics]
         return effects
 
-    @property
-    def throttled(self) -> bool:
-        """True while inputs of a lane are not taken."""
-        return bool(self._paused)
-
     def commit(self, now: Now, *, at_once: bool = False) -> list[Effect]:
         """Commits what has changed, if it is time."""
         if now.mono_ms < self._commit_due and not at_once:
