@@ -147,12 +147,11 @@ class Supervisor:
         try:
             message = self._inbox.get(timeout=max(0.0, min([_FORKED_POLL_S, *pauses])))
         except queue.Empty:
-            for gone in filter(None, map(Slot.went_on, list(self._slots))):
-                self._changed()
-                if self._on_exit is not None:
-                    self._on_exit(gone)
+            dead = [*filter(None, map(Slot.went_on, list(self._slots)))]
             if self.pids() != self._told:  # a process in reserve has forked the one that serves
                 self._changed()
+            for gone in dead:
+                self._ended(gone)
             return True
         if isinstance(message, _TakeDown):
             for slot in message.slots:
@@ -161,8 +160,7 @@ class Supervisor:
             message.done.set()
         elif message is not None and (exit_ := message.ended()) is not None:
             self._changed()
-            if self._on_exit is not None:
-                self._on_exit(exit_)
+            self._ended(exit_)
         return message is not None
 
     def _end(self, slots: list[Slot]) -> None:
@@ -181,6 +179,10 @@ class Supervisor:
         while not done.wait(_ALIVE_POLL_S):
             if not self.active:
                 raise RefoldError("the supervisor has stopped")
+
+    def _ended(self, gone: Exit) -> None:
+        if self._on_exit is not None:
+            self._on_exit(gone)
 
     def _changed(self) -> None:
         self._told = self.pids()
