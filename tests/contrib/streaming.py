@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
-from refold import App
+from refold import App, Context
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
 
 WORDS = ["one ", "two ", "three"]
@@ -78,3 +78,9 @@ def charge(amount: int) -> str:
 
 durable(app, clerk, RefoldDurability(model=CallOptions(pool="default")))
 durable(app, talker, RefoldDurability(stream=True, model=CallOptions(pool="default")))
+
+
+@app.agent
+async def host(ctx: Context, prompt: str) -> object:
+    """Let the talker talk."""
+    return await ctx.run("talker", {"prompt": prompt})

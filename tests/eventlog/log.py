@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.topics import kind_of
-from refold.ports.log import Delivery, Membership, Outgoing, Place, Record, Revoked, Taken
+from refold.ports.log import Delivery, Depth, Membership, Outgoing, Place, Record, Revoked, Taken
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.cursors import Cursors
 
@@ -134,9 +134,9 @@ class MemoryEventLog:
             self._expire()
             self._left = True
 
-    def depth(self) -> tuple[dict[Place, int], int]:
+    def depth(self) -> Depth:
         """See `EventLog`."""
-        return {}, len(self._reported)
+        return Depth({}, len(self._reported), placed=True)
 
     def close(self) -> None:
         """See `EventLog`."""

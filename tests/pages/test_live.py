@@ -56,6 +56,19 @@ def test_what_a_model_says_is_seen_and_what_is_superseded_goes(dev: Dev, page: P
     expect(page.locator("[data-call].row")).to_have_count(0)
 
 
+def test_what_the_model_of_a_run_below_says_is_seen_where_its_steps_are_shown(dev: Dev, page: Page) -> None:
+    (dev.data / "hang").touch()
+    dev.refold("run", "start", "host", "--id", "host-1", "--input", '{"prompt":"hello"}')
+    eventually(lambda: page.request.get("/api/runs/host-1").ok, within=60, what="the run")
+    page.goto("/runs/host-1")
+    page.click(".kid >> text=show steps")
+    expect(page.locator(".deep .row[data-call]")).to_be_visible(timeout=30_000)
+    dev.kill("executor")
+    expect(page.locator(".deep .row em.says")).to_contain_text("one two", timeout=60_000)
+    (dev.data / "hang").unlink()
+    expect(page.locator("#head .pill")).to_have_text("completed", timeout=60_000)
+
+
 def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:
     talks(dev, page, "talk-2")
     page.set_viewport_size({"width": 1360, "height": 500})
@@ -77,6 +90,7 @@ def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:
     assert page.locator("#record-3").get_attribute("open") is not None
     assert page.locator("#cause-3").get_attribute("open") is None
     page.click("#shows a >> nth=1")
+    expect(page.locator("#s1")).to_be_visible()
     numbers = [int(each) for each in page.locator("#rows a.row .seq").all_text_contents()]
     assert numbers == list(range(1, len(numbers) + 1))
     assert "seq=3" in page.url  # the link was followed in place, with what was open

@@ -34,7 +34,8 @@ PORT = free_port()
 
 @contextmanager
 def _served(data: Path) -> Iterator[Dev]:
-    with served(APP, data, SPANS=f"http://127.0.0.1:{PORT}/v1/traces") as running:
+    more = {"REFOLD_KAFKA__PARTITIONS": "4"}  # so that a second member of each kind has some to serve
+    with served(APP, data, SPANS=f"http://127.0.0.1:{PORT}/v1/traces", **more) as running:
         yield running
 
 

@@ -7,6 +7,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +17,8 @@ from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
 from refold.embedded.ports import free_port
-from refold.ports.log import Place
+from refold.ports.effects import LanesNow, Service
+from refold.ports.log import Depth, Place
 from refold.projections import metrics
 from refold.projections.metrics import BUSIEST, OTHER, ViewMetrics
 from refold.projections.service import KeptProjection, shipped
@@ -89,6 +92,26 @@ def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up(
     assert begun_ == [200, 503, 200]
     assert slow == [200, 200, 200]
     assert (hung, other) == (503, 404)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "placed", "ready"),
+    [
+        (LanesNow(2), True, True),
+        (LanesNow(2, behind=1), True, False),
+        (LanesNow(), True, True),
+        (LanesNow(), False, False),
+    ],
+    ids=["serves", "is behind", "is spare", "waits for the group"],
+)
+def test_a_member_is_ready_once_the_group_has_placed_it_though_no_partition_is_left(
+    lanes: LanesNow, placed: bool, ready: bool
+) -> None:
+    vitals, service = Vitals(), cast(Service, SimpleNamespace(counts=Counter(), lanes_now=lambda: lanes))
+
+    vitals.measure([service], Depth({}, 0, placed))
+
+    assert vitals.ready == ready
 
 
 def test_an_address_is_of_this_machine_unless_it_says_otherwise() -> None:

@@ -215,9 +215,16 @@ class RunStreams:
             raise TooManyError(f"there are {self.count} streams", retry_after=5.0)
 
     def begin(
-        self, kind: SelectionKind, name: str = "", last: str = "", after: After | None = None, *, parts: bool = False
+        self,
+        kind: SelectionKind,
+        name: str = "",
+        last: str = "",
+        after: After | None = None,
+        *,
+        parts: bool = False,
+        from_now: bool = False,
     ) -> tuple[Selection, Cursor | None]:
-        """Return what to follow and from where; None: there is no more of it.
+        """Return what to follow and from where; None: there is no more of it. `from_now`: a family as well.
 
         **Raises** MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id.
         """
@@ -230,7 +237,7 @@ class RunStreams:
             elif kind == "session":
                 _check_session(view, name)
         found = Selection(kind, name, where, parts).tagged(log)
-        begun: Cursor = 0 if kind == "run" else now if kind in ("all", "inbox") else {}
+        begun: Cursor = 0 if kind == "run" else now if from_now or kind in ("all", "inbox") else {}
         at = found.opened(last) if last else begun
         if isinstance(at, int):
             return found, at if reading.check_seq(RunId(name), at) else None

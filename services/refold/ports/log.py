@@ -139,6 +139,18 @@ class Membership:
         return self.topics[0]
 
 
+class Depth(NamedTuple):
+    """How far a member has read and written.
+
+    The next offset of each place that it reads, how many records were sent and are not answered yet, and whether the
+    group has placed it: has said which partitions are its own, though it may be none.
+    """
+
+    positions: Mapping[Place, int]
+    unacknowledged: int
+    placed: bool
+
+
 @dataclass(slots=True)
 class Taken:
     """What a poll gave, to be taken in this order; records per partition and topic in order of offset."""
@@ -208,8 +220,8 @@ class EventLog(Protocol):
         """Undoes `pause`."""
         ...
 
-    def depth(self) -> tuple[dict[Place, int], int]:
-        """Return the next offset of each place that is read, and how many records were sent and are not answered."""
+    def depth(self) -> Depth:
+        """Return how far it has read and written, and if the group has placed it."""
         ...
 
     def leave(self) -> None:

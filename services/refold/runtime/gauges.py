@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from refold.ports.effects import Service
-from refold.ports.log import Place
+from refold.ports.log import Depth, Place
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the durations that are counted apart, which end at the longest wait for a broker."""
@@ -81,12 +81,14 @@ class Vitals:
         else:
             self.leases_lapsed += name == "lease.lapsed"
 
-    def measure(self, services: Sequence[Service], depth: tuple[Mapping[Place, int], int]) -> None:
+    def measure(self, services: Sequence[Service], depth: Depth) -> None:
         """Note how services are, what they have counted so far, and how far their log is."""
         self.lanes, behind, self.executions = map(sum, zip(*(each.lanes_now() for each in services), strict=True))
         self.counts = sum((each.counts for each in services), Counter())
-        self.positions, self.unacknowledged = depth
-        self.stand(ready=self.lanes > 0 and not behind)
+        self.positions, self.unacknowledged = depth.positions, depth.unacknowledged
+        # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy of
+        # more members than there are partitions would wait for it for ever.
+        self.stand(ready=depth.placed and not behind)
 
     def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """True if one turn has taken so long that it will not end."""

@@ -171,6 +171,8 @@ class MemoryFeed:
                 cursor.read(upto, taken)
             if cursor.position >= end:
                 self.reached[cursor.topic, cursor.partition] = end
+        if not taken.records:
+            views.wait(timeout_s)
         return taken.records
 
     def close(self) -> None:
@@ -356,6 +358,10 @@ class Views:
     def clock(self) -> float:
         """The clock of projectors: their periods are as much shorter as those of the world."""
         return self.now_ms / 100
+
+    def wait(self, timeout_s: float) -> None:
+        """Let the time of projectors pass: what one waits for may never come."""
+        self._later_ms += round(timeout_s * 100)
 
     def ends(self) -> dict[Place, int]:
         """Where the logs end."""

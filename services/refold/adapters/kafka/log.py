@@ -24,7 +24,7 @@ from refold.adapters.kafka.intake import Intake
 from refold.adapters.kafka.seat import GroupSeat
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.core.errors import UnreachableError
-from refold.ports.log import NEVER, Assigned, Delivery, Membership, Outgoing, Place, Revoked, Taken
+from refold.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
 
 _SLICE_S = 0.002
@@ -284,9 +284,9 @@ class KafkaEventLog:
         flow = partial(self._intake.flow, (topic, partition), paused=False)
         self._notes.append(partial(self._steer, partition, under, flow))
 
-    def depth(self) -> tuple[dict[Place, int], int]:
+    def depth(self) -> Depth:
         """See `EventLog`."""
-        return self._intake.positions, len(self._producer)
+        return Depth(self._intake.positions, len(self._producer), self._seat.placed)
 
     def leave(self) -> None:
         """See `EventLog`."""

@@ -50,7 +50,7 @@ class GroupSeat:
         self._given: set[int] | None = None
         self._lost: set[int] = set()
         self._anew: set[int] = set()
-        self._settled = False
+        self._settled = self.placed = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
         self._joined = self._left = False
@@ -173,7 +173,7 @@ class GroupSeat:
         consumer.assign([])
         if consumer is not self._consumer:
             return
-        self._settled = True
+        self._settled = self.placed = True
         self._given = {each.partition for each in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -184,7 +184,7 @@ class GroupSeat:
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The session is over: whatever we had is somebody else's by now."""
         if consumer is self._consumer:
-            self._settled = False
+            self._settled = self.placed = False
             self._lost |= self.owned
             self.owned = set()
 

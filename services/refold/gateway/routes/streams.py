@@ -19,6 +19,9 @@ Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, descriptio
 PartsOption = Annotated[bool, Query(description="with what models say while they say it, as messages `part`")]
 
 
+FromNowOption = Annotated[bool, Query(description="begin with what happens next, if there is no Last-Event-ID")]
+
+
 def stream_routes(site: APIRouter) -> None:
     """Add the routes."""
     stream: dict[str, Any] = {
@@ -46,13 +49,18 @@ def stream_routes(site: APIRouter) -> None:
 
     @site.get("/api/runs/{run}/family/stream", summary="Follow a run and the runs below it", **stream)
     async def stream_family(
-        shared: Site, run: str, last: Last = "", after: AfterHeader = "", parts: PartsOption = False
+        shared: Site,
+        run: str,
+        last: Last = "",
+        after: AfterHeader = "",
+        parts: PartsOption = False,
+        from_now: FromNowOption = False,
     ) -> Response:
-        """Server-sent events: those of a run and of all that it has started, or will, from the beginning.
+        """Server-sent events: those of a run and of all that it has started, or will, from the beginning or from now.
 
         Each event names its run. It ends when the run is erased.
         """
-        return await _followed(shared, "family", run_id(run), last, after, parts=parts)
+        return await _followed(shared, "family", run_id(run), last, after, parts=parts, from_now=from_now)
 
     @site.get("/api/sessions/{session}/stream", summary="Follow a session", **stream)
     async def stream_session(shared: Site, session: str, last: Last = "", after: AfterHeader = "") -> Response:
@@ -73,12 +81,10 @@ def stream_routes(site: APIRouter) -> None:
         return await _followed(shared, "inbox", "", last, after)
 
 
-async def _followed(
-    shared: Gateway, kind: SelectionKind, name: str, last: str, after: str, *, parts: bool = False
-) -> Response:
+async def _followed(shared: Gateway, kind: SelectionKind, name: str, last: str, after: str, **more: bool) -> Response:
     streams = shared.streams
     streams.check_room()
-    selection, at = await run_in_threadpool(partial(streams.begin, kind, name, last, after_of(after), parts=parts))
+    selection, at = await run_in_threadpool(partial(streams.begin, kind, name, last, after_of(after), **more))
     if at is None:
         return Response(status_code=204)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}

@@ -112,8 +112,8 @@ let due = 0;
 function soon() { if (!due) due = setTimeout(() => { due = 0; refresh(); }, 150); }
 
 if (run && "follow" in run.dataset) {
-  const source = new EventSource(`/api/runs/${run.dataset.run}/stream?parts=true&after_seq=${run.dataset.seq}`);
-  source.onopen = () => say("live");
+  const source = new EventSource(`/api/runs/${run.dataset.run}/family/stream?parts=true&from_now=true`);
+  source.onopen = () => { say("live"); look(); }; // at what came between the page and its stream
   source.onerror = () => { say("the gateway is away: this may be old", true); if (source.readyState === 2) soon(); };
   source.addEventListener("message", soon);
   source.addEventListener("part", event => hear(JSON.parse(event.data)));
