@@ -407,3 +407,30 @@ def test_where_copies_have_changed_places_a_retry_goes_on_from_the_end_that_its_
     assert [entry.nonce for entry in revived.news] == [bytes(16)]
     assert isinstance(revived.news[0].events[0], RunRetried)
     assert revived.state.entry_at(failure.seq) == last
+
+
+def test_a_history_stays_until_the_last_retry_that_needs_it_is_in_the_log() -> None:
+    rig = failed(shop(three))
+    seq = rig.state("r-1").head.seq
+    rig.operate("r-1", "retry", seq=seq, **{"from": 99})
+    while not rig.letters():
+        rig._turn()
+    refusal, rig._answers = rig._answers, []
+    rig.now += 1
+    rig.operate("r-1", "retry", seq=seq)
+    before = len([*rig._chain()])
+    while len([*rig._chain()]) == before:
+        rig._turn()
+    written, rig._answers = rig._answers, refusal
+    rig._log.pause("run-log", 0)
+    for _ in range(3):  # until the refused one is settled
+        rig._turn()
+    rig._answers += written
+    rig._turn()
+    rig._log.resume("run-log", 0)
+    rig.run()
+
+    seqs = [read.entry.seq for read in rig._chain()]
+    assert seqs.count(seq + 1) == 1, "written twice, its planner would follow what counts for nobody else"
+    finish(rig, result="3")
+    assert rig.state("r-1").status == "completed"

@@ -241,12 +241,18 @@ class Archivist:
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
         there = {run.run_id: run.digest for run in whole}
         moved = {root_of(run) for run, marker in markers.items() if there[run] != marker.digest}
-        back = [run for run in markers if root_of(run) in moved]
+        back = {run: _marker(partition, erased_key(run), markers[run]) for run in markers if root_of(run) in moved}
         for run in back:
             del markers[run]
             swept.archived.pop(run, None)
             swept.left[run] = "it went on while it was archived"
-        self._write([Outgoing(RUN_SNAPSHOT, partition, erased_key(run), None, (), 0) for run in reversed(back)])
+        mine, others = {each.key: each.value for each in back.values()}, dict[bytes | None, bytes | None]()
+        for record in self._reader.scan(RUN_SNAPSHOT, partition) if back else ():
+            if record.key in mine and record.value != mine[record.key]:
+                others[record.key] = record.value
+        # Another archivist may have erased it as it is now, while this one stood still: then its marker stays.
+        written = [each._replace(value=others.get(each.key)) for each in reversed(back.values())]
+        self._write([each if each.value else each._replace(headers=()) for each in written])
 
     def _sound(
         self, partition: int, batch: list[EndedRun], swept: Swept, *, dry_run: bool = False

@@ -60,7 +60,8 @@ class MemoryShelf(Shelf):
         return self._files[path]
 
     def _put(self, path: str, content: bytes) -> None:
-        if path in self._files:
-            raise AlreadyExistsError(path)
-        if self._step(lambda: self._files.update({path: content}), path) is not None:
+        # Whether it is there counts when it is written: whoever was frozen meanwhile finds another's file.
+        if self._step(lambda: self._files.update({path: self._files.get(path, content)}), path) is not None:
             raise UnreachableError(f"the archive does not answer about {path}")
+        if self._files[path] is not content:
+            raise AlreadyExistsError(path)

@@ -67,11 +67,17 @@ class Revivals:
         if row is None or row.status != "failed" or seq != row.head.seq + 1:
             return False
         read = chain.read(record.key, record.value)
-        if not isinstance(read, LogRecord) or not reopens(row.head, row.status, read.entry):
+        return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry)
+
+    def goes_on(self, entry: Entry) -> bool:
+        """Whether an entry that counts lets a run go on whose history is not here: it is read again then.
+
+        Until then the run stands still, and nothing is kept that would rely on it.
+        """
+        run = entry.run_id
+        row = self._finished.get(run)
+        if row is None or not reopens(row.head, row.status, entry):
             return False
-        if self.reopen(read.entry):
-            return False
-        # Until its history is read it stands still, and nothing is kept that would rely on it.
         self.forget(run)
         self.unknown[run] = row.head
         self._keeper.pin(run)
@@ -356,6 +362,9 @@ class Acceptance:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
         if not self.revivals.reopen(sent.entry) and self._is_over(run):
+            if self.revivals.goes_on(sent.entry):  # it counts, as everybody who reads the log sees
+                sent.item.finish()
+                return []
             judged = Judged(run, sent.id, sent.entry, "over")
         else:
             judged = self.fold.accept(LogRecord(sent.id, sent.entry), sent.after, offset)

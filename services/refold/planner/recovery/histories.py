@@ -191,24 +191,22 @@ class Redrives:
         said = item.input
         if isinstance(said, ChildOver) and said.result == UNREAD:
             child = child_id(said.run_id, said.step)
-            if child in self._log.revivals.revived:
-                return False
-            self._asked.setdefault(child, []).append(item)
-            return True
+            return self._waits(child, item)
         if not isinstance(said, RunOperation) or said.kind != "retry" or item.answered:
             return False
         run, row = item.run_id, self._log.finished.get(item.run_id)
-        if (
-            row is None
-            or (row.status, row.head.seq) != ("failed", failure_named(said))
-            or run in self._log.revivals.revived
-        ):
+        if row is None or (row.status, row.head.seq) != ("failed", failure_named(said)):
             return False
-        if self._admission.room() <= 0:  # it would be with executors at once
+        if run not in self._log.revivals.revived and self._admission.room() <= 0:  # it would be with executors at once
             self._inbox.hold(item, "")
             return True
-        self._asked.setdefault(run, []).append(item)
-        return True
+        return self._waits(run, item)
+
+    def _waits(self, run: RunId, item: Pending) -> bool:
+        """Whether it has to wait for a history. One that was brought stays until the last is done that needs it."""
+        there = run in self._log.revivals.revived
+        (self._brought[run] if there else self._asked.setdefault(run, [])).append(item)
+        return not there
 
     def begin(self) -> None:
         """Has the log read for whatever waits, unless that is under way. What was answered is not kept."""
