@@ -29,6 +29,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.errors import may_be_archived
 from refold.core.ids import run_id
 from refold.core.wire import canonical
+from refold.gateway.figures import figures_in
 from refold.gateway.logins import Login, Logins
 from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.reading import ReadSide, after_of
@@ -73,6 +74,7 @@ class Gateway:
         self._archive = _archive(self.platform.settings.archive.url)
         self._unpacked = threading.BoundedSemaphore(MOST_ARCHIVED)
         self.streams = RunStreams(self.reading, self.platform)
+        self.figures = figures_in(self.platform.settings.kafka)
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
         self._writes, self._writing = RateLimit(WRITES_A_MINUTE), threading.BoundedSemaphore(MOST_WRITES)

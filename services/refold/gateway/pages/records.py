@@ -11,7 +11,9 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
 from refold.core.errors import NotFoundError
+from refold.core.messages import RunInsight
 from refold.core.planning.windows import DAY_MS
+from refold.gateway.figures import WINDOW_MS
 from refold.gateway.listing import Activity, activity_of, session_page
 from refold.gateway.pages.rendering import view_page
 from refold.gateway.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, grid_of, url
@@ -25,6 +27,9 @@ from refold.views.budget import LimitInUse, Spending
 
 WINDOWS = (("today", 1), ("7 days", 7), ("14 days", 14), ("30 days", 30), ("90 days", 90))
 USUAL_DAYS = 14
+ALERTS = {"failing": "failing tool", "loop": "loop of equal calls"}
+MOST_NOW = 20
+"""Agents and tools of the last minutes that are shown."""
 MOST_TURNS = 20
 """Runs of a session whose input and end are shown as its conversation: those that no other has started."""
 
@@ -74,7 +79,7 @@ def record_pages(site: APIRouter) -> None:
                 "title": "Agents and tools",
                 "lead": "What agents and tools did, by the days of UTC. Erased runs are part of all sums.",
                 "parts": [
-                    *(Choices("days", "Sums of", windows), *chosen),
+                    *(now_grid(shared.figures.latest()), Choices("days", "Sums of", windows), *chosen),
                     *(_agents(found, days), _tools(found, days), _loops(found)),
                 ],
             }
@@ -189,6 +194,39 @@ def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
     if row is None:
         return 0, 0
     return (row.calls, row.failed) if tool else (row.runs_requested, row.runs_failed)
+
+
+def now_grid(found: Sequence[RunInsight]) -> Grid:
+    """Figures of the last minutes, alerts first. `failed` of a tool has its retries, too."""
+    alerts = [each for each in found if each.kind in ALERTS]
+    busy = sorted((each for each in found if each.kind not in ALERTS), key=lambda each: (each.kind, -_much(each)))
+    return grid_of(
+        "now",
+        f"The last {WINDOW_MS // 60_000} minutes",
+        [*alerts, *busy[:MOST_NOW]],
+        "What; Name; Runs; Calls; Completed num completed; Failed; Tokens num tokens; Cost usd nano_usd",
+        {
+            "What": lambda row: Cell(ALERTS.get(row.kind, row.kind)),
+            "Name": lambda row: Cell(
+                called_name(row.name),
+                href=f"/runs/{row.run_id}"
+                if row.run_id
+                else url("/", **{"agent" if row.kind == "agent" else "tool": row.name}),
+                note=row.run_id,
+            ),
+            "Runs": lambda row: Cell(row.requested, "num") if row.kind == "agent" else Cell(""),
+            "Calls": lambda row: Cell(row.equal_calls or _much(row), "num"),
+            "Failed": lambda row: Cell(row.failed + row.retried + row.doubted, "num"),
+        },
+        empty="Live figures and alerts appear here while this runs:",
+        command="refold serve insights",
+        note=f"the {MOST_NOW} busiest" if len(busy) > MOST_NOW else "",
+    )
+
+
+def _much(row: RunInsight) -> int:
+    """Calls that an agent made, or outcomes of a tool."""
+    return row.calls if row.kind == "agent" else row.completed + row.failed + row.retried + row.doubted
 
 
 def _agents(found: Activity, days: Sequence[str]) -> Grid:

@@ -1,0 +1,99 @@
+"""Live figures of the last minutes, as `refold serve insights` writes them. Nothing rests on them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import fields, replace
+from typing import Any, cast
+
+import structlog
+
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.core.errors import MalformedError, RefoldError
+from refold.core.messages import RunInsight
+from refold.core.topics import RUN_INSIGHT
+from refold.core.wire import codec
+from refold.ports.log import Record
+from refold.runtime.settings import KafkaSettings
+
+_log = structlog.get_logger()
+
+WINDOW_MS = 900_000
+"""Age of the oldest minute that counts."""
+ASKED_S = 30.0
+"""Time after which the topic is read no more, if nobody asks."""
+FIRST_S = 0.5
+"""Time for which the first who asks waits."""
+_SUMS = [field.name for field in fields(RunInsight) if isinstance(field.default, int)]
+
+
+class LiveFigures:
+    """See the module. `read` yields the records of a topic, and None when there are no more for now."""
+
+    def __init__(self, read: Callable[[], Iterator[Record | None]]) -> None:
+        self._read = read
+        self._lock, self._there = threading.Lock(), threading.Event()
+        self._found: dict[bytes, RunInsight] = {}
+        self._thread: threading.Thread | None = None
+        self._asked = 0.0
+
+    def latest(self) -> list[RunInsight]:
+        """Return sums over the last minutes by kind and name, and the alerts of these minutes, the latest first."""
+        self._asked = time.monotonic()
+        with self._lock:
+            if first := self._thread is None or not self._thread.is_alive():
+                self._there.clear()
+                self._thread = threading.Thread(target=self._follow, name="refold-gateway-figures", daemon=True)
+                self._thread.start()
+        if first:
+            self._there.wait(FIRST_S)
+        since = _now_ms() - WINDOW_MS
+        with self._lock:
+            self._found = {key: each for key, each in self._found.items() if each.at_ms >= since}
+            found = sorted(self._found.values(), key=lambda each: each.at_ms)
+        sums = dict[tuple[str, str, str], RunInsight]()
+        for each in found:
+            name = each.kind, each.name, each.run_id
+            before = sums.pop(name, None)
+            sums[name] = _sum(each, before) if before and not each.run_id else each
+        return list(reversed(sums.values()))
+
+    def _follow(self) -> None:
+        self._found = {}
+        try:
+            with closing(cast(Any, self._read())) as records:
+                for record in records:
+                    if record is not None:
+                        self._take(record)
+                    else:
+                        self._there.set()
+                    if time.monotonic() - self._asked > ASKED_S:
+                        return
+        except RefoldError as error:  # the next who asks tries again
+            _log.warning("gateway.figures_unread", reason=error.message)
+
+    def _take(self, record: Record) -> None:
+        insight = None
+        with suppress(MalformedError):
+            insight = codec.decode_message(RunInsight, record.value) if record.value else None
+        with self._lock:
+            if record.key and insight is not None and insight.at_ms >= _now_ms() - WINDOW_MS:
+                self._found[record.key] = insight
+            elif record.key:
+                self._found.pop(record.key, None)
+
+
+def figures_in(settings: KafkaSettings) -> LiveFigures:
+    """Return those that a Kafka has."""
+    return LiveFigures(lambda: KafkaLogReader(settings).tail(RUN_INSIGHT))
+
+
+def _sum(one: RunInsight, other: RunInsight) -> RunInsight:
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in _SUMS})
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
