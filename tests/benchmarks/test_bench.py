@@ -67,7 +67,9 @@ def test_what_grows_is_measured_without_servers() -> None:
     grown = growth.measure(calls=200, at_once=200, children=200, runs=4_200, ended=20_000)
 
     assert grown["step"]["ratio"] > 0
-    assert max(grown["step_by_partitions"][name] for name in ("planner", "executor", "relay")) < 1.3
+    of_sixty = grown["step_by_partitions"]
+    assert of_sixty["planner"] < 1.3
+    assert max(of_sixty["executor"], of_sixty["relay"]) < 4.5  # they look at all of their lanes in each turn
     assert grown["gather"]["cpu_s"] > 0
     assert grown["fan_out"]["ratio"] > 0
     assert 0 < grown["finished_run_bytes"] < 100

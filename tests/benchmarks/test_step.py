@@ -25,7 +25,7 @@ def test_a_loop_that_does_nothing_in_a_turn_of_a_lane_is_seen(monkeypatch: pytes
     work = Lane.work
 
     def idling(self: Lane) -> None:
-        for _ in range(50):
+        for _ in range(200):
             pass
         work(self)
 

@@ -19,7 +19,6 @@ import pytest
 
 from refold.embedded.ports import free_port
 from tests.cli.terminal import Dev, refold, served
-from tests.lent import lend
 from tests.telemetry.queries import queried
 from tests.telemetry.receiver import Receiver, Told
 from tests.telemetry.test_metrics import ask, samples
@@ -32,17 +31,13 @@ PORT = free_port()
 """Of the collector that the app itself knows."""
 
 
-@contextmanager
-def _served(data: Path) -> Iterator[Dev]:
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """Give a running platform of this file alone."""
+    data = tmp_path_factory.mktemp("observed")
     more = {"REFOLD_KAFKA__PARTITIONS": "4"}  # so that a second member of each kind has some to serve
     with served(APP, data, SPANS=f"http://127.0.0.1:{PORT}/v1/traces", **more) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def dev(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dev:
-    """Give a running platform."""
-    return lend(request, lambda: _served(tmp_path_factory.mktemp("dev")))
 
 
 @contextmanager
