@@ -124,6 +124,7 @@ def test_a_vote_is_decided_once_though_the_service_dies_around_its_decision(benc
     assert Approvals(bench.reader, TRUST, partitions=PARTITIONS).get(asked.approval_id).state == "decided"
 
 
+@pytest.mark.long
 def test_people_list_show_and_decide_from_the_command_line(bench: Bench) -> None:
     asked = request(by="two")
     bench.ask(asked)

@@ -211,6 +211,7 @@ def test_the_search_sees_a_canary_in_a_signed_token_too() -> None:
     assert not sings(b64encode(b'{"message":"nothing"}'))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     names = [f"run-{number}" for number in range(RUNS)]

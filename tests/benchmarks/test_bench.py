@@ -64,7 +64,7 @@ def test_requests_without_executors_and_what_redis_keeps_are_counted(
 
 
 def test_what_grows_is_measured_without_servers() -> None:
-    grown = growth.measure(calls=200, at_once=200, children=200, runs=4_200, ended=20_000)
+    grown = growth.measure(calls=100, at_once=100, children=100, runs=4_200, ended=20_000)
 
     assert grown["step"]["ratio"] > 0
     of_sixty = grown["step_by_partitions"]

@@ -30,6 +30,7 @@ def test_a_deploy_loses_nothing_doubles_nothing_and_charges_no_attempt(tmp_path:
     assert found.steps > 100
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_service_that_is_told_to_end_does_so_though_no_server_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -128,6 +128,7 @@ def test_a_run_is_erased_at_once_and_read_from_its_copy(
     assert "no run gone-2" in dev.refold("run", "show", "gone-2", code=3).stderr
 
 
+@pytest.mark.long
 def test_a_run_that_was_erased_without_a_copy_is_not_read_from_an_older_one(
     dev: Dev, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_run_that_was_erased_without_a_copy_is_not_read_from_an_older_one(
     assert "no copy of it was kept" in dev.refold("run", "show", "bare-1", code=3).stderr
 
 
+@pytest.mark.long
 def test_what_the_archivist_would_do_is_shown_and_not_done(
     dev: Dev, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def demo(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_killed_twice_nothing_happens_twice() -> None:
     found: dict[str, Any] = json.loads(demo("--json"))
 

@@ -94,6 +94,7 @@ def test_a_tool_in_a_thread_that_nobody_can_interrupt_does_not_keep_its_process(
     assert (ended.returncode, ended.stdout) == (0, "stopped\n")
 
 
+@pytest.mark.long
 def test_an_executor_ends_within_its_grace_beside_tools_that_hang_and_records_what_has_finished(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "app.py").write_text(APP)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
@@ -53,6 +55,7 @@ def test_the_runs_of_a_session_are_listed_and_cancelled_at_once(dev: Dev) -> Non
     dev.refold("run", "cancel", "many-1", "--session", "s-2", code=2)
 
 
+@pytest.mark.long
 def test_the_runs_of_a_session_are_told_at_once_and_each_once(dev: Dev) -> None:
     for number, agent in ((1, "ordering"), (2, "ordering"), (3, "household")):
         dev.refold("run", "start", agent, "--id", f"told-{number}", "--session", "s-3")
@@ -83,6 +86,7 @@ def test_the_runs_of_a_session_are_told_at_once_and_each_once(dev: Dev) -> None:
     dev.refold("run", "cancel", "--session", "s-3", "--yes")
 
 
+@pytest.mark.long
 def test_runs_are_paused_and_resumed_one_by_one_and_many_at_once(dev: Dev) -> None:
     for number in (1, 2):
         dev.refold("run", "start", "sleeper", "--id", f"rest-{number}", "--session", "s-4")

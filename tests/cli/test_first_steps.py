@@ -236,6 +236,7 @@ def test_status_and_kill_know_the_processes_of_a_dev(dev: Dev) -> None:
     assert dev.refold("dev", "kill", "cook", code=2)
 
 
+@pytest.mark.long
 def test_a_vote_waits_for_kafka_to_come_back(dev: Dev) -> None:
     (killed,) = dev.read("dev", "kill", "broker")
     eventually(lambda: not listens(dev.state["kafka"]))

@@ -253,6 +253,7 @@ def test_a_vote_under_a_key_is_one_vote(http: httpx.Client) -> None:
     assert (late.status_code, late.json()["code"]) == (409, "conflict")
 
 
+@pytest.mark.long
 def test_while_the_broker_is_frozen_reads_go_on_and_say_since_when_it_was_not_heard(
     dev: Dev, http: httpx.Client
 ) -> None:

@@ -46,6 +46,7 @@ def halted(dev: Dev, reader: KafkaLogReader) -> float:
     return max(record.at_ms for record in reader.scan(CATALOG)) / 1000
 
 
+@pytest.mark.long
 def test_what_is_halted_is_ordered_by_nobody_and_acts_no_more_within_a_second(
     dev: Dev, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 
@@ -27,6 +29,7 @@ def ended(dev: Dev, run: str) -> dict[str, Any]:
     return dict(shown)
 
 
+@pytest.mark.long
 def test_a_held_call_is_tried_again_by_an_operator_s_word_also_with_another_planner(dev: Dev) -> None:
     call = held(dev, "held-1")
     told = dev.refold("run", "show", "held-1").stdout

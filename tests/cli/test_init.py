@@ -36,6 +36,7 @@ def clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("REFOLD_", "PYTEST_"))}
 
 
+@pytest.mark.long
 def test_a_project_that_is_begun_bears_its_name_and_its_tests_pass(project: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=project, env=clean(), capture_output=True, text=True, check=False, timeout=120)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from refold.core.ids import RunId
 from refold.core.wire.blobs import folder_of, is_pointer
 from tests.cli.terminal import Dev
@@ -72,6 +74,7 @@ def test_while_the_store_is_away_others_go_on_and_after_it_all_do(dev: Dev) -> N
     assert len(dev.effects("away-1")) == 2
 
 
+@pytest.mark.long
 def test_a_value_that_was_deleted_or_altered_stalls_its_run_until_it_is_back(dev: Dev) -> None:
     start(dev, "lost-1", count=2, size=100_000, note="wait")
     eventually(lambda: dev.read("run", "show", "lost-1").get("waiting"))
@@ -90,6 +93,7 @@ def test_a_value_that_was_deleted_or_altered_stalls_its_run_until_it_is_back(dev
     assert ended["result"] == [100_000, 100_000, 4]
 
 
+@pytest.mark.long
 def test_a_large_input_goes_to_the_store_and_is_erased_with_its_run(dev: Dev, tmp_path: Path) -> None:
     note = "n" * 300_000
 

@@ -121,6 +121,7 @@ def test_whose_word_it_is_follows_from_the_login(gateway: LoginGateway) -> None:
     assert lists[0] == lists[1] != {}
 
 
+@pytest.mark.long
 def test_a_stream_ends_soon_after_its_key_was_revoked(dev: Dev, gateway: LoginGateway) -> None:
     viewer, opal = gateway.key("eve", "viewer"), gateway.key("opal", "operator")
     gateway.start()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from refold.client import Client
 from tests.cli.conftest import APP
 from tests.cli.terminal import Dev
@@ -58,6 +60,7 @@ def test_members_report_what_they_serve(dev: Dev) -> None:
         assert "mark" in {each.tool for each in client.tools()}
 
 
+@pytest.mark.long
 def test_a_member_that_leaves_takes_its_report_back_and_a_killed_one_does_not(dev: Dev) -> None:
     with another(dev, "planner", "planner-left") as process:
         process.terminate()

@@ -44,6 +44,7 @@ def test_a_run_in_memory_is_two_entries_and_shown_as_what_it_is(dev: Dev) -> Non
     assert shown["version"].startswith(shown["manifest"]["code"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_an_executor_that_ends_in_the_middle_loses_nothing_but_what_was_in_memory(
     dev: Dev, how: signal.Signals

@@ -64,6 +64,7 @@ def test_a_failed_run_goes_on_where_it_failed_also_with_another_planner(dev: Dev
     dev.refold("run", "verify", "retried-1")
 
 
+@pytest.mark.long
 def test_a_step_is_done_again_with_other_arguments_after_a_look_at_what_that_repeats(dev: Dev) -> None:
     fail(dev, "retried-2")
     edit = ("--from", "1", "--edit", '{"run": "retried-2", "n": 7}')
@@ -97,6 +98,7 @@ def test_many_failed_runs_are_shown_first_and_go_on_together(dev: Dev) -> None:
         assert done(dev, run) == ["0", "delivered 0", "1", "delivered 1"]
 
 
+@pytest.mark.long
 def test_a_run_that_has_missed_its_deadline_gets_another(dev: Dev) -> None:
     dev.read("run", "start", "sleeper", "--id", "retried-4", "--deadline", "1s")
     missed = ended(dev, "retried-4", "failed")

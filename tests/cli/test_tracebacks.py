@@ -56,6 +56,7 @@ def logged(dev: Dev, service: str, event: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["event"] == event]
 
 
+@pytest.mark.long
 def test_a_tools_exception_names_the_users_line_everywhere(errs: Dev) -> None:
     errs.refold("run", "start", "looks", "--id", "l-1", "--input", '{"key": "b"}', "--wait", code=1)
 
@@ -75,6 +76,7 @@ def test_a_tools_exception_names_the_users_line_everywhere(errs: Dev) -> None:
     assert ended["at"] == "errs0/app.py:21 in looks"
 
 
+@pytest.mark.long
 def test_a_replay_of_a_failed_run_shows_where_the_agent_raised(errs: Dev) -> None:
     errs.refold("run", "start", "breaks", "--id", "b-1", "--wait", code=1)
 
@@ -85,6 +87,7 @@ def test_a_replay_of_a_failed_run_shows_where_the_agent_raised(errs: Dev) -> Non
     assert "line 9, in deep" in replayed
 
 
+@pytest.mark.long
 def test_what_the_app_redacts_is_in_no_log(errs: Dev) -> None:
     errs.refold("run", "start", "looks", "--id", "h-1", "--input", '{"key": "hidden"}', "--wait", code=1)
 

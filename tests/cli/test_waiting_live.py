@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.cli.terminal import Dev
@@ -66,6 +67,7 @@ def test_an_outside_system_answers_with_a_kafka_client_and_a_token_alone(dev: De
     assert shown(dev, "ordered-2")["result"] == {"parcel": "p", "by": "", "paid": 9}
 
 
+@pytest.mark.long
 def test_a_sleep_is_never_early_also_after_a_take_over(dev: Dev) -> None:
     dev.read("run", "start", "clocked", "--id", "clocked-1", "--input", '{"seconds": 6}')
     eventually(lambda: shown(dev, "clocked-1").get("status") == "suspended")
@@ -76,6 +78,7 @@ def test_a_sleep_is_never_early_also_after_a_take_over(dev: Dev) -> None:
     assert ended["result"] >= 0
 
 
+@pytest.mark.long
 def test_a_run_begins_when_it_is_to_begin(dev: Dev) -> None:
     dev.read("run", "start", "clocked", "--id", "clocked-2", "--input", '{"seconds": 0}', "--not-before", "5s")
     pending = eventually(lambda: shown(dev, "clocked-2").get("status"))

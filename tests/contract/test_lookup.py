@@ -17,6 +17,7 @@ from refold.runtime.settings import KafkaSettings
 ORDERS = "tool-requested.default"
 
 
+@pytest.mark.long
 def test_a_record_is_found_at_its_place_and_nowhere_else(kafka: EmbeddedKafka) -> None:
     settings = KafkaSettings(bootstrap=kafka.bootstrap, prefix=f"look-{uuid.uuid4().hex[:8]}.", partitions=2)
     Topics(settings).apply()

@@ -152,6 +152,7 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Dev, Path]]
         yield running, place
 
 
+@pytest.mark.long
 def test_who_looks_on_is_told_that_a_killed_try_counts_no_more_and_costs_nothing(talk: tuple[Dev, Path]) -> None:
     dev, place = talk
     (place / "hang").touch()

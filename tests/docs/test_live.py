@@ -194,6 +194,7 @@ def test_the_code_for_outsiders_starts_awaits_and_folds_a_run(
     assert outcome["seq"] == len(events)
 
 
+@pytest.mark.long
 def test_the_first_agent_runs_as_its_guide_says(tmp_path: Path) -> None:
     with developing(FIRST, tmp_path) as stack:
         said = [stack.type(block.text) for block in typed(FIRST)]

@@ -61,6 +61,7 @@ def test_a_partition_goes_on_without_the_node_that_led_it(cluster: KafkaCluster)
     cluster.nodes[killed - 1].start()
 
 
+@pytest.mark.long
 def test_a_node_that_was_held_for_longer_than_its_session_is_passed_over_and_comes_back(cluster: KafkaCluster) -> None:
     held = leader(cluster, 1)
     pid = cluster.nodes[held - 1].pid

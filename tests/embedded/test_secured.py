@@ -81,6 +81,7 @@ def test_without_a_login_nothing_is_answered(secured: SecuredKafka) -> None:
         AdminClient({"bootstrap.servers": secured.bootstrap, "log_level": 0}).list_topics(timeout=0.5)
 
 
+@pytest.mark.long
 def test_a_record_is_acknowledged_and_read_while_one_of_three_is_dead(secured: SecuredKafka) -> None:
     create(secured, "copied")
     assert write(secured, "copied", b"all alive") is None

@@ -100,6 +100,7 @@ def walked(platform: Dev, examples: int, steps: int) -> int:
     return seen
 
 
+@pytest.mark.long
 def test_every_answer_is_one_that_the_document_declares(platform: Dev) -> None:
     assert walked(platform, 12, 10) > 40
 

@@ -67,6 +67,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
         world.close()
 
 
+@pytest.mark.long
 def test_a_cleaned_log_folds_to_the_same_states_and_goes_on(platform: Platform) -> None:
     world, kafka = platform.world, platform.stack.dev.kafka
     forged = _forge_rivals(platform)

@@ -21,6 +21,7 @@ PREFIX = "insightful."
 MINUTE = 1_790_000_000_000 // 60_000
 
 
+@pytest.mark.long
 def test_insights_count_with_their_own_rights(
     secured_cluster: SecuredCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

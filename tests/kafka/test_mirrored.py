@@ -53,6 +53,7 @@ def taken_back(settings: KafkaSettings, partitions: int) -> MemoryBroker:
     return broker
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ahead", "alarm"),
     [

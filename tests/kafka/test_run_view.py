@@ -88,6 +88,7 @@ def planner(secured_cluster: SecuredCluster) -> KafkaSettings:
     return secured_cluster.settings("planner", PREFIX)
 
 
+@pytest.mark.long
 def test_a_killed_projector_leaves_no_row_unwritten(
     secured_cluster: SecuredCluster, planner: KafkaSettings, tmp_path: Path
 ) -> None:

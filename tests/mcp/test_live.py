@@ -55,6 +55,7 @@ def test_a_pure_call_is_made_again_when_its_executor_was_killed(dev: Dev, files:
     eventually(lambda: not lives(server))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed", ["executor", "server"])
 def test_a_call_that_may_have_happened_is_a_question_and_is_not_sent_again(
     dev: Dev, files: Scripted, killed: str

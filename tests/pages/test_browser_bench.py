@@ -81,6 +81,7 @@ def is_text_alone(page: Page, path: str) -> None:
     assert page.locator("main script, main iframe, main img, main [onload], main [onerror]").count() == 0, path
 
 
+@pytest.mark.pages
 def test_hostile_text_is_text_on_every_screen(bench: Bench, page: Page) -> None:
     screens = ("/", "/sessions", "/tools?days=90", "/limits", "/operators", "/dead-letters", "/health")
     inbox = tuple(f"/inbox?show={tab}" for tab in ("all", "doubt", "decided"))

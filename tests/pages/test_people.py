@@ -181,6 +181,7 @@ def test_a_client_that_does_not_compare_digests_is_seen(
         on_another()
 
 
+@pytest.mark.pages
 def test_another_question_by_then_is_shown_beside_the_one_that_was_seen(shop: Dev, http: httpx.Client) -> None:
     approval = asked(shop, http, "up-1", to="up")
     shown = form(http, approval)
@@ -246,6 +247,7 @@ def test_a_right_that_was_taken_away_counts_at_the_click(shop: Dev, http: httpx.
     assert vote(http, approval, shown, action="approve").headers["location"] == "/runs/right-1"
 
 
+@pytest.mark.pages
 def test_all_that_leaves_a_question_open_leaves_it_open(shop: Dev, http: httpx.Client) -> None:
     approval = asked(shop, http, "open-1")
     shown = form(http, approval)
@@ -292,6 +294,7 @@ def test_one_of_two_counts_and_the_page_of_the_question_says_so(shop: Dev, http:
     assert re.search(r"ada approves .* counts .*fine by me", text(http.get(f"/approvals/{approval}")))
 
 
+@pytest.mark.pages
 def test_several_are_decided_one_after_the_other_each_with_a_line_of_its_own(shop: Dev, http: httpx.Client) -> None:
     approvals = [asked(shop, http, f"many-{number}") for number in range(3)]
     chosen = http.post("/inbox", data={f"pick:{each}": "on" for each in approvals})

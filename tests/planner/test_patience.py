@@ -11,6 +11,7 @@ from tests.planner.clocked import Rig
 PARTITIONS = 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [1, 10_000])
 def test_a_cancel_behind_a_long_queue_reaches_its_run_before_that_costs_anything(ahead: int) -> None:
     rig = Rig()

@@ -108,6 +108,7 @@ def test_a_projector_that_is_killed_again_and_again_leaves_a_view_in_sqlite_equa
     on_sqlite(kafka, tmp_path, 8)
 
 
+@pytest.mark.long
 def test_projector_gateway_and_postgres_that_are_killed_leave_a_view_equal_to_the_log_and_streams_without_gaps(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def _end(log: KafkaEventLog) -> int | None:
         return None
 
 
+@pytest.mark.long
 def test_a_log_that_lost_its_end_and_grew_beyond_what_was_read_is_news(cluster: KafkaCluster) -> None:
     read = list[Record]()
     log, (whole, stale) = log_of(cluster, "shortened"), (cluster.nodes[VICTIM - 1], cluster.nodes[STALE - 1])

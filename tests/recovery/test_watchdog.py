@@ -65,6 +65,7 @@ def test_a_process_that_was_stopped_has_done_nothing_wrong() -> None:
     assert said(process) == ("done", 0)
 
 
+@pytest.mark.long
 def test_a_process_that_hardly_gets_a_processor_has_done_nothing_wrong() -> None:
     process = driving(WORKS)
 

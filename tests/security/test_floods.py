@@ -33,6 +33,7 @@ def test_a_flood_leaves_a_planner_small_and_is_answered(flood: Flood, kinds: lis
     assert found["memory_mib"]["most"] < MOST_MIB
 
 
+@pytest.mark.long
 def test_a_successor_does_not_read_again_what_was_answered(flood: Flood) -> None:
     write(flood.settings, ["signals", "later"], SLICE_MIB << 20, lambda: 0.0)
     places = [place for topic in INPUTS for place in ends(flood.settings, topic)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kafka.secured import SecuredCluster
 from tests.security.hijacked_planner import play
 from tests.security.stage import Stage
 
 
+@pytest.mark.long
 def test_a_hijacked_planner_gets_no_effect_that_nobody_has_allowed(
     secured_cluster: SecuredCluster, tmp_path: Path
 ) -> None:

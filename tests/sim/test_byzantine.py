@@ -13,7 +13,7 @@ from tests.simulator.attacks.lies import HARMLESS, LIES
 from tests.simulator.campaign import NEEDED_OF, Summary, sieges
 from tests.simulator.settings import ANSWERS, CLAIMS, OTHER
 
-SIEGES = 100
+SIEGES = 50
 """About 9 s of one core. `make sim` runs 20,000 of them."""
 
 

@@ -27,8 +27,8 @@ from tests.simulator.workload.inputs import backlog
 from tests.simulator.workload.questions import QUESTIONS
 from tests.simulator.world.faults import Chance, Fault
 
-SINGLES, ASKED, PAIRS, LARGER, SEEDS = 600, 240, 300, 90, 150
-"""Cases of each kind: about 35 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
+SINGLES, ASKED, PAIRS, LARGER, SEEDS = 300, 120, 150, 45, 75
+"""Cases of each kind: about 20 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
 
 OFTEN = 1_000
 """What so many cases of a campaign have to meet, this slice has to meet, too."""

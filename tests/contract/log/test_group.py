@@ -59,6 +59,7 @@ def test_a_second_member_takes_its_share_of_every_topic_and_the_first_reads_on(b
     assert {(r.topic, r.partition) for r in seen[1].records} == {(topic, 1) for topic in TOPICS}
 
 
+@pytest.mark.long
 def test_the_partitions_of_a_member_that_stays_away_go_to_the_others(bench: Bench) -> None:
     one, two = bench.log("a"), bench.log("b", keep_place=True)
     share(one, two)
