@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,20 @@ TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 
 
 class Engine:
-    """Planner and executor on a broker and a Redis, with topics of their own."""
+    """Planner and executor on a broker and a Redis, with topics of their own. `more`: environment of each service."""
 
     def __init__(
-        self, bootstrap: str, redis_url: str, folder: Path, *, sync: bool, app: str = APP, partitions: int = FEW
+        self,
+        bootstrap: str,
+        redis_url: str,
+        folder: Path,
+        *,
+        sync: bool,
+        app: str = APP,
+        partitions: int = FEW,
+        more: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        self._app = app
+        self._app, self._more = app, more or {}
         prefix = f"bench{os.urandom(3).hex()}."
         self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync, partitions=partitions)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
@@ -67,7 +75,8 @@ class Engine:
     def serve(self, service: str, *words: str) -> None:
         """Starts a service."""
         command = [sys.executable, "-m", "refold", "serve", service, "--standby", "--app", self._app, *words]
-        self._supervisor.add(Child(service, command, self.folder / f"{service}.log", self.environment))
+        environment = {**self.environment, **self._more.get(service, {})}
+        self._supervisor.add(Child(service, command, self.folder / f"{service}.log", environment))
 
     def kill(self, service: str) -> None:
         """`kill -9`; the supervisor starts it again at once."""
@@ -99,13 +108,13 @@ class Engine:
 
 
 @contextmanager
-def alone(name: str, *, app: str = APP) -> Iterator[Engine]:
-    """An engine on a broker and a Valkey of its own, whose records may be lost with the machine."""
+def alone(name: str, **more: Any) -> Iterator[Engine]:
+    """An engine on a broker and a Valkey of its own, whose records may be lost with the machine; `more` as `Engine`."""
     logging.configure("bench")
     with tempfile.TemporaryDirectory(prefix=f"refold-{name}-") as made:
         folder = Path(made)
         with EmbeddedKafka(folder / "kafka") as kafka, EmbeddedValkey(folder / "valkey") as valkey:
-            engine = Engine(kafka.bootstrap, valkey.url, folder, sync=False, app=app)
+            engine = Engine(kafka.bootstrap, valkey.url, folder, sync=False, **more)
             try:
                 yield engine
             finally:

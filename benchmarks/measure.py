@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -26,6 +28,24 @@ def spent_s(pid: int) -> float:
     """Processor seconds that a process has spent so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+NAMES = {"serve planner": "planner", "serve executor": "executor", "java": "broker", "valkey": "Valkey"}
+
+
+def cpu_by_process() -> dict[str, float]:
+    """Processor seconds of this process, `client`, and of those that it has started, by what they are."""
+    found, parents = defaultdict[str, float](float), {os.getpid()}
+    for pid in sorted(int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()):
+        with suppress(OSError):
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            if pid not in parents and parent not in parents:
+                continue
+            parents.add(pid)  # a child has a higher number than who started it, but after 4 million processes
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+            other = "client" if pid == os.getpid() else "other"
+            found[next((name for word, name in NAMES.items() if word in command), other)] += spent_s(pid)
+    return dict(found)
 
 
 def memory_mib(pids: Iterable[int]) -> float:

@@ -54,6 +54,8 @@ class Vitals:
     ready: bool = False
     started: bool = False
     busy_since: float = 0.0
+    requests: Callable[[], Mapping[str, int]] = dict
+    """What Kafka was asked, by kind, where somebody counts it."""
 
     def begin_turn(self, now_s: float) -> None:
         """Note that the code of the service runs."""

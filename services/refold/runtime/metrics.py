@@ -78,6 +78,9 @@ class VitalMetrics(Collector):
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
+        asked = {(kind,): count for kind, count in of.requests().items()}
+        if asked:
+            yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, asked, "request")
         yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm")
 
 

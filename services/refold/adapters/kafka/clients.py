@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
 from typing import Any, TypeVar
 
+import orjson
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -25,6 +27,8 @@ REQUEST_TIMEOUT_S = 10.0
 
 MAX_MESSAGE_BYTES = 256 << 20
 """What a producer lets pass. High on purpose: the one limit is the topic's, and the broker is the judge."""
+
+STATISTICS = "statistics.interval.ms"
 
 _FIXED = (
     "acks", "bootstrap.servers", "enable.auto.commit", "enable.auto.offset.store", "enable.idempotence",
@@ -84,6 +88,28 @@ class _Log:
         line = message % args if args else message
         if structlog.is_configured() and self._throttle.lets(line.partition(" ")[0]):
             getattr(_log, next(name for least, name in self._METHODS if level >= least))("kafka.client", line=line)
+
+
+class SentRequests:
+    """Requests that the clients of this process have sent to brokers, by kind, as librdkafka counts them.
+
+    It counts where `statistics.interval.ms` is among the options of Kafka.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, Counter[str]] = {}
+
+    def hear(self, statistics: str) -> None:
+        """Take the statistics of a client, which are sums since it was made."""
+        told = orjson.loads(statistics)
+        self._of[told["name"]] = sum((Counter(each["req"]) for each in told["brokers"].values()), Counter[str]())
+
+    def counts(self) -> Counter[str]:
+        """Return the sums of all clients, of those that were closed too."""
+        return sum(list(self._of.values()), Counter[str]())
+
+
+REQUESTS = SentRequests()
 
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
@@ -216,6 +242,8 @@ def _made(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
         **config,
         **settings.options,
     }
+    if STATISTICS in merged:
+        merged["stats_cb"] = REQUESTS.hear
     try:
         return kind(merged, logger=_Log())
     except KafkaException as error:
