@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Three workers fill two cores, the smallest machine we support: a third of their time they wait for servers.
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
-PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
+PYTEST_FLAGS ?= -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
 .PHONY: help setup test test-long test-all frameworks pages tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
 

@@ -16,7 +16,7 @@ from tests.order import Together, longest_first
 
 # While one works on a rule, a few examples of each property say enough; `make test` asks for more of them.
 settings.register_profile("quick", max_examples=10, deadline=None)
-settings.register_profile("whole", max_examples=60, deadline=None)
+settings.register_profile("whole", max_examples=30, deadline=None)
 settings.load_profile("quick")
 
 

@@ -327,7 +327,7 @@ class Provider:
 
         self.server = HTTPServer(("127.0.0.1", 0), Answer)
         self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def part(self, **more: Any) -> GatewayPart:
         told = OidcPart(issuer="https://id.example", audience="refold", jwks=self.url, **more.pop("oidc", {}))

@@ -88,7 +88,7 @@ def serving(script: Callable[[Asked, int], Answer]) -> Iterator[ModelServer]:
     http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(model))
     http.daemon_threads = True
     model.url = f"http://127.0.0.1:{http.server_port}/v1"
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield model

@@ -246,13 +246,20 @@ class Archivist:
             del markers[run]
             swept.archived.pop(run, None)
             swept.left[run] = "it went on while it was archived"
-        mine, others = {each.key: each.value for each in back.values()}, dict[bytes | None, bytes | None]()
-        for record in self._reader.scan(RUN_SNAPSHOT, partition) if back else ():
+        if back:
+            self._write(self._before(partition, [*reversed(back.values())]))
+
+    def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
+        """What takes markers back: tombstones, or the marker that lay there.
+
+        Another archivist may have erased the run as it is now, while this one stood still: that one's marker stays.
+        """
+        mine, others = {each.key: each.value for each in markers}, dict[bytes | None, bytes | None]()
+        for record in self._reader.scan(RUN_SNAPSHOT, partition):
             if record.key in mine and record.value != mine[record.key]:
                 others[record.key] = record.value
-        # Another archivist may have erased it as it is now, while this one stood still: then its marker stays.
-        written = [each._replace(value=others.get(each.key)) for each in reversed(back.values())]
-        self._write([each if each.value else each._replace(headers=()) for each in written])
+        found = [each._replace(value=others.get(each.key)) for each in markers]
+        return [each if each.value else each._replace(headers=()) for each in found]
 
     def _sound(
         self, partition: int, batch: list[EndedRun], swept: Swept, *, dry_run: bool = False

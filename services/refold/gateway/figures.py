@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 WINDOW_MS = 900_000
 """Age of the oldest minute that counts."""
-ASKED_S = 30.0
+WATCHED_S = 30.0
 """Time after which the topic is read no more, if nobody asks."""
 FIRST_S = 0.5
 """Time for which the first who asks waits."""
@@ -70,7 +70,7 @@ class LiveFigures:
                         self._take(record)
                     else:
                         self._there.set()
-                    if time.monotonic() - self._asked > ASKED_S:
+                    if time.monotonic() - self._asked > WATCHED_S:
                         return
         except RefoldError as error:  # the next who asks tries again
             _log.warning("gateway.figures_unread", reason=error.message)

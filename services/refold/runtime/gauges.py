@@ -57,6 +57,10 @@ class Vitals:
     requests: Callable[[], Mapping[str, int]] = dict
     """What Kafka was asked, by kind, where somebody counts it."""
 
+    def count(self, requests: Callable[[], Mapping[str, int]]) -> None:
+        """Have requests to Kafka counted by this."""
+        self.requests = requests
+
     def begin_turn(self, now_s: float) -> None:
         """Note that the code of the service runs."""
         self.busy_since = now_s

@@ -109,7 +109,7 @@ class SentRequests:
         return sum(list(self._of.values()), Counter[str]())
 
 
-REQUESTS = SentRequests()
+SENT_REQUESTS = SentRequests()
 
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
@@ -243,7 +243,7 @@ def _made(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
         **settings.options,
     }
     if STATISTICS in merged:
-        merged["stats_cb"] = REQUESTS.hear
+        merged["stats_cb"] = SENT_REQUESTS.hear
     try:
         return kind(merged, logger=_Log())
     except KafkaException as error:

@@ -20,7 +20,7 @@ import structlog
 import typer
 
 from refold.adapters.kafka.acls import may_do_everything, may_write
-from refold.adapters.kafka.clients import REQUESTS
+from refold.adapters.kafka.clients import SENT_REQUESTS
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.topics import Topics
 from refold.cli.apps import load_app
@@ -153,7 +153,7 @@ class Served:
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
         metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
-        vitals.requests = REQUESTS.counts
+        vitals.count(SENT_REQUESTS.counts)
         ends = KafkaLogSource(self.where.settings.kafka).ends
         shown = metrics.shown(address, vitals, beside, service=self.service, ends=ends)
         return cast(AbstractContextManager[None], shown)
