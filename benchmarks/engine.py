@@ -74,7 +74,8 @@ class Engine:
 
     def serve(self, service: str, *words: str) -> None:
         """Starts a service."""
-        command = [sys.executable, "-m", "refold", "serve", service, "--standby", "--app", self._app, *words]
+        reserve = ["--standby"] if service in ("planner", "executor") else []
+        command = [sys.executable, "-m", "refold", "serve", service, *reserve, "--app", self._app, *words]
         environment = {**self.environment, **self._more.get(service, {})}
         self._supervisor.add(Child(service, command, self.folder / f"{service}.log", environment))
 

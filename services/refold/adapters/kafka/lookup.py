@@ -32,7 +32,9 @@ class KafkaLookup:
         **Raises** UnreachableError when nobody says, UsageError when this member may not read there.
         """
         if self._consumer is None:
-            own = {"client.id": f"{self._membership.member}-lookup", "auto.offset.reset": "error"}
+            # A fetch for what comes after the record would lie at the broker, and the next look behind it: 100 ms each.
+            own: dict[str, str | int] = {"auto.offset.reset": "error", "fetch.wait.max.ms": 0}
+            own["client.id"] = f"{self._membership.member}-lookup"
             self._consumer = clients.consumer(self._settings, self._membership.group, **own)
         consumer, name = self._consumer, self._settings.prefix + topic
         try:
