@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.waiting import eventually
 
 SCREENS = {
-    "/": ("runs", "runs-none", "runs-empty", "filter", "menu", "hostile-runs"),
+    "/": ("runs", "runs-none", "runs-empty", "filter", "hostile-runs"),
     "/start": ("start", "start-refused"),
     "/runs/{run}": (
         *("run", "question", "event", "events", "conversation", "panels", "family", "past", "confirm", "missing"),
@@ -38,7 +38,7 @@ SCREENS = {
     "/dead-letters/{place:path}": ("letter", "replay", "replayed"),
     "/dead-letters/{place:path}/replay": (),  # it leads back to the letter
     "/versions": ("versions", "unavailable"),
-    "/health": ("health", "health-alone"),
+    "/health": ("health", "health-alone", "menu"),
     "/policies": ("policies", "draft", "problems"),
     "/login": ("login", "login-refused"),
     "/logout": (),  # it leads to /login

@@ -74,7 +74,8 @@ async function refresh(wanted, part) {
     slider();
     mark();
     draw();
-    say(page.getElementById("behind") ? `live, ${page.getElementById("behind").textContent}` : "live");
+    const behind = document.getElementById("behind");
+    say(behind ? `live, ${behind.textContent}` : "live");
   } catch { say("the gateway is away: this may be old", true); }
 }
 
