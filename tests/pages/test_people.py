@@ -281,9 +281,15 @@ def test_all_that_leaves_a_question_open_leaves_it_open(shop: Dev, http: httpx.C
 def test_an_answer_is_taken_in_the_place_of_the_tool(shop: Dev, http: httpx.Client) -> None:
     approval = asked(shop, http, "answer-1")
     assert vote(http, approval, form(http, approval), action="answer", result="{").status_code == 422
-    vote(http, approval, form(http, approval), action="answer", result='"paid by hand"')
+    shown = form(http, approval)
+    vote(http, approval, shown, action="answer", result='"paid by hand"')
 
     assert ended(http, "answer-1")["result"] == "paid by hand"
+    again = vote(http, approval, shown, action="answer", result='"paid by hand"')
+    other = vote(http, approval, shown, action="answer", result='"paid twice"')
+    assert "Nothing was sent" not in text(again), "a second click is no news"
+    assert (other.status_code, "Nothing was sent" in text(other)) == (409, True)
+    assert said(shop, approval) == [("ada", "answer")]
 
 
 def test_one_of_two_counts_and_the_page_of_the_question_says_so(shop: Dev, http: httpx.Client) -> None:

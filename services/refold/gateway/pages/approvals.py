@@ -49,6 +49,7 @@ def approval_pages(site: APIRouter) -> None:
         fields = await form_of(request, shared)
         action = one_of(fields, "action", VERBS)
         words = _words(fields, action)
+        written = {"action": action, "question": fields.get("question", ""), **words}
         try:
             asked = await run_in_threadpool(_checked, shared, approval, fields, action, words)
             if action == "edit" and not fields.get("sure"):
@@ -56,6 +57,8 @@ def approval_pages(site: APIRouter) -> None:
             words["result"] = canonical.parse(words["result"]) if action == "answer" else None
             voted = await shared.client.vote(approval, action, "", words, timeout=timedelta(seconds=LONGEST_WAIT_S))
         except (ConflictError, UsageError, NotFoundError) as error:
+            if isinstance(error, ConflictError) and await run_in_threadpool(_counts, shared, approval, written):
+                return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
             return await run_in_threadpool(_refused, shared, approval, fields, error)
         decided = voted.outcome.startswith("decided")
         return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}" if decided else f"/approvals/{approval}", 303)
@@ -114,6 +117,13 @@ def _checked(shared: Gateway, approval: str, fields: Mapping[str, str], action: 
         hint = f"once in {REMIND_MS // 60_000} minutes is enough"
         raise UsageError("people were reminded of this question a moment ago", hint=hint)
     return asked
+
+
+def _counts(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
+    """True if this very vote has been said: a form that comes twice, by a second click or a lost answer, is no news."""
+    known = known_of(shared, approval)
+    mine = [vote for vote in known.said if vote.actor == shared.actor] if known else []
+    return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in mine)
 
 
 def _before_sending(shared: Gateway, asked: Approval, words: Mapping[str, Any]) -> HTMLResponse:
