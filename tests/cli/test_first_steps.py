@@ -222,6 +222,7 @@ def test_events_are_lines_the_last_ones_alone_or_those_since(dev: Dev) -> None:
 def test_status_and_kill_know_the_processes_of_a_dev(dev: Dev) -> None:
     before = dev.read("dev", "status")
     (killed,) = dev.read("dev", "kill", "executor")
+    assert 0 < killed["gap_ms"] < 15_000
     eventually(lambda: dev.state["processes"]["executor"] not in ([], [killed["pid"]]))
     after = dev.read("dev", "status")
 

@@ -45,7 +45,8 @@ class Reserve:
         """The lines that begin so, as soon as there are so many."""
         until = time.monotonic() + 20
         while time.monotonic() < until:
-            lines = [line.split() for line in self._said.read_text().splitlines() if line.startswith(word)]
+            whole = self._said.read_text().rpartition("\n")[0]
+            lines = [line.split() for line in whole.splitlines() if line.startswith(word)]
             if len(lines) >= least:
                 return lines
             time.sleep(0.01)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +39,14 @@ class OwnServers:
     redis: Annotated[str, "URL", "Use this Redis instead."] = ""
     postgres: Annotated[bool, "Keep views in a Postgres of its own, not in SQLite."] = False
 
+
+SERVES = {
+    "planner": "lane.live",
+    "executor": "partition.assigned",
+    **dict.fromkeys(("approval", "gateway", "projections"), "service.started"),
+}
+"""What a service says in its log once it serves."""
+MOST_GAP_S = 15.0
 
 HELLO = "refold.cli.commands.hello:hello_app"
 
@@ -203,9 +214,10 @@ def kill_processes(
     number: Annotated[int, "N", "Which of several, as `refold dev status` counts."] = 1,
     *,
     all_: Annotated[bool, "All of the role; without a role, all there are."] = False,
+    no_wait: Annotated[bool, "Do not wait for the successor."] = False,
     beside: Beside,
 ) -> None:
-    """Kill processes of a running `refold dev` by SIGKILL."""
+    """Kill processes of a running `refold dev` by SIGKILL, and say how long nobody served."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
     there = beside.running()["processes"]
@@ -214,12 +226,37 @@ def kill_processes(
     if not victims:
         hint = "`refold dev status` shows them; one that has just died has no process for a moment"
         raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
+    gaps = _gaps(victims, data_dir(beside.data) / "logs", wait=not no_wait)
+    rows = [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
+    beside.tell(rows, "\n".join(map(_killed, rows)))
+
+
+def _gaps(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> dict[str, int | None]:
+    """Kill processes; return how long nobody served, by role, of those whose successors say so. **Units**: ms."""
+    files = {name: logs / f"{name}.log" for name, _ in victims if name in SERVES and wait}
+    read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, time.time()
     for _, pid in victims:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    killed = "killed [bold]{} {}[/] (SIGKILL); `refold dev status` shows its successor"
-    rows = [{"role": name, "pid": pid} for name, pid in victims]
-    beside.tell(rows, "\n".join(killed.format(*victim) for victim in victims))
+    return {name: _gap_ms(name, files[name], at, died) for name, at in read.items()}
+
+
+def _killed(row: Mapping[str, Any]) -> str:
+    gap = row["gap_ms"]
+    then = "`refold dev status` shows its successor" if gap is None else f"its successor served after {gap} ms"
+    return f"killed [bold]{row['role']} {row['pid']}[/] (SIGKILL); {then}"
+
+
+def _gap_ms(role: str, log: Path, read: int, died: float) -> int | None:
+    """Milliseconds from a death to the line of the log by which a successor serves; None if that does not come."""
+    until = time.monotonic() + MOST_GAP_S
+    while time.monotonic() < until:
+        lines = log.read_bytes()[read:].split(b"\n")[:-1]
+        served = next((line for line in lines if f'"event": "{SERVES[role]}"'.encode() in line), None)
+        if served is not None:
+            return max(0, round((datetime.fromisoformat(json.loads(served)["timestamp"]).timestamp() - died) * 1000))
+        time.sleep(0.02)
+    return None
 
 
 def state_of(pid: int) -> str:
