@@ -89,7 +89,7 @@ GULLIBLE: dict[str, Bug] = {
     "any-pool-answers": Bug((), (("answering.stranger", _nothing),), seeds=240, start=60),
     "any-pool-acts": Bug((), (("Gate.refusal", _of_any_pool(Gate.refusal)),), seeds=60),
     "catalog-unsigned": Bug((), (("catalog.check", _never),), seeds=120),
-    "catalog-goes-back": Bug((), (("Catalog._take", _forgetting(Catalog._take)),), seeds=400, start=340),
+    "catalog-goes-back": Bug((), (("Catalog._take", _forgetting(Catalog._take)),), seeds=400, start=5_000_300),
     "letters-believed": Bug((), (("letters.original", _as_the_letter_says),), seeds=60),
     "votes-of-other-questions": Bug((), (("ballot.objection", _for_this_question(ballot.objection)),), seeds=120),
     "votes-of-the-future": Bug((), (("ballot.dated_ahead", _never),), seeds=120),
