@@ -42,13 +42,12 @@ NEEDED: Mapping[str, int] = {
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
             *("twins", "marks.foreign", "marks.missing", "snapshot.broken", "migrations"),
             *("snapshot.newer", "snapshot.holed", "members.uneven"),
-            *("archived", "erased", "erased.repeated", "erase.demanded", "markers.gone"),
+            *("archived", "erased", "erased.repeated", "erase.demanded", "erase.refused", "markers.gone"),
         ),
         _OFTEN,
     ),
     **dict.fromkeys(
         (
-            "erase.refused",
             "claims_refused",
             "held",
             "tool.handed_over",
