@@ -31,6 +31,9 @@ APP = "benchmarks.workload:app"
 FEW = 1
 """Partitions of each topic: as many as one planner needs. Each that has something to say costs requests of its own."""
 
+SERVICES = ("planner", "executor")
+"""The services of a step, each with a process in reserve."""
+
 AUTHORITY = SigningKey("root-bench", "root", b"b" * 32)
 TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 
@@ -66,7 +69,7 @@ class Engine:
         }
         Topics(self.settings).apply()
         self._supervisor = Supervisor()
-        for service in ("planner", "executor"):
+        for service in SERVICES:
             self.serve(service)
         self.client = Client(self.settings)
         if app == APP:
@@ -74,7 +77,7 @@ class Engine:
 
     def serve(self, service: str, *words: str) -> None:
         """Starts a service."""
-        reserve = ["--standby"] if service in ("planner", "executor") else []
+        reserve = ["--standby"] if service in SERVICES else []
         command = [sys.executable, "-m", "refold", "serve", service, *reserve, "--app", self._app, *words]
         environment = {**self.environment, **self._more.get(service, {})}
         self._supervisor.add(Child(service, command, self.folder / f"{service}.log", environment))
@@ -104,7 +107,7 @@ class Engine:
             rates.append(round(load * STEPS / (time.perf_counter() - begun)))
         found["steps_per_s"] = sorted(rates)
         found["cpu_ms_per_step"] = round((cpu_seconds() - cpu) * 1000 / (repeat * load * STEPS), 3)
-        found["memory_mib"] = {name: memory_mib([self.pid(name)]) for name in ("planner", "executor")}
+        found["memory_mib"] = {name: memory_mib([self.pid(name)]) for name in SERVICES}
         return found
 
 

@@ -1,4 +1,4 @@
-"""What a step costs, counted: requests to Kafka, turns, calls of Redis, and CPU, by process.
+"""The cost of a step, counted: requests to Kafka, turns, calls of Redis, and CPU, by process.
 
     python -m benchmarks.requests [--partitions 4,60] [--in-flight 1,10,100] [--json]
 
@@ -18,7 +18,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from benchmarks.engine import FEW, Engine, alone
+from benchmarks.engine import FEW, SERVICES, Engine, alone
 from benchmarks.measure import STEPS, cpu_by_process
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
@@ -27,12 +27,11 @@ from rich.table import Table
 from refold.adapters.kafka.clients import STATISTICS
 from refold.embedded.ports import free_port
 
-SERVICES = ("planner", "executor")
 RUNS = {1: 40, 10: 300}
 """Runs by how many are in flight; of more than these `MANY`."""
 MANY = 1_000
 TOLD_S = 0.2
-"""How often librdkafka says what it has sent."""
+"""Period of the statistics of librdkafka."""
 
 
 def counted(port: int) -> Counter[str]:

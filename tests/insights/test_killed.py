@@ -25,7 +25,7 @@ from refold.core.run.log import LogFold
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
 from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
-from refold.gateway.figures import figures_in
+from refold.gateway.figures import LiveFigures
 from refold.insights.figures import Insights
 from refold.insights.service import GROUP
 from refold.runtime.settings import KafkaSettings
@@ -140,7 +140,7 @@ def killed(kafka: EmbeddedKafka, folder: Path, kills: int) -> int:
         eventually(lambda: of_topic(settings) == wanted, every=0.5)
         assert sum(wanted.values()) > 1_000
         calls = sum(number for (_, _, _, figure), number in wanted.items() if figure == "calls")
-        shown = figures_in(settings)
+        shown = LiveFigures(partial(KafkaLogReader(settings).tail, RUN_INSIGHT))
         eventually(lambda: sum(each.calls for each in shown.latest()) == calls, what="the page has them all")
     finally:
         assert running.end() in (0, -signal.SIGTERM)  # where Faust does not handle signals yet

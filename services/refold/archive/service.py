@@ -250,7 +250,7 @@ class Archivist:
             self._write(self._before(partition, [*reversed(back.values())]))
 
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
-        """What takes markers back: tombstones, or the marker that lay there.
+        """Return what takes markers back: tombstones, or the marker that lay there.
 
         Another archivist may have erased the run as it is now, while this one stood still: that one's marker stays.
         """

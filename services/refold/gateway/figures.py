@@ -11,13 +11,10 @@ from typing import Any, cast
 
 import structlog
 
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.errors import MalformedError, RefoldError
 from refold.core.messages import RunInsight
-from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.runtime.settings import KafkaSettings
 
 _log = structlog.get_logger()
 
@@ -31,7 +28,7 @@ _SUMS = [field.name for field in fields(RunInsight) if isinstance(field.default,
 
 
 class LiveFigures:
-    """See the module. `read` yields the records of a topic, and None when there are no more for now."""
+    """See the module. `read` yields the records of `run-insight`, and None when there are no more for now."""
 
     def __init__(self, read: Callable[[], Iterator[Record | None]]) -> None:
         self._read = read
@@ -58,7 +55,7 @@ class LiveFigures:
         for each in found:
             name = each.kind, each.name, each.run_id
             before = sums.pop(name, None)
-            sums[name] = _sum(each, before) if before and not each.run_id else each
+            sums[name] = _sum(each, before) if before else each
         return list(reversed(sums.values()))
 
     def _follow(self) -> None:
@@ -74,6 +71,7 @@ class LiveFigures:
                         return
         except RefoldError as error:  # the next who asks tries again
             _log.warning("gateway.figures_unread", reason=error.message)
+            self._there.set()
 
     def _take(self, record: Record) -> None:
         insight = None
@@ -84,11 +82,6 @@ class LiveFigures:
                 self._found[record.key] = insight
             elif record.key:
                 self._found.pop(record.key, None)
-
-
-def figures_in(settings: KafkaSettings) -> LiveFigures:
-    """Return those that a Kafka has."""
-    return LiveFigures(lambda: KafkaLogReader(settings).tail(RUN_INSIGHT))
 
 
 def _sum(one: RunInsight, other: RunInsight) -> RunInsight:

@@ -28,8 +28,9 @@ from refold.client.stores import archived_blobs, blob_store
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import may_be_archived
 from refold.core.ids import run_id
+from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import canonical
-from refold.gateway.figures import figures_in
+from refold.gateway.figures import LiveFigures
 from refold.gateway.logins import Login, Logins
 from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.reading import ReadSide, after_of
@@ -74,7 +75,7 @@ class Gateway:
         self._archive = _archive(self.platform.settings.archive.url)
         self._unpacked = threading.BoundedSemaphore(MOST_ARCHIVED)
         self.streams = RunStreams(self.reading, self.platform)
-        self.figures = figures_in(self.platform.settings.kafka)
+        self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
         self._writes, self._writing = RateLimit(WRITES_A_MINUTE), threading.BoundedSemaphore(MOST_WRITES)

@@ -140,7 +140,7 @@ class Membership:
 
 
 class Depth(NamedTuple):
-    """How far a member has read and written.
+    """Progress of a member in reading and writing.
 
     The next offset of each place that it reads, how many records were sent and are not answered yet, and whether the
     group has placed it: has said which partitions are its own, though it may be none.

@@ -54,12 +54,6 @@ class Vitals:
     ready: bool = False
     started: bool = False
     busy_since: float = 0.0
-    requests: Callable[[], Mapping[str, int]] = dict
-    """What Kafka was asked, by kind, where somebody counts it."""
-
-    def count(self, requests: Callable[[], Mapping[str, int]]) -> None:
-        """Have requests to Kafka counted by this."""
-        self.requests = requests
 
     def begin_turn(self, now_s: float) -> None:
         """Note that the code of the service runs."""

@@ -37,14 +37,17 @@ HEAD_S = 10.0
 Ends = Callable[[Mapping[Place, int]], Mapping[Place, int]]
 """Where these places end; nothing of those that nobody says."""
 
+Requests = Callable[[], Mapping[str, int]]
+"""Numbers of requests to brokers by kind; none where nobody counts them."""
+
 _log = structlog.get_logger()
 
 
 class VitalMetrics(Collector):
     """The numbers of a process as Prometheus takes them."""
 
-    def __init__(self, vitals: Vitals, service: str, ends: Ends) -> None:
-        self._vitals, self._service, self._ends = vitals, service, ends
+    def __init__(self, vitals: Vitals, service: str, ends: Ends, requests: Requests) -> None:
+        self._vitals, self._service, self._ends, self._requests = vitals, service, ends, requests
 
     def collect(self) -> Iterator[Metric]:
         """Return all of them as they are now."""
@@ -78,7 +81,7 @@ class VitalMetrics(Collector):
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
-        asked = {(kind,): count for kind, count in of.requests().items()}
+        asked = {(kind,): count for kind, count in self._requests().items()}
         if asked:
             yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, asked, "request")
         yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm")
@@ -151,11 +154,19 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def shown(address: str, vitals: Vitals, beside: Iterable[Collector], *, service: str, ends: Ends) -> Iterator[None]:
+def shown(
+    address: str,
+    vitals: Vitals,
+    beside: Iterable[Collector],
+    *,
+    service: str,
+    ends: Ends,
+    requests: Requests = dict,
+) -> Iterator[None]:
     """Show the numbers of a process while the block lasts. **Raises** UsageError where nobody can listen there."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    for each in (VitalMetrics(vitals, service, ends), *beside):
+    for each in (VitalMetrics(vitals, service, ends, requests), *beside):
         registry.register(each)
     try:
         server = _Server(place_of(address), vitals, registry)

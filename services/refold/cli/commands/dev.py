@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,12 +40,9 @@ class OwnServers:
     postgres: Annotated[bool, "Keep views in a Postgres of its own, not in SQLite."] = False
 
 
-SERVES = {
-    "planner": "lane.live",
-    "executor": "partition.assigned",
-    **dict.fromkeys(("approval", "gateway", "projections"), "service.started"),
-}
-"""What a service says in its log once it serves."""
+SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started")
+SERVES |= {"planner": "lane.live", "executor": "partition.assigned"}
+"""Event in the log of a service by which it serves."""
 MOST_GAP_S = 15.0
 
 HELLO = "refold.cli.commands.hello:hello_app"
@@ -226,19 +223,19 @@ def kill_processes(
     if not victims:
         hint = "`refold dev status` shows them; one that has just died has no process for a moment"
         raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
-    gaps = _gaps(victims, data_dir(beside.data) / "logs", wait=not no_wait)
-    rows = [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
+    rows = _kill(victims, data_dir(beside.data) / "logs", wait=not no_wait)
     beside.tell(rows, "\n".join(map(_killed, rows)))
 
 
-def _gaps(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> dict[str, int | None]:
-    """Kill processes; return how long nobody served, by role, of those whose successors say so. **Units**: ms."""
+def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dict[str, Any]]:
+    """Kill processes; return each with the time for which nobody served, where its successor says so. **Units**: ms."""
     files = {name: logs / f"{name}.log" for name, _ in victims if name in SERVES and wait}
-    read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, time.time()
+    read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, datetime.now(UTC)
     for _, pid in victims:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return {name: _gap_ms(name, files[name], at, died) for name, at in read.items()}
+    gaps = {name: _gap_ms(name, files[name], at, died) for name, at in read.items()}
+    return [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
 
 
 def _killed(row: Mapping[str, Any]) -> str:
@@ -247,15 +244,17 @@ def _killed(row: Mapping[str, Any]) -> str:
     return f"killed [bold]{row['role']} {row['pid']}[/] (SIGKILL); {then}"
 
 
-def _gap_ms(role: str, log: Path, read: int, died: float) -> int | None:
+def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
     """Milliseconds from a death to the line of the log by which a successor serves; None if that does not come."""
-    until = time.monotonic() + MOST_GAP_S
-    while time.monotonic() < until:
-        lines = log.read_bytes()[read:].split(b"\n")[:-1]
-        served = next((line for line in lines if f'"event": "{SERVES[role]}"'.encode() in line), None)
-        if served is not None:
-            return max(0, round((datetime.fromisoformat(json.loads(served)["timestamp"]).timestamp() - died) * 1000))
-        time.sleep(0.02)
+    until, event, said = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
+    with log.open("rb") as file:
+        file.seek(read)
+        while time.monotonic() < until:
+            said += file.read()
+            if served := next((line for line in said.split(b"\n")[:-1] if event in line), None):
+                gap_s = (datetime.fromisoformat(json.loads(served)["timestamp"]) - died).total_seconds()
+                return max(0, round(gap_s * 1000))
+            time.sleep(0.02)
     return None
 
 

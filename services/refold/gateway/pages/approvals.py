@@ -57,7 +57,7 @@ def approval_pages(site: APIRouter) -> None:
             words["result"] = canonical.parse(words["result"]) if action == "answer" else None
             voted = await shared.client.vote(approval, action, "", words, timeout=timedelta(seconds=LONGEST_WAIT_S))
         except (ConflictError, UsageError, NotFoundError) as error:
-            if isinstance(error, ConflictError) and await run_in_threadpool(_counts, shared, approval, written):
+            if isinstance(error, ConflictError) and await run_in_threadpool(_said_already, shared, approval, written):
                 return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
             return await run_in_threadpool(_refused, shared, approval, fields, error)
         decided = voted.outcome.startswith("decided")
@@ -119,7 +119,7 @@ def _checked(shared: Gateway, approval: str, fields: Mapping[str, str], action: 
     return asked
 
 
-def _counts(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
+def _said_already(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
     """True if this very vote has been said: a form that comes twice, by a second click or a lost answer, is no news."""
     known = known_of(shared, approval)
     mine = [vote for vote in known.said if vote.actor == shared.actor] if known else []

@@ -68,6 +68,7 @@ def record_pages(site: APIRouter) -> None:
     @site.get("/tools", response_class=HTMLResponse)
     def tools_page(shared: Site, request: Request, wanted: Annotated[ShownActivity, Query()]) -> Response:
         """Sums of agents and tools, and of one of them day by day."""
+        figures = shared.figures.latest()
 
         def made(view: ViewReader) -> dict[str, Any]:
             days = [day_of(int(time.time() * 1000) - n * DAY_MS) for n in reversed(range(wanted.days))]
@@ -79,7 +80,7 @@ def record_pages(site: APIRouter) -> None:
                 "title": "Agents and tools",
                 "lead": "What agents and tools did, by the days of UTC. Erased runs are part of all sums.",
                 "parts": [
-                    *(now_grid(shared.figures.latest()), Choices("days", "Sums of", windows), *chosen),
+                    *(now_grid(figures), Choices("days", "Sums of", windows), *chosen),
                     *(_agents(found, days), _tools(found, days), _loops(found)),
                 ],
             }

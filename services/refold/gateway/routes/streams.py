@@ -18,7 +18,6 @@ Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, descriptio
 
 PartsOption = Annotated[bool, Query(description="with what models say while they say it, as messages `part`")]
 
-
 FromNowOption = Annotated[bool, Query(description="begin with what happens next, if there is no Last-Event-ID")]
 
 

@@ -70,7 +70,7 @@ class Revivals:
         return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry)
 
     def goes_on(self, entry: Entry) -> bool:
-        """Whether an entry that counts lets a run go on whose history is not here: it is read again then.
+        """True if an entry that counts lets a run go on whose history is not here: it is read again then.
 
         Until then the run stands still, and nothing is kept that would rely on it.
         """

@@ -203,7 +203,7 @@ class Redrives:
         return self._waits(run, item)
 
     def _waits(self, run: RunId, item: Pending) -> bool:
-        """Whether it has to wait for a history. One that was brought stays until the last is done that needs it."""
+        """True if it has to wait for a history. One that was brought stays until the last is done that needs it."""
         there = run in self._log.revivals.revived
         (self._brought[run] if there else self._asked.setdefault(run, [])).append(item)
         return not there

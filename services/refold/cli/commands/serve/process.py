@@ -153,9 +153,9 @@ class Served:
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
         metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
-        vitals.count(SENT_REQUESTS.counts)
         ends = KafkaLogSource(self.where.settings.kafka).ends
-        shown = metrics.shown(address, vitals, beside, service=self.service, ends=ends)
+        told = {"service": self.service, "ends": ends, "requests": SENT_REQUESTS.counts}
+        shown = metrics.shown(address, vitals, beside, **told)
         return cast(AbstractContextManager[None], shown)
 
     def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
