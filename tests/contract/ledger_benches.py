@@ -93,7 +93,7 @@ class MemoryBench:
             elif entry.state == "done":
                 shown |= {"success": entry.success, "result": entry.result}
             else:
-                shown |= {"takeover": entry.takeover, "order": entry.order}
+                shown |= {"takeover": entry.takeover, "order": entry.order, "owner": entry.owner}
             entries[home, key] = shown
         leased = {key: set(leases) for key, leases in self.ledger.leases().items() if leases}
         outbox = {key: dict(results) for key, results in self.ledger.outbox().items() if results}
@@ -173,6 +173,8 @@ def _shown(raw: dict[bytes, bytes]) -> dict[str, object]:
     for flag in ("closed", "takeover", "success"):
         if flag in shown:
             shown[flag] = shown[flag] == b"1"
+    if b"owner" in raw:
+        shown["owner"] = raw[b"owner"].decode()
     return shown
 
 

@@ -51,7 +51,7 @@ PLANTED = [
         ("complete", "state and token ~= ARGV[4]", "false"),
         ("complete", "state == 'done' and not closed", "false"),
         ("complete", "if not closed then", "if true then"),
-        ("complete", "'order', 'takeover'", "'takeover'"),
+        ("complete", "'order', 'owner', 'takeover'", "'owner', 'takeover'"),
         ("complete", "redis.call('ZREM', KEYS[2], ARGV[1])", ""),
         ("complete", "redis.call('HSET', KEYS[3], ARGV[2] .. '#' .. ARGV[3], ARGV[6])", ""),
         ("close", "on_record == call", "on_record"),

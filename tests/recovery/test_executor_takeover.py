@@ -16,7 +16,8 @@ from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.settings import ExecutorSettings
 from refold.executor.survey import Survey
-from refold.ports.ledger import Claim, Filled, Operation, Reply, Superseded, Unpublished
+from refold.ports.effects import AskLedger
+from refold.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
 from refold.ports.log import Reached, Record
 from tests.recovery.executor_rig import ORDERS, Rig
 
@@ -41,6 +42,55 @@ def closes(offset: int, request: ToolRequest) -> Record:
 
 def begun(rig: Rig) -> list[str]:
     return [start.request.call_id for start in rig.started]
+
+
+# Who comes
+
+
+@pytest.mark.parametrize(
+    ("effect", "member", "after_ms"),
+    [
+        ("pure", "me", 0),
+        ("keyed", "me", 0),
+        ("keyed", "another", 1_000),
+        ("probed", "me", 10_000),
+        ("once", "me", 10_000),
+    ],
+)
+def test_a_process_goes_on_at_once_with_what_one_of_its_name_had_begun_if_that_may_be_repeated(
+    effect: str, member: str, after_ms: int
+) -> None:
+    rig = Rig(ExecutorSettings(member="me"))
+    rig.ask(call(1, effect=effect, timeout_ms=60_000))
+    assert begun(rig) == ["r1/3"]
+
+    successor = rig.successor(member)
+
+    if after_ms:
+        successor.turn(after_ms=after_ms - 700)
+        assert begun(successor) == []
+        assert successor.told(CallId("r1/3")) == []
+        successor.turn(after_ms=700)
+        successor.turn(after_ms=300)
+    asked = [result.status for result in successor.told(CallId("r1/3"))]
+    assert (begun(successor), asked) == (([], ["doubt"]) if effect == "once" else (["r1/3"], []))
+
+
+def test_a_process_ends_leases_of_its_name_once_and_keeps_its_own() -> None:
+    rig = Rig(ExecutorSettings(member="me"))
+    rig.ask(call(1))
+    rig.assign(end=1)  # taken away and given back: an executor on its own asks again
+    asked = [
+        operation
+        for _ in range(5)
+        for effect in rig.turn(after_ms=rig.settings.reap_ms)
+        if isinstance(effect, AskLedger)
+        for operation in effect.operations
+        if isinstance(operation, Lapsed)
+    ]
+
+    assert begun(rig) == ["r1/3"]
+    assert [operation.heir.partition("/")[2] for operation in asked if operation.heir] == ["me"]
 
 
 # What is settled

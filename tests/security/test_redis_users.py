@@ -43,7 +43,7 @@ def every(pool: str) -> list[Operation]:
         Complete(7, pool, "k", call, 1, "ann", True, b"result"),
         Unpublished(7, pool, 10),
         Sent(7, pool, ("r-1/2#1",)),
-        Lapsed(7, pool, 10),
+        Lapsed(7, pool, 10, "i/executor-1"),
         Unlist(7, pool, ("k",)),
         SetAside(7, pool, leases=("k",)),
         Release(7, pool, "k", "ann"),

@@ -40,7 +40,7 @@ class Attempt:
     **Units**: milliseconds on the monotonic clock. `right_ms` is the time before the claim was sent that gives the
     right to act: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease, and
     `began_ms` the wall time of `started_ms`. `busy` while the tool's code runs here, whatever has been said of the call
-    by then.
+    by then. `left`: nobody here reads its partition any more.
     """
 
     number: int
@@ -60,6 +60,7 @@ class Attempt:
     settled: bool = False
     busy: bool = False
     timed_out: bool = False
+    left: bool = False
     result: ToolResult | None = None
 
     @property
@@ -103,9 +104,14 @@ class Attempt:
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
         self._hold(ledger.Claim)
 
+    @property
+    def _owner(self) -> str:
+        """Whose next incarnation may end the lease: repeating the call is safe, and this one is dead by then."""
+        return "" if self.left else self.outbox.owner
+
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
         of, order = (self.request.call_id, self.request.attempt), self.outbox.order_of(self.home, self.requested)
-        self._ask(operation(*self._place, *of, self.token, self.lease_ms, order))
+        self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         """The ledger's answer to one of this attempt's operations."""
@@ -153,10 +159,13 @@ class Attempt:
     def leave(self) -> None:
         """The partition is another member's, so neither its chain nor its catalog is read here any more.
 
-        What has not begun is handed over: it would rest on what was in force once.
+        What has not begun is handed over: it would rest on what was in force once. What runs is nobody's to end.
         """
+        self.left = True
         if self.phase == "claiming":
             self._hand_over()
+        elif self.phase == "running":
+            self._hold(ledger.Renew)
 
     def cut(self) -> None:
         """This process ends before the tool does. What may be repeated is handed over, so that it begins at once

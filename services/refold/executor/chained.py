@@ -19,10 +19,7 @@ from refold.ports.log import NEVER
 
 @dataclass(eq=False)
 class ChainedAttempt(Attempt):
-    """See `Attempt`. `known` is what the chains said when it claimed, `link` what it has written there last, and when.
-
-    `left`: nobody here reads the chain any more.
-    """
+    """See `Attempt`. `known` is what the chains said when it claimed, `link` its last word there, and when."""
 
     claims: Claims = field(kw_only=True)
     known: Lineage = field(default_factory=Lineage)
@@ -31,7 +28,10 @@ class ChainedAttempt(Attempt):
     link: ToolClaim | None = None
     link_offset: int | None = None
     linked_ms: int = 0
-    left: bool = False
+
+    @property
+    def _owner(self) -> str:
+        return ""  # whoever comes waits for the lease
 
     def _granted(self) -> None:
         self.phase = "waiting"

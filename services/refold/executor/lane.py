@@ -59,6 +59,7 @@ class ExecutorLane:
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
         self.clock.fresh, self.beat_due = False, 0
+        self._heir_until = self._outbox.now.mono_ms + self._outbox.settings.times.lease_ms
 
     @property
     def caught_up(self) -> bool:
@@ -135,6 +136,18 @@ class ExecutorLane:
     def withdraw(self, call: str) -> None:
         """The call is closed."""
         self.waiting.withdraw(call)
+
+    @property
+    def heir(self) -> str:
+        """As whose heir the ledger is asked to end the leases of the process before, until it has; "": as nobody's.
+
+        Who stands still for a lease may have an heir itself by then.
+        """
+        return self._outbox.owner if self._outbox.now.mono_ms < self._heir_until else ""
+
+    def inherited(self) -> None:
+        """The ledger has ended them."""
+        self._heir_until = 0
 
     def low_water(self) -> Positions:
         self._closing = [each for each in self._closing if not each.done]

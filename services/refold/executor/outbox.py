@@ -18,7 +18,7 @@ from refold.executor import claim_chain
 from refold.executor.inputs import Requested
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
-from refold.ports.ledger import Close, SetAside, Stored, Superseded
+from refold.ports.ledger import Close, SetAside, Stored, Superseded, owner_of
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
@@ -91,6 +91,7 @@ class ExecutorOutbox(Generic[Claimant]):
     ) -> None:
         self.settings, self.outlet, self.fresh = settings, outlet, fresh
         self.now, self.journal = Now(0, 0), Journal()
+        self._incarnation = ""
         self.ended, self.gone = Recent(settings.remember), Recent(settings.remember)
         self.keys = Recent(settings.remember)
         self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
@@ -101,6 +102,12 @@ class ExecutorOutbox(Generic[Claimant]):
         self._closing: dict[int, Closing] = {}
         self._closed: set[str] = set()
         self._close_due = 0
+
+    @property
+    def owner(self) -> str:
+        """What the ledger knows this process by, as the owner of its leases and the heir of those before it."""
+        self._incarnation = self._incarnation or self.fresh()
+        return owner_of(self._incarnation, self.settings.member)
 
     def closing(self, home: int) -> Closing:
         """The calls that are closed next, with the others of this moment."""

@@ -172,11 +172,14 @@ class Executor:
             elif asker is not None:
                 asker.done = True
             elif isinstance(operation, Lapsed):
-                self._reaped(operation.home, reply)
+                self._reaped(operation, reply)
             elif isinstance(operation, Fill) and isinstance(reply, Filled) and (lane := self.lanes.get(operation.home)):
                 self._filled(lane, reply)
 
-    def _reaped(self, home: int, reply: Reply) -> None:
+    def _reaped(self, operation: Lapsed, reply: Reply) -> None:
+        home = operation.home
+        if operation.heir and (lane := self.lanes.get(home)):
+            lane.inherited()
         if not isinstance(reply, list):
             self._outbox.lapsed_unread(home, (), "the index of leases is none")
             return
@@ -249,7 +252,7 @@ class Executor:
                 self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
             if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
                 lane.reaped_ms = mono
-                self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free))
+                self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free, lane.heir))
 
     def _beat(self) -> None:
         mono = self._outbox.now.mono_ms

@@ -42,7 +42,8 @@ class Claim(NamedTuple):
     lower attempt than the entry's -> `Superseded`; STARTED with the same token ->
     the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under
     the new token -> `Claimed`. Where the entry is of another call, a success is `Stored`, a live lease is `Busy`, and
-    all else is taken over. `order` says where the order lies, for whoever takes a lapsed lease over.
+    all else is taken over. `order` says where the order lies, for whoever takes a lapsed lease over. `owner` is whose
+    heir may end the lease (`owner_of`), where repeating the call is safe; "": nobody's.
     """
 
     home: int
@@ -53,10 +54,13 @@ class Claim(NamedTuple):
     token: str
     lease_ms: int
     order: bytes
+    owner: str = ""
 
 
 class Renew(NamedTuple):
     """Keep my lease. An entry that is gone is made again, not as a takeover. -> `Renewed` or `Fenced`.
+
+    The `owner` is the one that it names now.
 
     CLOSED or DONE under this token -> `Renewed(closed=True)`, and nothing is written.
     """
@@ -69,6 +73,7 @@ class Renew(NamedTuple):
     token: str
     lease_ms: int
     order: bytes
+    owner: str = ""
 
 
 class Release(NamedTuple):
@@ -126,12 +131,14 @@ class Close(NamedTuple):
 class Lapsed(NamedTuple):
     """The STARTED entries whose lease has run out, or is further ahead than one can be.
 
-    -> list of (key, `order`), at most `limit`.
+    -> list of (key, `order`), at most `limit`. With an `heir` (`owner_of`), the leases end first whose owner is another
+    incarnation of the same member.
     """
 
     home: int
     pool: str
     limit: int
+    heir: str = ""
 
 
 class Unpublished(NamedTuple):
@@ -257,6 +264,17 @@ Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 def outbox_field(call: CallId, attempt: int) -> str:
     """The name of a result in the outbox: for which attempt of which call it is. No call id holds a `#`."""
     return f"{call}#{attempt}"
+
+
+def owner_of(incarnation: str, member: str) -> str:
+    """How a process is named as an owner or heir. No incarnation has a `/` in it; members may."""
+    return f"{incarnation}/{member}"
+
+
+def inherits(heir: str, owner: str) -> bool:
+    """True if the owner of a lease is the same member as the heir, in another incarnation."""
+    (mine, _, member), (theirs, named, other) = heir.partition("/"), owner.partition("/")
+    return bool(named) and member == other and mine != theirs
 
 
 class Ledger(Protocol):

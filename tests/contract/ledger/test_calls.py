@@ -47,6 +47,7 @@ def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
         "token": "ann",
         "takeover": False,
         "order": b"request r-1/2#1",
+        "owner": "",
     }
 
 
@@ -92,6 +93,7 @@ def test_a_lapsed_lease_is_taken_over_by_the_same_or_a_higher_attempt(bench: Ben
         "token": "bob",
         "takeover": True,
         "order": f"request {CALL}#{attempt}".encode(),
+        "owner": "",
     }
 
 

@@ -11,6 +11,7 @@ from refold.ports.ledger import (
     Complete,
     Lapsed,
     Release,
+    Renewed,
     SetAside,
     Stored,
     Unlist,
@@ -28,6 +29,7 @@ from tests.contract.ledger_benches import (
     claim,
     complete,
     outbox_of,
+    renew,
     sent,
 )
 
@@ -55,6 +57,31 @@ def test_a_lease_further_ahead_than_one_can_be_has_lapsed(bench: Bench) -> None:
     assert ask(bench, LAPSED) == [(KEY, f"request {CALL}#1".encode())]
     assert ask(bench, claim("zoe")) == Claimed(takeover=True)
     assert isinstance(ask(bench, claim("zoe", call="r-2/1")), Busy)
+
+
+def test_a_process_ends_the_leases_of_those_before_it_under_its_name_and_of_nobody_else(bench: Bench) -> None:
+    owners = ["i1/e-1", "i2/e-1", "i1/e-2", "", "i1/x/e-1", "i1/e-10", "e-1"]
+    claims = [claim(f"t{i}", call=f"r-{i}/1")._replace(owner=owner) for i, owner in enumerate(owners)]
+    bench.ledger.run([*claims, Complete(7, "default", "k8", "r-8/1", 1, "t8", True, b"")])
+    before = [("key of r-0/1", b"request r-0/1#1")]
+
+    assert ask(bench, LAPSED) == []
+    assert ask(bench, Lapsed(7, "default", 100, "i2/e-1")) == before
+    assert ask(bench, LAPSED) == before, "it has lapsed for whoever asks"
+    assert ask(bench, claim("t9", call="r-0/1")._replace(owner="i2/e-1")) == Claimed(takeover=True)
+    assert ask(bench, Lapsed(7, "default", 100, "i2/e-1")) == []
+    assert isinstance(ask(bench, claim("t9", call="r-3/1")), Busy)
+
+
+def test_who_keeps_a_lease_says_whose_it_is_from_then_on(bench: Bench) -> None:
+    heir = Lapsed(7, "default", 100, "i2/e-1")
+    bench.ledger.run([claim("ann")._replace(owner="i1/e-1"), renew("ann")])
+    assert ask(bench, heir) == []
+
+    bench.ledger.run([renew("ann")._replace(owner="i1/e-1")])
+    assert ask(bench, heir) == [(KEY, f"request {CALL}#1".encode())]
+    assert ask(bench, renew("ann")) == Renewed(closed=False), "who lives on keeps it, until somebody has claimed it"
+    assert ask(bench, heir) == []
 
 
 def test_lapsed_requests_are_limited(bench: Bench) -> None:

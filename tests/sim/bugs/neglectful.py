@@ -239,7 +239,17 @@ NEGLECTFUL: dict[str, Bug] = {
     "refused-comes-alive": Bug(
         ("refused-before",), (("Outbox.close", lambda _, item: item.finish()),), ("mirror-plain",)
     ),
-    "future-lease-believed": Bug(("keyed-slow",), (("ledger._LONGEST_MS", 1 << 60),), ("ledger-ahead", "die")),
+    "lease-of-another-ended": Bug(
+        ("keyed-shared", "keyed-slow"),
+        (("ledger.inherits", lambda heir, owner: bool(owner) and heir != owner),),
+        ("freeze", "die", "die-after"),
+    ),
+    "waited-for-lease-ended": Bug(
+        ("once-shared", "probed-slower", "once-late"),
+        (("ChainedAttempt._owner", Attempt._owner),),
+        ("die", "die-after", "freeze"),
+    ),
+    "future-lease-believed": Bug(("probed-slower",), (("ledger._LONGEST_MS", 1 << 60),), ("ledger-ahead", "die-after")),
     "lane-forgets-its-time": Bug(("keyed", "sleep"), (("Awake.rest", _timeless),)),
     "record-touches-nobody": Bug(("keyed", "two-runs"), (("Awake.touch", _untouched),)),
     "margin-ignored": Bug(("once-creeps",), (wrapped("Attempt._run", _in_no_hurry),), ("freeze-read",)),

@@ -85,6 +85,8 @@ PLACES: dict[str, str] = {
     "outcome.outcome_of": "refold.executor.outcome:outcome_of",
     "executor.service.Attempt": "refold.executor.service:Attempt",
     "executor.service.CHAINED": "refold.executor.service:CHAINED",
+    "ledger.inherits": "refold.ports.ledger:inherits",
+    "ChainedAttempt._owner": "refold.executor.chained:ChainedAttempt._owner",
     "ChainedAttempt._append": "refold.executor.chained:ChainedAttempt._append",
     "ChainedAttempt._unheard": "refold.executor.chained:ChainedAttempt._unheard",
     "ChainedAttempt._maybe_sent": "refold.executor.chained:ChainedAttempt._maybe_sent",

@@ -57,6 +57,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "A request topic is also the table of what is open: what is settled is closed.": ("calls-never-closed",),
     # The ledger and the outbox
     "A lease that ends later than any lease lasts is none: the clock has been set right.": ("future-lease-believed",),
+    "A process ends leases that its name has, of calls that may be repeated, and no others.": (
+        "lease-of-another-ended",
+        "waited-for-lease-ended",
+    ),
     "What is refused leaves its topic: it is not said anew when positions are lost.": ("refused-comes-alive",),
     "Claim before the effect.": ("skip-the-claim", "effect-before-claim"),
     "Offsets are committed after the claim.": ("commit-before-claim",),

@@ -14,9 +14,10 @@ from refold.core.messages import ToolRequest
 from refold.core.run.erased import erased_claims_key, is_erased_claims_key
 from refold.ports.ledger import Claim
 from refold.ports.log import Record
-from tests.simulator.app import CLAIMED_EFFECTS
+from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.reading.approvals import ApprovalHistory
 from tests.simulator.reading.history import History
+from tests.simulator.reading.leases import Leases
 from tests.simulator.reading.logged import LoggedCall
 from tests.simulator.reading.toil import Toil
 from tests.simulator.reading.values import Datum, read_value
@@ -43,6 +44,7 @@ class Witness:
         self._ends: dict[int, int] = {}
         self.approvals = ApprovalHistory()
         self.toil = Toil(self.history)
+        self.leases = Leases()
         self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
         self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
@@ -61,7 +63,7 @@ class Witness:
     @property
     def wrong(self) -> list[str]:
         """What was wrong so far."""
-        return [*self.history.wrong, *self.approvals.wrong, *self.toil.wrong, *self._wrong]
+        return [*self.history.wrong, *self.approvals.wrong, *self.toil.wrong, *self.leases.wrong, *self._wrong]
 
     def writes(self, record: Record) -> None:
         """A record is in the log. A client's poison is told by its having no headers."""
@@ -271,6 +273,8 @@ class Witness:
             self._wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
 
     def _check_order(self, ask: Datum) -> None:
+        if FACTS[ask["tool"]].effect in CLAIMED_EFFECTS:
+            self.leases.chained.add(ask["key"])
         self._ordered_ms.setdefault((ask["call_id"], ask["attempt"]), ask["at_ms"])
         run = self.history.runs.get(ask["run_id"])
         call = run.call(ask["call_id"]) if run else None

@@ -65,6 +65,7 @@ CALLS: dict[str, Scenario] = {
         _one("keyed-terminal-deaf", "push", "terminal", "slower", agent="handling"),
         _one("keyed-exhausted", "push", "raises-after", "raises-after", "hangs-before"),
         _one("keyed-slow", "push", "slow"),
+        _one("keyed-shared", "push", "slow", planners=2, executors=2, sharing=True),
         _one("keyed-crawls", "push", "crawls"),
         _one("probed-crawls", "book", "crawls", chained_lease_ms=400),
         _one("once-crawls", "pay", "crawls", chained_lease_ms=400),

@@ -281,6 +281,10 @@ class World(Surroundings):
             reply = self.ledger.run([what])[0]
             if isinstance(what, Claim) and isinstance(reply, Stored):
                 self.witness.stored.add(what.key)
+            if self.forgot:
+                self.witness.leases.forgets()
+            else:
+                self.witness.leases.answers(process.membership.member, what, reply, now_ms=self.now_ms)
             return reply
         if kind == "commit":
             self._commit(process, what.positions)

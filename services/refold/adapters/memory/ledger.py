@@ -20,7 +20,7 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """What is known of a key. `order` and `takeover` belong to STARTED, `success` and `result` to DONE."""
+    """What is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE."""
 
     state: Literal["started", "done"]
     call: CallId
@@ -32,6 +32,7 @@ class CallEntry(NamedTuple):
     order: bytes = b""
     success: bool = False
     result: bytes = b""
+    owner: str = ""
 
     def is_taken_over(self, call: CallId) -> bool:
         """True if a claim of this call follows one that somebody may have begun under."""
@@ -126,13 +127,13 @@ class MemoryLedger:
         return entry
 
     def _claim(self, operation: ledger.Claim, now: int) -> ledger.Reply:
-        home, pool, key, call, attempt, token, lease_ms, order = operation
+        home, pool, key, call, attempt, token, lease_ms, order, owner = operation
         entry = self._find(home, pool, key, now)
         if entry is not None and (standing := self._standing(entry, operation, now)) is not None:
             return standing
         takeover = entry is not None and entry.is_taken_over(call)
         self._entries[home, pool, key] = CallEntry(
-            "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, order=order
+            "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, order=order, owner=owner
         )
         self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Claimed(takeover)
@@ -156,7 +157,7 @@ class MemoryLedger:
         return None
 
     def _renew(self, operation: ledger.Renew, now: int) -> ledger.Reply:
-        home, pool, key, call, attempt, token, lease_ms, order = operation
+        home, pool, key, call, attempt, token, lease_ms, order, owner = operation
         entry = self._find(home, pool, key, now)
         if entry is None:
             entry = CallEntry("started", call, attempt, token, 0, order=order)
@@ -164,7 +165,7 @@ class MemoryLedger:
             return ledger.Fenced()
         elif entry.state == "done" or entry.closed:
             return ledger.Renewed(closed=True)
-        self._entries[home, pool, key] = entry._replace(expires_ms=now + _STARTED_MS)
+        self._entries[home, pool, key] = entry._replace(expires_ms=now + _STARTED_MS, owner=owner)
         self._leases.setdefault((home, pool), {})[key] = now + lease_ms
         return ledger.Renewed(closed=False)
 
@@ -211,10 +212,14 @@ class MemoryLedger:
         return None
 
     def _lapsed(self, operation: ledger.Lapsed, now: int) -> ledger.Reply:
-        home, pool, limit = operation
+        home, pool, limit, heir = operation
         leases = self._leases.get((home, pool))
         if not leases:
             return []
+        for key in leases if heir else ():
+            entry = self._find(home, pool, key, now)
+            if entry is not None and ledger.inherits(heir, entry.owner):
+                leases[key] = 0
         due = sorted((until, key) for key, until in leases.items() if not now < until <= now + _LONGEST_MS)[:limit]
         orders: list[tuple[str, bytes]] = []
         for _, key in due:

@@ -1,4 +1,4 @@
--- CLAIM. KEYS: entry, leases. ARGV: key, call, attempt, token, lease ms, order, ms to keep a started entry, longest lease.
+-- CLAIM. KEYS: entry, leases. ARGV: key, call, attempt, token, lease ms, order, ms to keep a started entry, longest lease, owner.
 local entry = redis.call('HMGET', KEYS[1], 'state', 'call', 'attempt', 'token', 'closed', 'takeover', 'success', 'result', 'order')
 local state, call, on_record, token, closed, takeover, success, result, order = unpack(entry)
 local time = redis.call('TIME')
@@ -35,7 +35,7 @@ end
 if state then
   redis.call('DEL', KEYS[1])
 end
-redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', over, 'order', ARGV[6])
+redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', over, 'order', ARGV[6], 'owner', ARGV[9])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
 return {'claimed', over}

@@ -12,7 +12,7 @@ end
 
 if not closed then
   redis.call('HSET', KEYS[1], 'state', 'done', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'success', ARGV[5], 'result', ARGV[6])
-  redis.call('HDEL', KEYS[1], 'order', 'takeover')
+  redis.call('HDEL', KEYS[1], 'order', 'owner', 'takeover')
   redis.call('PEXPIRE', KEYS[1], ARGV[7])
   redis.call('ZREM', KEYS[2], ARGV[1])
 end

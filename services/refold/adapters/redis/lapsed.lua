@@ -1,7 +1,15 @@
--- LAPSED. KEYS: leases. ARGV: what an entry's key starts with (same hash tag), limit, longest lease in ms.
+-- LAPSED. KEYS: leases. ARGV: what an entry's key starts with (same hash tag), limit, longest lease in ms, heir.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local orders, orphans = {}, {}
+
+local mine, heir = string.match(ARGV[4], '^([^/]*)/(.*)$')
+for _, key in ipairs(heir and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '+inf') or {}) do
+  local theirs, owner = string.match(redis.call('HGET', ARGV[1] .. key, 'owner') or '', '^([^/]*)/(.*)$')
+  if owner == heir and theirs ~= mine then
+    redis.call('ZADD', KEYS[1], 0, key)
+  end
+end
 
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])
 if #due < tonumber(ARGV[2]) then

@@ -3,8 +3,8 @@
 Keys of one home share the hash tag, and a script touches keys of one home only:
 
 - `{prefix}:<pool>:{<home>}:effect:<idempotency key>`, a hash: `state` (started, done), `call`, `attempt`, `token`;
-  while started also `takeover` and `order`, when done `success` and `result`, and once a tombstone came `closed`
-  alone
+  while started also `takeover`, `order` and `owner`, when done `success` and `result`, and once a tombstone came
+  `closed` alone
 - `{prefix}:<pool>:{<home>}:held`, a sorted set of idempotency keys by the end of their lease, on the server's clock
 - `{prefix}:<pool>:{<home>}:outbox`, a hash of results by `outbox_field`
 - `{prefix}:<pool>:{<home>}:quarantine`, a hash of what was set aside, `entry:<key>` and `result:<field>`
@@ -124,19 +124,19 @@ class RedisLedger:
             raise refused(self._link.url, error)
 
     def _claim(self, operation: ledger.Claim) -> RedisCommand:
-        home, pool, key, call, attempt, token, lease_ms, order = operation
+        home, pool, key, call, attempt, token, lease_ms, order, owner = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["claim"], 2, f"{at}effect:{key}", f"{at}held"),
-            *(key, call, attempt, token, lease_ms, order, self._keep_started, _LONGEST_MS),
+            *(key, call, attempt, token, lease_ms, order, self._keep_started, _LONGEST_MS, owner),
         )
 
     def _renew(self, operation: ledger.Renew) -> RedisCommand:
-        home, pool, key, call, attempt, token, lease_ms, order = operation
+        home, pool, key, call, attempt, token, lease_ms, order, owner = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held"),
-            *(key, call, attempt, token, lease_ms, order, self._keep_started),
+            *(key, call, attempt, token, lease_ms, order, self._keep_started, owner),
         )
 
     def _release(self, operation: ledger.Release) -> RedisCommand:
@@ -169,9 +169,9 @@ class RedisLedger:
         )
 
     def _lapsed(self, operation: ledger.Lapsed) -> RedisCommand:
-        home, pool, limit = operation
+        home, pool, limit, heir = operation
         at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held", f"{at}effect:", limit, _LONGEST_MS)
+        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held", f"{at}effect:", limit, _LONGEST_MS, heir)
 
     def _outbox(self, operation: ledger.Unpublished) -> RedisCommand:
         home, pool, limit, most_bytes = operation
