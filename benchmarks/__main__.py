@@ -20,6 +20,7 @@ from benchmarks.crash import crash
 from benchmarks.engine import FEW, Engine
 from benchmarks.floor import floor
 from benchmarks.fold import rate_from_broker
+from benchmarks.peers import __main__ as peers
 from rich.console import Console
 from rich.table import Table
 
@@ -51,6 +52,8 @@ GOALS = {
 
 def main() -> int:
     """Runs what is asked for; exit code 1 when a figure misses its must."""
+    if "--peers" in sys.argv:
+        return peers.main()
     options = _options()
     logging.configure("bench")  # stdout is for the figures
     console = Console(stderr=True)
@@ -73,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--longest", type=int, default=10_000, help="steps of the run whose gaps are looked at")
     parser.add_argument("--no-crash", action="store_true", help="leave the crashes out")
     parser.add_argument("--no-years", action="store_true", help="leave out what years of work make of a platform")
+    parser.add_argument("--peers", action="store_true", help="the peers instead, beside Refold; see --peers --help")
     years.arguments(parser)
     return parser.parse_args()
 

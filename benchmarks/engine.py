@@ -167,7 +167,7 @@ class Client:
                 raise TimeoutError(f"{len(left)} of {len(runs)} runs did not end in {timeout_s} s, e.g. {left.pop()!r}")
         return time.perf_counter() - begun
 
-    def drive(self, agent: str, runs: int, *, in_flight: int) -> list[float]:
+    def drive(self, agent: str, runs: int, *, in_flight: int, given: dict[str, Any] | None = None) -> list[float]:
         """Keeps so many runs in flight until all are done; seconds from request to completion of each."""
         begun: dict[bytes, float] = {}
         spans: list[float] = []
@@ -176,7 +176,7 @@ class Client:
             now = time.perf_counter()
             if wanted := min(in_flight - len(begun), runs - started):
                 started += wanted
-                begun.update(dict.fromkeys(self.start(agent, wanted), now))
+                begun.update(dict.fromkeys(self.start(agent, wanted, given), now))
             for run in self.completed():
                 if run in begun:
                     spans.append(time.perf_counter() - begun.pop(run))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any
 
 from benchmarks.measure import STEPS
 
@@ -59,12 +61,46 @@ async def fire_keyed(run: str, i: int, *, idempotency_key: str) -> int:
     return i
 
 
-@app.tool(effect="keyed")
-async def stamp(i: int, *, idempotency_key: str) -> int:
-    """Writes down when its code begins and ends."""
+def _stamped(i: int) -> int:
     begun = time.time_ns()
     os.write(_effects(), f"[{begun},{time.time_ns()}]\n".encode())
     return i
+
+
+@app.tool(effect="keyed")
+async def stamp(i: int, *, idempotency_key: str) -> int:
+    """Writes down when its code begins and ends."""
+    return _stamped(i)
+
+
+@app.tool(effect="pure")
+async def stamp_pure(i: int) -> int:
+    """The same, as often as anybody likes."""
+    return _stamped(i)
+
+
+def _never(i: int, *, idempotency_key: str) -> object:
+    return DID_NOT_HAPPEN
+
+
+@app.tool(effect="probed", probe=_never)
+async def stamp_probed(i: int, *, idempotency_key: str) -> int:
+    """The same, of which it can be asked whether it happened."""
+    return _stamped(i)
+
+
+@app.tool(effect="once")
+async def stamp_once(i: int) -> int:
+    """The same, of which nobody can be asked."""
+    return _stamped(i)
+
+
+STAMPS: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {
+    "pure": stamp_pure,
+    "keyed": stamp,
+    "probed": stamp_probed,
+    "once": stamp_once,
+}
 
 
 def _ask(i: int, *, idempotency_key: str) -> int | object:
@@ -131,6 +167,12 @@ async def paced(ctx: Context, calls: int) -> int:
 async def stamps(ctx: Context, calls: int) -> int:
     """So many calls, one after the other, each with its times."""
     return sum([await ctx.call(stamp, i) for i in range(calls)])
+
+
+@app.agent
+async def stepped(ctx: Context, steps: int, effect: str) -> int:
+    """So many calls of an effect class, one after the other, each with its times."""
+    return sum([await ctx.call(STAMPS[effect], i) for i in range(steps)])
 
 
 @app.agent

@@ -10,6 +10,7 @@ from benchmarks.crash import RUNS, crash
 from benchmarks.engine import Engine
 from benchmarks.floor import floor
 from benchmarks.measure import STEPS
+from benchmarks.peers import __main__ as peers
 
 from benchmarks import fold, gaps, growth, policy, years
 from refold.embedded.kafka import EmbeddedKafka
@@ -24,11 +25,14 @@ def test_a_killed_planner_is_back_and_nothing_happens_twice(
         folded = fold.rate_from_broker(engine.settings)
 
         between = gaps.measure(engine, short=2, long=(40,))
+        beside = peers.measured(engine, "once", runs=3, load=8, long=(40,))
 
     assert (found["effects"], found["effects_twice"]) == (RUNS * STEPS, 0)
     assert found["all_done_s"] > 0
     assert folded["events"] > RUNS * STEPS
     assert min(between.values()) > 0
+    assert min(beside.values()) > 0
+    assert {"run_of_3_ms_p95", "steps_per_core_s", "wo_ms_of_20_steps", "slope_at_40"} < beside.keys()
 
 
 def test_the_floor_takes_as_many_steps(kafka: EmbeddedKafka, valkey: EmbeddedValkey) -> None:
