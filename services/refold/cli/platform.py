@@ -23,6 +23,7 @@ from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
 from refold.runtime.clock import clock_ms
+from refold.schemas import decoder
 from refold.views.history import Run
 
 
@@ -84,7 +85,9 @@ class Listing(Shell):
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
     """The platform that a command is about."""
     quiet()
-    return Platform(addresses(kafka=kafka, redis=redis, data=data))
+    where = addresses(kafka=kafka, redis=redis, data=data)
+    decoder.choose(where.settings.decoder)
+    return Platform(where)
 
 
 def quiet() -> None:

@@ -49,6 +49,7 @@ _EXTRAS = {
     "metrics": ("prometheus_client",),
     "telemetry": ("opentelemetry",),
     "postgres": ("psycopg",),
+    "fast": ("Cython",),
 }
 
 

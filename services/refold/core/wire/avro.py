@@ -100,14 +100,15 @@ class _Reading:
                 continue
             lines.append(f"{'    ' * optional}{read_it}")
         for field_name, spec in known.items():
-            names[f"new_{field_name}"] = _default(spec)
+            names[f"new_{field_name}"] = default_of(spec)
             lines.append(f"o.{field_name} = new_{field_name}()")
         read = _compile("b, i", [*lines, "o.__class__ = Real", "return o, i"], names)
         self._records[name] = self._records[schema["name"]] = read
         return read
 
 
-def _default(spec: dataclasses.Field[Any]) -> Callable[[], Any]:
+def default_of(spec: dataclasses.Field[Any]) -> Callable[[], Any]:
+    """What makes the default of a field that a schema does not have. **Raises** TypeError if it has none."""
     if spec.default_factory is not dataclasses.MISSING:
         return spec.default_factory
     if spec.default is dataclasses.MISSING:

@@ -20,6 +20,9 @@ from refold.core.wire import avro, blobs, canonical, schemas
 _T = TypeVar("_T")
 _FRAME = struct.Struct(">bI")
 FRAME_BYTES = _FRAME.size
+ReadBody = Callable[[bytes, int], Any]
+Compiled = dict[int, ReadBody]
+"""Readers by schema id that return None for a body that they do not take."""
 
 SUBJECTS: dict[type, str] = {
     events.Entry: topics.RUN_LOG,
@@ -61,7 +64,7 @@ _PARTS = (
     messages.MemberAgent,
     messages.MemberTool,
 )
-_CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
+CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 
 
 def encode(message: Any) -> bytes:
@@ -101,19 +104,40 @@ def decode_message(cls: type[_T], value: bytes) -> _T:
 @cache
 def _writer(subject: str) -> tuple[bytes, avro.WriteValue]:
     number, schema = schemas.registered()[1][subject]
-    return _FRAME.pack(0, number), avro.writer(schema, _CLASSES)
+    return _FRAME.pack(0, number), avro.writer(schema, CLASSES)
 
 
-def _reader(cls: Any, number: bytes) -> Callable[[bytes, int], Any]:
+def _reader(cls: Any, number: bytes) -> ReadBody:
     known = _READERS.get((cls, number))
     if known is None:
         # Kept only when the id is known: whoever invents ids must not fill the memory.
         schema = schemas.writer_schema(int.from_bytes(number), SUBJECTS[cls])
-        known = _READERS[cls, number] = avro.reader(schema, _CLASSES)
+        known = avro.reader(schema, CLASSES)
+        if compiled := _COMPILED.get(int.from_bytes(number)):
+            known = _first(compiled, known)
+        _READERS[cls, number] = known
     return known
 
 
-_READERS: dict[tuple[Any, bytes], Callable[[bytes, int], Any]] = {}
+def _first(compiled: ReadBody, python: ReadBody) -> ReadBody:
+    """A reader by C, with Python's where that takes nothing: a refusal is always Python's own."""
+
+    def read(data: bytes, start: int) -> Any:
+        found = compiled(data, start)
+        return python(data, start) if found is None else found
+
+    return read
+
+
+def accelerate(compiled: Compiled) -> None:
+    """Read by these from now on where there is one for a schema, and by Python where there is none."""
+    _READERS.clear()
+    _COMPILED.clear()
+    _COMPILED.update(compiled)
+
+
+_READERS: dict[tuple[Any, bytes], ReadBody] = {}
+_COMPILED: Compiled = {}
 
 
 def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], pointed: str = "") -> _T:
