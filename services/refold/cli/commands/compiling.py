@@ -14,4 +14,4 @@ def compile_decoder(*, teller: Teller) -> None:
     """
     path = decoder.build_decoder()
     decoder.load(path.parent)
-    teller.tell({"path": path}, f"compiled {path}")
+    teller.tell({"path": str(path)}, f"compiled {path}")
