@@ -28,7 +28,6 @@ from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
 from refold.adapters.kafka.topics import wanted_topics
-from refold.cli.commands.serve.process import COLLECT_AFTER
 from refold.core import topics
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import EndedRuns, Marks, ToolRequest, ToolResult
@@ -41,6 +40,7 @@ from refold.planner.service import Planner
 from refold.planner.settings import PlannerSettings
 from refold.ports.log import Outgoing
 from refold.runtime.host import Host
+from refold.runtime.memory import COLLECT_AFTER
 
 WINDOW = 50
 """Steps on both sides of the one that is looked at: the median of them is not a pass of the collector."""

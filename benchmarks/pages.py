@@ -33,12 +33,12 @@ from tests.waiting import eventually
 
 from benchmarks import workload
 from refold.adapters.sql.opening import open_views
-from refold.cli.commands.serve.process import COLLECT_AFTER
 from refold.core.events import CallCompleted, CallDispatched, CallProposed, Event, RetryPolicy, RunRequested, RunStarted
 from refold.core.ids import RunId
 from refold.gateway.app import build_api
 from refold.gateway.reading import KeptRuns
 from refold.projections import service
+from refold.runtime.memory import COLLECT_AFTER
 from refold.runtime.settings import KafkaSettings
 
 AT_MS = 1_790_000_000_000

@@ -33,6 +33,7 @@ from refold.core.topics import CATALOG
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
+from refold.runtime.memory import COLLECT_AFTER
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
 from refold.schemas import decoder
@@ -89,10 +90,6 @@ def accept(holes: Iterable[Hole], *, allowed: bool) -> None:
 CLOSE_S = 5.0
 """How long a process that has drained may take to leave its group and to hang up: a fraction of a second, but for
 servers that do not answer. Then it is ended: its clients may wait for longer than its partitions would for others."""
-
-COLLECT_AFTER = 50_000
-"""New objects per pass of the garbage collector. A service makes thousands a turn and no cycles to speak of; Python's
-default of 700 spends a sixth of a fold on looking for them."""
 
 ServedApp = Annotated[str, "MODULE:APP or path/file.py[:APP]"]
 Member = Annotated[
