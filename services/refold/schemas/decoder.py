@@ -117,13 +117,12 @@ def compiled(text: str, folder: Path, flags: Sequence[str] = ("-O2", "-g0")) -> 
 
 
 def _run(command: list[str]) -> None:
-    hint = "a C compiler and Python's headers are needed (apt-get install gcc python3-dev); without, Python decodes"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{command[0]} cannot compile the decoder: {error}", hint=hint) from None
-    if done.returncode:
-        raise UsageError(f"{command[0]} could not compile the decoder: {done.stderr[-500:].strip()}", hint=hint)
+        subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        why = str(getattr(error, "stderr", "") or error)[-500:].strip()
+        hint = "install a C compiler and Python's headers (apt-get install gcc python3-dev); without, Python decodes"
+        raise UsageError(f"{command[0]} cannot compile the decoder: {why}", hint=hint) from None
 
 
 def _source() -> str:
