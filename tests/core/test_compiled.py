@@ -26,9 +26,10 @@ from tests.core.test_avro_rules import request
 from tests.golden.samples import recorded
 
 ROOT = Path(__file__).parents[2]
+COMPILER = str(sysconfig.get_config_var("LDSHARED") or "cc").split()[0]
 HEADERS = Path(sysconfig.get_path("include"), "Python.h")
 pytestmark = pytest.mark.skipif(
-    not (shutil.which("cc") and HEADERS.exists()), reason="no C compiler, or no headers of Python: nothing to compare"
+    not (shutil.which(COMPILER) and HEADERS.exists()), reason=f"no {COMPILER} or no {HEADERS}: nothing can be compiled"
 )
 ALL = {number: schema for number, (_, schema) in schemas.registered()[0].items()}
 BULK = {codec.SUBJECTS[cls]: cls for cls in decoder.BULK}
@@ -300,7 +301,7 @@ def sanitized(folder: str, many: int) -> None:
 )
 def test_no_byte_outside_the_body_is_read(bug: str, tmp_path: Path) -> None:
     """Under the sanitizers of the compiler, which end the process at the first such byte and at undefined C."""
-    library = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    library = subprocess.run([COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     if not Path(library.stdout.strip()).is_absolute():
         pytest.skip("this compiler has no sanitizers")
     flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
