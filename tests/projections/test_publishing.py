@@ -105,6 +105,29 @@ def test_a_rebuild_writes_no_old_row_and_the_topic_follows_the_new_generation() 
     assert topic.rows == before == rows(database)
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_runs_that_were_erased_while_no_generation_could_go_on_are_buried(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer version reads the log after the erasure, so it has never heard of the run."""
+    log, topic = ListedLog(), Topic()
+    database = MemoryViewDatabase() if kind == "memory" else SqliteBench(tmp_path).views
+    for run in ("r-1", "r-2"):
+        log.finish(run)
+    slot = KeptProjection(Shipped(), database, log, send=topic.write)
+    settle(slot)
+    slot.close()
+    log.mark("r-1")
+    log.bury("r-1")
+
+    monkeypatch.setattr(Shipped, "version", Shipped.version + 1)
+    settle(KeptProjection(Shipped(), database, log, send=topic.write))
+
+    assert topic.values[RunId("r-1")] is None
+    assert topic.rows == list(database.store(Shipped.name, 2).scan(RUNS))
+    assert [row[0] for row in topic.rows] == ["r-2"]
+
+
 def test_a_zombie_ends_with_the_newer_row() -> None:
     log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
     log.finish("r-1")

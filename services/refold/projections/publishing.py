@@ -16,11 +16,14 @@ from refold.core.ids import RunId
 from refold.core.messages import RunView
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, Where
+from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, ViewTable, Where
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
 SendRows = Callable[[Mapping[RunId, bytes | None]], None]
 """Writes values by run, None for a tombstone, and returns when Kafka has them. **Raises** UnreachableError."""
+
+RUN_IDS = ViewTable(RUNS.name, {"run_id": str}, 1)
+"""What `RUNS` has of a run in any version."""
 
 PUBLISHED, REPLACED = "published", "replaced"
 """Notes: positions up to which rows are written; runs whose rows went in the last batch that removed some."""

@@ -17,7 +17,7 @@ from refold.ports.log import LogSource, Place
 from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
-from refold.projections.publishing import RunRows, SendRows
+from refold.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.turn import PriceOf
 from refold.runtime.memory import give_back
@@ -243,6 +243,8 @@ class KeptProjection:
         if (serving := self._serving) is not None:
             building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next
+        if old and self._send:
+            building.store.commit(ViewChanges((), notes={REPLACED: " ".join(self._gone(old, building.store))}))
         self._database.switch(self.name, number, self.projection.tables)
         _log.info(
             "projection.switched", projection=self.name, generation=number, records=dict(building.projector.counts)
@@ -250,6 +252,12 @@ class KeptProjection:
         self.close()
         if old:
             self._database.drop(self.name, old)
+
+
+    def _gone(self, old: int, store: ViewReader) -> list[str]:
+        """Runs that were written and are no more: a generation that stood still has not seen them erased."""
+        gone = {str(row[0]) for row in self._database.store(self.name, old).scan(RUN_IDS)}
+        return sorted(gone.difference(str(row[0]) for row in store.scan(RUN_IDS)))
 
 
 def made_by(projection: Projection) -> dict[str, str]:
