@@ -99,8 +99,9 @@ class Process:
     def turn(self, *, metered: bool) -> bool:
         """A turn of each service with what came; False if nothing came and nothing is to be done."""
         taken = self._log.take(500, 0)
-        inbox = [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries, *self._answers]
-        self._answers = []
+        # The log answers an append before it can be read there: an entry that is read first is taken for a zombie's.
+        answers, self._answers = self._answers, []
+        inbox = [*answers, *taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]
         orders: list[effects.Effect] = []
         for name, service in self._services.items():
             if metered:
