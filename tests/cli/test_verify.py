@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
+from benchmarks.prefill import finished
 
 from refold.client.verify import Verified, verify_log
-from refold.core.events import ChildStarted, RunSuspended
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallDispatched,
+    CallFailed,
+    CallRenewed,
+    ChildStarted,
+    Event,
+    Failure,
+    Requirement,
+    RunFailed,
+    RunRetried,
+    RunSuspended,
+)
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
+from tests.eventlog.broker import MemoryBroker
+from tests.eventlog.log import MemoryLogReader
 from tests.roots import TRUST
 
 
@@ -90,12 +108,13 @@ def test_copies_that_change_nothing_are_counted_and_agree(chronicle: Chronicle) 
 
 
 def test_a_copy_that_cleaning_would_keep_behind_its_successors_is_told_before(chronicle: Chronicle) -> None:
-    first, *_ = records_of(chronicle, "done")
-    chronicle.write("run-log", "done", key=first.key or b"", value=first.value)
+    for record in records_of(chronicle, "done")[:2]:
+        chronicle.write("run-log", "done", key=record.key or b"", value=record.value)
 
     found = checked(chronicle)
 
     assert [(each.kind, each.run_id) for each in found.violations] == [("copied", "done")]
+    assert found.copied == {"done": 2}
     chronicle.broker.compact("run-log", home("done", 4))
     assert (checked(chronicle).violations, checked(chronicle).digests) == ([], found.digests)
 
@@ -141,6 +160,13 @@ def false_end(chronicle: Chronicle) -> None:
     chronicle.write("run-completed", "open", key=b"open", value=codec.encode(outcome))
 
 
+def other_end(chronicle: Chronicle) -> None:
+    """The only outcome of a run that is over, with other words."""
+    chronicle.add("told", requested(), ended(), emit=False)
+    outcome = RunOutcome("told", "completed", "deploy", '"other"', seq=chronicle.states["told"].head.seq)
+    chronicle.write("run-completed", "told", key=b"told", value=codec.encode(outcome))
+
+
 def two_ends(chronicle: Chronicle) -> None:
     """A second outcome that says otherwise."""
     outcome = RunOutcome("done", "failed", "deploy", seq=6)
@@ -166,6 +192,7 @@ def zombie_call(chronicle: Chronicle) -> None:
         (wrong_partition, "home", "astray"),
         (untold_end, "outcome", "silent"),
         (false_end, "outcome", "open"),
+        (other_end, "outcome", "told"),
         (two_ends, "outcome", "done"),
         (unrequested_call, "open-call", "unasked"),
         (zombie_call, "open-call", "done"),
@@ -193,3 +220,65 @@ def test_a_run_that_waits_for_another_is_not_late(chronicle: Chronicle) -> None:
 
     assert "parent" in found.open
     assert found.overdue == ["open"]
+
+
+class Finished(MemoryLogReader):
+    """So many runs that are over, made while they are read, and their outcomes."""
+
+    def __init__(self, broker: MemoryBroker, runs: int) -> None:
+        super().__init__(broker)
+        self._runs = runs
+
+    def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
+        names = (RunId(f"finished-{number:07}") for number in range(self._runs if topic == "run-log" else 0))
+        places = count()
+        for run in names:
+            for key, value in finished(run, NOW):
+                yield Record("run-log", home(run, 4), next(places), key, value, list, NOW)
+
+
+def held_bytes(runs: int) -> int:
+    """The most that a verification of so many finished runs holds at a time, beside what it tells."""
+    reader = Finished(Chronicle().broker, runs)
+    tracemalloc.start()
+    found = verify_log(reader, TRUST, now_ms=NOW, settle_s=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.runs, len(found.violations)) == ({"completed": runs}, runs), "nobody has told of them"
+    return peak
+
+
+def test_of_a_run_that_is_over_little_is_kept() -> None:
+    held_bytes(20)  # the first has what it imports, too
+
+    of_each = (held_bytes(420) - held_bytes(20)) / 400
+
+    assert of_each < 1_600  # whole it would be 17,000
+
+
+def test_a_run_that_failed_and_was_retried_has_told_of_both_ends(chronicle: Chronicle) -> None:
+    failed: list[Event] = [CallFailed(1, 1, Failure("bad", "no")), RunFailed(Failure("bad", "no"))]
+    chronicle.add("again", requested(), proposed(1), failed)
+    assert checked(chronicle).runs["failed"] == 1
+    chronicle.add("again", [RunRetried("op", again=[1]), CallRenewed(1), CallDispatched(1, 1, NOW)])
+    assert (checked(chronicle).violations, "again" in checked(chronicle).open) == ([], True)
+
+    chronicle.add("again", completed(1), ended())
+
+    found = checked(chronicle)
+    assert (found.violations, found.runs["completed"], found.void) == ([], 2, {})
+    assert found.digests["again"] == chronicle.states["again"].digest()
+
+
+def test_a_decision_that_nobody_has_signed_is_told(chronicle: Chronicle) -> None:
+    asks = ApprovalRequested(1, 1, 1, "p", "two", Requirement(["ada"]), "dev", "1", "s", "0" * 64)
+    call = proposed(1)[0]
+    chronicle.add("forged", requested(), [call, asks], tells=True)
+    question = chronicle.states["forged"].open[1].question
+    assert question is not None
+    decided = ApprovalDecided(1, question.seq, "reject", "e30.e30.e30", ["ada"], question=question.question)
+    chronicle.add("forged", [decided, CallFailed(1, 1, Failure("rejected", "no"))], ended(), tells=True)
+
+    found = checked(chronicle)
+
+    assert [(each.kind, each.run_id) for each in found.violations] == [("decision", "forged")]

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache, partial
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 from refold.client import catalog
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
-from refold.core.approval.signature import Trust
+from refold.core.approval.signature import PublicKey, Trust
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
-from refold.core.events import ApprovalDecided, CallProposed, Entry
-from refold.core.ids import RunId, home, parse_log_key
+from refold.core.events import ApprovalDecided, Entry
+from refold.core.ids import EntryId, RunId, home, parse_log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
@@ -31,6 +33,7 @@ from refold.ports.log import LogReader
 from refold.views.history import JudgedRecord, feed
 
 PAUSE_S = 0.5
+_home = lru_cache(1 << 12)(home)
 _T = TypeVar("_T")
 
 
@@ -71,23 +74,34 @@ class Verified:
         """Notes something that must not be."""
         self.violations.append(Violation(kind, run, what))
 
-    def settle(self, fold: LogFold) -> None:
+    def settle(self, fold: LogFold, kept: _Kept) -> None:
         """Takes what the fold says of all runs, once the log is read."""
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
-        self.runs = dict(Counter(state.status for state in fold.states.values()))
         for state in fold.states.values():
-            _note(self, state)
+            self.note(state, kept)
+            if not state.over:
+                _note_open(self, state)
+        live = [state.status for state in fold.states.values() if not state.over]
+        self.runs = dict(Counter([*(end.status for end in kept.ends.values()), *live]))
 
-    def read(self, reader: LogReader, fold: LogFold, statuses: _Statuses, erased: Markers) -> list[tuple[str, str]]:
-        """Reads the run log; returns the signed decisions in it, each with its run."""
-        tokens: list[tuple[str, str]] = []
+    def note(self, state: RunState, kept: _Kept) -> None:
+        """Takes what is needed of a run to check other topics; of one that is over nothing else is."""
+        self.digests[state.run_id] = state.digest()
+        kept.pools.update(state.called_pools())
+        kept.ends.pop(state.run_id, None)
+        if (outcome := _expected(state)) is not None:
+            kept.ends[state.run_id] = _Ended.of(outcome)
+
+    def read(self, reader: LogReader, fold: LogFold, kept: _Kept, erased: Markers) -> None:
+        """Reads the run log."""
         void, marked = Counter[str](), LogFold()
         for record in reader.scan(RUN_LOG):
             if erased.hides(record.key):
                 self.erased += record.value is not None
-                _check_record(self, feed(marked, record))
+                _check_record(self, judged := feed(marked, record))
+                _let_go(marked, judged)
                 continue
             judged = feed(fold, record)
             self.records += judged.void != "anchor"  # that is of no run
@@ -98,15 +112,20 @@ class Verified:
                 void[judged.void] += judged.void != "anchor"
             # What was held aside until now was counted as an orphan.
             void["orphan"] -= len(judged.linked)
-            for entry in [each.entry for each in (judged, *judged.linked) if each.state is not None]:
-                assert entry is not None, "what counts was read"
+            for each in (judged, *judged.linked):
+                if each.state is None or each.entry is None:
+                    continue
                 self.accepted += 1
-                self.events += len(entry.events)
-                tokens += [(judged.run_id, e.token) for e in entry.events if isinstance(e, ApprovalDecided) and e.token]
-            statuses.follow(judged)
+                self.events += len(each.entry.events)
+                for event in each.entry.events:
+                    if isinstance(event, ApprovalDecided) and event.token:
+                        _check_decision(self, judged.run_id, event.token, kept.keys())
+                kept.statuses.follow(each.state, each.entry, each.id, judged)
+            if (ended := _let_go(fold, judged)) is not None:
+                self.note(ended, kept)
+                kept.statuses.said.pop(ended.run_id, None)
         self.void = {reason: count for reason, count in void.items() if count}
         self._check_marked(marked, erased)
-        return tokens
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
         """Planners write the topic of markers. An archivist's names an end, which no copy of a beginning has."""
@@ -139,24 +158,56 @@ def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float 
         time.sleep(PAUSE_S)
 
 
-_MAY_SETTLE = frozenset({"outcome", "open-call"})
+_MAY_SETTLE = frozenset({"outcome", "open-call", "decision"})
+"""What may be otherwise a moment later: a topic follows the log, and a key may be published while it is read."""
+
 _OVERDUE_MS = 15_000
 # A re-dispatch waits 10 s beyond a call's timeout by default, and takes a moment itself.
 
 
 def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
-    found, fold, statuses = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), LogFold(), _Statuses()
+    found, fold = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), LogFold()
+    kept = _Kept(cache(partial(_keys, reader, trust)))
     erased = Markers((record.key, record.value) for record in reader.scan(RUN_SNAPSHOT))
-    tokens, states = found.read(reader, fold, statuses, erased), fold.states
-    found.settle(fold)
-    _check_order(found, reader, states)
-    for run, what in statuses.wrong.items():
+    found.read(reader, fold, kept, erased)
+    known = {run: fold.states.get(run) or fold.ended(run) for run in map(RunId, found.copied)}
+    copied = {run: [head.id for head in state.heads] for run, state in known.items() if state is not None}
+    found.settle(fold, kept)
+    _check_order(found, reader, copied)
+    for run, what in kept.statuses.wrong.items():
         found.add("status", run, what)
-    _check_outcomes(found, reader, states, erased)
-    _check_open_calls(found, reader, states)
-    _check_approvals(found, reader, states)
-    _check_decisions(found, reader, trust, tokens)
+    live = {run: state for run, state in fold.states.items() if not state.over}
+    _check_outcomes(found, reader, kept.ends, live, erased)
+    _check_open_calls(found, reader, live, kept.pools)
+    _check_approvals(found, reader, live)
     return found
+
+
+class _Ended(NamedTuple):
+    """The end of a run as `run-completed` reports it, in few bytes."""
+
+    status: str
+    seq: int
+    digest: bytes
+
+    @classmethod
+    def of(cls, outcome: RunOutcome) -> _Ended:
+        told = codec.encode(replace(outcome, labels=dict(sorted(outcome.labels.items()))))
+        return cls(outcome.status, outcome.seq, blake2b(told, digest_size=16).digest())
+
+
+def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
+    """The keys of the catalog, revoked since then or not."""
+    keys = catalog.read(reader, trust).whole.keys
+    return {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
+
+
+def _check_decision(found: Verified, run: str, token: str, keys: dict[str, PublicKey]) -> None:
+    """A decision that a history has accepted is signed by a key of the catalog."""
+    try:
+        Decision.parse(signature.verified(token, keys, use="decision"))
+    except (UnauthorisedError, MalformedError) as error:
+        found.add("decision", run, f"a decision that the run has accepted does not hold: {error.message}")
 
 
 class _Statuses:
@@ -167,24 +218,40 @@ class _Statuses:
 
     def __init__(self) -> None:
         self.wrong: dict[RunId, str] = {}
-        self._said: dict[RunId, tuple[bytes, Status]] = {}
+        self.said: dict[RunId, tuple[bytes, Status]] = {}
         self._passed: set[RunId] = set()
 
-    def follow(self, judged: JudgedRecord) -> None:
-        """Takes a record of the run log that was judged."""
-        for each in (judged, *judged.linked):
-            run = each.run_id
-            head, status = self._said.get(run, (b"", "pending"))
-            if each.state is None or each.entry is None or run in self._passed:
-                continue
-            if each.entry.prev != head:
-                self._passed.add(run)
-                continue
-            status = status_after(status, each.entry.events)
-            self._said[run] = each.id, status
-            if status != each.state.status:
-                text = f"by {judged.place} it is {each.state.status}, and its events say {status}"
-                self.wrong.setdefault(run, text)
+    def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
+        """Takes an entry that counts since a record was judged, and the state behind it."""
+        run = entry.run_id
+        head, status = self.said.get(run, (b"", "pending"))
+        if run in self._passed or entry.prev != head:
+            self._passed.add(run)
+            return
+        self.said[run] = name, status_after(status, entry.events)
+        if (status := self.said[run][1]) != state.status:
+            self.wrong.setdefault(run, f"by {judged.place} it is {state.status}, and its events say {status}")
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of runs while the log is read: how they ended, and the pools of their calls, for other topics.
+
+    `keys` are those that sign decisions, read when the first one is met.
+    """
+
+    keys: Callable[[], dict[str, PublicKey]]
+    statuses: _Statuses = field(default_factory=_Statuses)
+    ends: dict[RunId, _Ended] = field(default_factory=dict)
+    pools: set[str] = field(default_factory=lambda: {"default"})
+
+
+def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
+    """Takes the state of a run from the fold that is over with a record for good: the fold knows enough without it."""
+    state = fold.states.get(judged.run_id) if not judged.void or judged.mended else None
+    if state is None or not state.over or state.status == "failed":  # a retry extends all of what has failed
+        return None
+    return fold.states.pop(state.run_id)
 
 
 def _check_record(found: Verified, judged: JudgedRecord) -> None:
@@ -194,27 +261,24 @@ def _check_record(found: Verified, judged: JudgedRecord) -> None:
         found.add("hash", run, f"{judged.place} has other bytes than its key names: they were changed")
     elif void == "body":
         found.add("body", run, f"{judged.place} is not an entry of the run that its key names")
-    elif not void and home(run, found.partitions) != judged.record.partition:
+    elif not void and _home(run, found.partitions) != judged.record.partition:
         found.add("home", run, f"{judged.place} counts, but the home of the run is {home(run, found.partitions)}")
 
 
-def _check_order(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
+def _check_order(found: Verified, reader: LogReader, copied: dict[RunId, list[EntryId]]) -> None:
     """Cleaning keeps the last copy of a record: a history that then stands in another order was torn by a tool."""
-    last: dict[str, dict[bytes, int]] = {run: {} for run in found.copied}
+    last: dict[RunId, dict[bytes, int]] = {run: {} for run in copied}
     for record in reader.scan(RUN_LOG) if last else ():
         if (parts := parse_log_key(record.key)) is not None and parts[0] in last:
             last[parts[0]][parts[2]] = record.offset
     for run, offsets in last.items():
-        order = [offsets[head.id] for head in states[RunId(run)].heads if head.id in offsets]
+        order = [offsets[name] for name in copied[run] if name in offsets]
         if order != sorted(order) and run not in found.frozen:
             text = f"{found.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
             found.add("copied", run, f"{text}: refold run repair {run}")
 
 
-def _note(found: Verified, state: RunState) -> None:
-    found.digests[state.run_id] = state.digest()
-    if state.over:
-        return
+def _note_open(found: Verified, state: RunState) -> None:
     found.open.append(state.run_id)
     if state.paused:  # nothing is due before it goes on
         return
@@ -228,31 +292,28 @@ def _note(found: Verified, state: RunState) -> None:
         found.overdue.append(state.run_id)
 
 
-def _check_outcomes(found: Verified, reader: LogReader, states: dict[RunId, RunState], erased: Markers) -> None:
+def _check_outcomes(
+    found: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
+) -> None:
     """Every run that is over has told so, once, and what it told is what the fold says."""
-    told: dict[RunId, RunOutcome] = {}
+    told: dict[RunId, _Ended] = {}
     for key, outcome in _table(found, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
             told.pop(RunId(key), None)
             continue
-        before = told.get(outcome.run_id)
-        again = before is not None and before.status == "failed" and before.seq < outcome.seq  # it was retried
-        if before is not None and before != outcome and not again:
+        before, now = told.get(outcome.run_id), _Ended.of(outcome)
+        again = before is not None and before.status == "failed" and before.seq < now.seq  # it was retried
+        if before not in (None, now) and not again:
             found.add("outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
-        told[outcome.run_id] = outcome
-    for run, state in states.items():
-        if what := _otherwise(state, told.pop(run, None)):
-            found.add("outcome", run, what)
+        told[outcome.run_id] = now
+    for run in ends.keys() - told.keys():
+        found.add("outcome", run, f"the run is {ends[run].status}, and {RUN_COMPLETED} does not have it")
     for run in told.keys() - erased.runs.keys():
-        found.add("outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
-
-
-def _otherwise(state: RunState, told: RunOutcome | None) -> str:
-    """What was told of the end of a run otherwise than the fold says."""
-    if told is None:
-        return f"the run is {state.status}, and {RUN_COMPLETED} does not have it" if state.over else ""
-    goes_on = not state.over and told.seq + 1 == state.retried.at
-    return "" if goes_on or told == _expected(state) else f"{RUN_COMPLETED} says {told.status} otherwise than the fold"
+        goes_on = run in live and told[run].seq + 1 == live[run].retried.at
+        if run not in ends and run not in live:
+            found.add("outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
+        elif told[run] != ends.get(run) and not goes_on:
+            found.add("outcome", run, f"{RUN_COMPLETED} says {told[run].status} otherwise than the fold")
 
 
 def _expected(state: RunState) -> RunOutcome | None:
@@ -266,14 +327,12 @@ def _expected(state: RunState) -> RunOutcome | None:
     return None
 
 
-def _check_open_calls(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
+def _check_open_calls(found: Verified, reader: LogReader, live: dict[RunId, RunState], pools: set[str]) -> None:
     """The request topics are the table of what is open: no call more, none less."""
     expected: dict[str, int] = {}
     kept: set[str] = set()
-    pools = {"default"}
-    for state in states.values():
-        pools |= {step.pool for step in state.steps if isinstance(step, CallProposed)}
-        for step, opened in ({} if state.over else state.open).items():
+    for state in live.values():
+        for step, opened in state.open.items():
             sent = opened.phase in ("approval", "proposed") and opened.attempt
             if opened.phase in ("dispatched", "backoff", "doubt", "held") or sent:
                 expected[state.call_id(step)] = opened.attempt
@@ -314,10 +373,9 @@ def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> It
         yield (record.key or b"").decode(errors="replace"), row
 
 
-def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, RunState]) -> None:
+def _check_approvals(found: Verified, reader: LogReader, live: dict[RunId, RunState]) -> None:
     """`approval-requested` is the table of what people are asked: no question more, none less."""
-    live = [state for state in states.values() if not state.over]
-    expected = {name: s.run_id for s in live for step in s.open if (name := s.waits_for(step))}
+    expected = {name: run for run, s in live.items() for step in s.open if (name := s.waits_for(step))}
     asked: set[str] = set()
     for record in reader.scan(APPROVAL_REQUESTED):
         name = (record.key or b"").decode(errors="replace")
@@ -326,16 +384,3 @@ def _check_approvals(found: Verified, reader: LogReader, states: dict[RunId, Run
         found.add("open-call", expected[name], f"approval {name} is open, and nobody is asked")
     for name in sorted(asked - expected.keys()):
         found.add("open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")
-
-
-def _check_decisions(found: Verified, reader: LogReader, trust: Trust, tokens: list[tuple[str, str]]) -> None:
-    """Every decision that a history has accepted is signed by a key of the catalog, revoked since then or not."""
-    if not tokens:
-        return
-    keys = catalog.read(reader, trust).whole.keys
-    still = {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
-    for run, token in tokens:
-        try:
-            Decision.parse(signature.verified(token, still, use="decision"))
-        except (UnauthorisedError, MalformedError) as error:
-            found.add("decision", run, f"a decision that the run has accepted does not hold: {error.message}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
@@ -171,4 +172,7 @@ def read(kind: type[_T], value: bytes | None) -> _T | None:
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
     """Judges a record and folds it if it counts."""
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
-    return JudgedRecord(**{spec.name: getattr(judged, spec.name) for spec in fields(Judged)}, record=record)
+    return JudgedRecord(*_all_of(judged), record=record)
+
+
+_all_of = attrgetter(*(spec.name for spec in fields(Judged)))

@@ -121,15 +121,16 @@ def restore_run(
 
 def _verify_file(archive: Shelf, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
     """How many runs a file has, and what is wrong with them, or with what its index says of them."""
-    problems = []
+    problems, copies = list[dict[str, str]](), dict[str, str]()
     try:
-        copies = {copy.run_id: copy for copy in archive.runs(file) if only in ("", copy.run_id)}
+        for copy in archive.runs(file):
+            if only in ("", copy.run_id):
+                copies[copy.run_id] = copy.digest
+                problems += [{"run_id": copy.run_id, "problem": flaw} for flaw in inspection.flaws(copy)]
         indexed = {line.run_id: line.digest for line in archive.index(file) if only in ("", line.run_id)}
     except MalformedError as error:
         return 0, [{"run_id": only, "problem": error.message}]
-    for run, copy in copies.items():
-        problems += [{"run_id": run, "problem": flaw} for flaw in inspection.flaws(copy)]
-    if indexed != {run: copy.digest for run, copy in copies.items()}:
+    if indexed != copies:
         problems.append({"run_id": only, "problem": f"{file} has other runs than its index says: delete the index"})
     return len(copies), problems
 

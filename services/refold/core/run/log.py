@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from struct import Struct
 from typing import NamedTuple
 
 from refold.core.errors import FoldError
@@ -20,7 +21,8 @@ from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.fold import apply, evolve
 from refold.core.run.redrive import reopens
-from refold.core.run.state import RunState
+from refold.core.run.shared import Row
+from refold.core.run.state import RunState, Status
 from refold.core.run.tangle import Held, Tangle
 
 LATE_MS = 60_000
@@ -74,6 +76,27 @@ class Judged:
     offset: int = 0
 
 
+class _Over(NamedTuple):
+    """A run that seems over, in few bytes, as a log has many of them. `heads` are those of all its entries."""
+
+    status: Status
+    request_digest: str
+    at_ms: int
+    pools: tuple[str, ...]
+    heads: bytes
+
+    @classmethod
+    def packed(cls, state: RunState) -> _Over:
+        digest = state.request.request_digest if state.request else ""
+        heads = b"".join([_HEAD.pack(head.seq, head.id) for head in state.heads])
+        return cls(state.status, digest, state.at_ms, state.called_pools(), heads)
+
+    def state(self, run: RunId) -> RunState:
+        heads = Row(Head(EntryId(name), seq) for seq, name in _HEAD.iter_unpack(self.heads))
+        request = RunRequested(agent="", input="", request_digest=self.request_digest, seed="")
+        return RunState(run, heads[-1], self.status, request, at_ms=self.at_ms, heads=heads, pools=self.pools)
+
+
 class LogFold:
     """The states of the runs of a partition, fed in order of offset.
 
@@ -89,7 +112,7 @@ class LogFold:
         self.sweep: list[bytes] = []
         self.lost = lost
         self._live, self._aside = False, 0
-        self._ended: dict[RunId, RunState] = {}
+        self._over: dict[RunId, _Over] = {}
         self._tangles: dict[RunId, Tangle] = {}
 
     def feed(
@@ -126,11 +149,12 @@ class LogFold:
 
     def remembers(self, run: RunId) -> bool:
         """Whether it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
-        return run in self._ended
+        return run in self._over
 
     def ended(self, run: RunId) -> RunState | None:
         """What is known of a run that seemed over, without its input and its steps."""
-        return self._ended.get(run)
+        over = self._over.get(run)
+        return over.state(run) if over else None
 
     def has_all(self, run: RunId) -> bool:
         """True if no entry that counts for a run has a tombstone."""
@@ -139,7 +163,7 @@ class LogFold:
 
     def forget(self, run: RunId) -> None:
         """Makes a run unknown: it was erased, and what was read of it is none."""
-        for known in (self.states, self.frozen, self._ended):
+        for known in (self.states, self.frozen, self._over):
             known.pop(run, None)
         if (tangle := self._tangles.pop(run, None)) is not None:
             self._aside -= sum(held.bytes for held in tangle.held())
@@ -159,7 +183,7 @@ class LogFold:
                 del self._tangles[run]
             tangle.stalled = run in stalled
         self.frozen |= stalled
-        self._ended = {run: state for run, state in self._ended.items() if run in stalled}
+        self._over = {run: over for run, over in self._over.items() if run in stalled}
         self.lost = NOTHING_LOST
         return stalled
 
@@ -219,7 +243,7 @@ class LogFold:
 
     def _state(self, run: RunId) -> RunState | None:
         """What is known of a run; of one that is over for as long as that may be doubted."""
-        return self.states.get(run) or self._ended.get(run)
+        return self.states.get(run) or self.ended(run)
 
     def _knows(self, record: LogRecord) -> bool:
         """Whether this very record was read before, and judged."""
@@ -267,12 +291,7 @@ class LogFold:
             if (tangle := self._tangles.pop(run, None)) is not None:
                 self._aside -= sum(held.bytes for held in tangle.held())
         else:
-            digest = state.request.request_digest if state.request else ""
-            request = RunRequested(agent="", input="", request_digest=digest, seed="")
-            pools = state.called_pools()
-            self._ended[run] = RunState(
-                run, state.head, state.status, request, at_ms=state.at_ms, heads=state.heads, pools=pools
-            )
+            self._over[run] = _Over.packed(state)
 
     def _apply(self, record: LogRecord, after: RunState | None, *, shared: bool) -> Judged:
         run = record.entry.run_id
@@ -283,7 +302,7 @@ class LogFold:
             self.frozen[run] = error.message
             return Judged(run, record.id, record.entry, "unreadable")
         self.states[run] = state
-        self._ended.pop(run, None)
+        self._over.pop(run, None)
         return Judged(run, record.id, record.entry, "", state)
 
     def _hold(self, held: Held, state: RunState | None) -> None:
@@ -359,7 +378,7 @@ class LogFold:
         elif not stalled:
             return judged
         self.states[run] = state
-        self._ended.pop(run, None)
+        self._over.pop(run, None)
         tangle.stalled, tangle.rebuilt = False, None
         self.frozen.pop(run, None)
         linked = self._link(tangle, state.head.id)
@@ -377,4 +396,4 @@ def _follows(state: RunState | None, entry: Entry) -> bool:
     return place < len(state.heads) and state.heads[place] == head
 
 
-_SEQ = attrgetter("seq")
+_SEQ, _HEAD = attrgetter("seq"), Struct(">Q16s")
