@@ -9,7 +9,7 @@ from refold.core.run.chain import anchor_name
 from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.agents.stalls import LiveCode, Mark
+from refold.planner.agents.stalls import LiveCode, LiveRoom, Mark
 from refold.planner.intake.inbox import Inbox, Pending
 from refold.planner.log.acceptance import Acceptance, SentEntry
 from refold.planner.log.windows import Windows
@@ -164,5 +164,5 @@ def test_a_marker_hides_a_beginning_of_its_own_planner_that_comes_late() -> None
 
 
 def acceptance() -> Acceptance:
-    served = Inbox((), Limits()), LiveCode(0, Mark()), Journal()
+    served = Inbox((), Limits()), LiveCode(LiveRoom(0), Mark()), Journal()
     return Acceptance(*served, windows=Windows(0, 1, (), teller="p", journal=served[-1]), member="p")

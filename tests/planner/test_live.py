@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from refold.core.ids import home
 from refold.planner.agents.stalls import EXECUTION_BYTES
 from refold.planner.settings import Bounds
 from tests.planner.rig import Rig
@@ -31,3 +32,23 @@ def test_runs_go_on_however_few_of_them_are_kept_running(room: int) -> None:
     outcomes = rig.outcomes()
     assert [{(status, result) for status, _, result in outcomes[run]} for run in runs] == [{("completed", "6")}] * 8
     assert sum(rig.world.done.values()) == 8 * 4
+
+
+def test_all_lanes_of_a_process_share_what_code_may_take_and_the_fullest_gives_first() -> None:
+    rig = Rig(partitions=4)
+    rig.settings = dataclasses.replace(rig.settings, budget=Bounds(live_bytes=6 * 2 * EXECUTION_BYTES))
+    rig.boot()
+    rig.answers = False
+    few, many = (next(n for n in range(99) if home(f"r-{n}", 4) == place) for place in (0, 1))
+    rig.start(f"r-{few}", steps=4)
+    rig.pump()
+    for number in [n for n in range(99) if home(f"r-{n}", 4) == home(f"r-{many}", 4)][:9]:
+        rig.start(f"r-{number}", steps=4)
+    rig.pump()
+
+    lanes = list(rig.planner.lanes)
+    kept = [lane._agents._live for lane in lanes]
+
+    assert [len(live) for live in kept] == [1, 6, 0, 0]  # whoever came first is not the first to go
+    rig.planner.lanes.begin_anew(1)
+    assert (rig.planner._room.bytes, [*rig.planner._room.lanes]) == (kept[0].bytes, kept[:1])

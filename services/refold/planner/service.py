@@ -12,7 +12,7 @@ from refold.core.approval.catalog import Catalog
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
 from refold.planner.agents.hosting import Agents
-from refold.planner.agents.stalls import LiveCode, Mark
+from refold.planner.agents.stalls import LiveCode, LiveRoom, Mark
 from refold.planner.deciding.answering import BlobOrders, Means, Shared
 from refold.planner.intake.inbox import ASK_MS, Inbox, Patience
 from refold.planner.lane import Lane
@@ -105,7 +105,7 @@ class Planner:
         *,
         process: str = "",
     ) -> None:
-        self._mark = mark or Mark()
+        self._mark, self._room = mark or Mark(), LiveRoom(settings.budget.live_bytes)
         self._app, self._settings = app, settings
         assert settings.windows or not app.windows, "whoever shares limits reads what others tell"
         self.journal = Journal()
@@ -266,7 +266,7 @@ class Planner:
             journal=self.journal,
             mirrored=assigned.partition in self._mirrored,
         )
-        inbox, live = Inbox(settings.inputs, limits), LiveCode(budget.live_bytes, self._mark)
+        inbox, live = Inbox(settings.inputs, limits), LiveCode(self._room, self._mark)
         served = inbox, live, self.journal
         log = Acceptance(*served, windows=windows, member=settings.member, lost=lost or NOTHING_LOST)
         # Of a run that has failed and goes on, what it took before that is known too.

@@ -59,7 +59,7 @@ class Bounds:
     **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8; of a run's input
     `blob_bytes`, where there is a blob store); `turn`: what its code may
     ask for in one turn, see `sdk.execution`; runs that it starts, and how many may be above one that starts others.
-    `live_bytes` is for the code of all runs of a lane that is kept running.
+    `live_bytes` is for the code of all runs of a process that is kept running.
     """
 
     steps: int = defaults.RUN_STEPS

@@ -44,8 +44,9 @@ RUN_STEPS = 100_000
 """Of one run. Its code is run along all of them whenever it is made again: ten seconds and more, at this many."""
 
 LIVE_BYTES = 64 << 20
-"""For the code of the runs of one partition that is kept running, between its steps: 5,000 runs that wait for executors
-take half of it. What does not fit is made again from its history when it goes on, which costs milliseconds."""
+"""For the code of the runs of a planner that is kept running, between its steps: 5,000 runs that wait for executors
+take half of it. Its partitions share it: the one that has most gives first. What does not fit is made again from its
+history when it goes on, which costs milliseconds."""
 
 RUN_BYTES = 64 << 20
 """Of the history of one run, which its planner holds and every take-over reads."""

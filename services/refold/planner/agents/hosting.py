@@ -41,7 +41,7 @@ from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 from refold.planner.agents.proposing import Metered, Offers, delegated, propose_metered, spent, started_by, telling
-from refold.planner.agents.stalls import HELD_UP, STACK, Driven, HeldUp, LiveCode, Mark, Stall
+from refold.planner.agents.stalls import HELD_UP, STACK, Driven, HeldUp, LiveCode, LiveRoom, Mark, Stall
 from refold.planner.settings import Bounds
 from refold.runtime.frames import stack_of, user_line
 from refold.runtime.lanes import Journal
@@ -180,7 +180,7 @@ class Agents:
         self._rules = rules
         self._environment = environment
         self._budget = budget or Bounds()
-        self._live = LiveCode(self._budget.live_bytes, Mark()) if live is None else live
+        self._live = LiveCode(LiveRoom(self._budget.live_bytes), Mark()) if live is None else live
         self._mark = self._live.mark
 
     @property

@@ -41,14 +41,32 @@ TASK_BYTES = 2_048
 """What one more of its tasks takes."""
 
 
+class LiveRoom:
+    """What the code of all runs of a process takes, and the `most` that it may. **Units**: bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.bytes = most, 0
+        self.lanes: dict[LiveCode, None] = {}
+
+    def add(self, size: int) -> None:
+        """Code takes so much more."""
+        self.bytes += size
+
+    def make(self, user: LiveCode) -> None:
+        """Ends what was used longest ago in the lane that has most, until the rest fits; not what was used just now."""
+        while self.bytes > self.most and (lanes := [lane for lane in self.lanes if len(lane) > (lane is user)]):
+            most = max(lanes, key=lambda lane: (lane.bytes, lane is user))
+            most.drop(next(iter(most)))
+
+
 class LiveCode:
-    """The executions of one lane, by run, within `most` for all of them, roughly. **Units**: bytes.
+    """The executions of one lane, by run, within the room of its process, roughly. **Units**: bytes.
 
     What an execution takes nobody can tell, so it is taken for its tasks and all that its history has handed to it.
     """
 
-    def __init__(self, most: int, mark: Mark) -> None:
-        self._most, self.mark = most, mark
+    def __init__(self, room: LiveRoom, mark: Mark) -> None:
+        self._room, self.mark = room, mark
         self._executions: OrderedDict[str, tuple[Execution, int]] = OrderedDict()
         self.bytes = 0
 
@@ -68,16 +86,22 @@ class LiveCode:
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
         self._executions[run] = execution, size
-        self.bytes += size - (before[1] if before else 0)
-        while self.bytes > self._most and len(self._executions) > 1:
-            self.drop(next(iter(self._executions)))
+        self._add(size - (before[1] if before else 0))
+        self._room.lanes[self] = None
+        self._room.make(self)
 
     def drop(self, run: str) -> None:
         """Ends the execution of a run, if there is one."""
         if kept := self._executions.pop(run, None):
-            self.bytes -= kept[1]
+            self._add(-kept[1])
+            if not self._executions:
+                del self._room.lanes[self]
             with self.mark.on(Driven(RunId(run), "", "")):
                 kept[0].close()
+
+    def _add(self, size: int) -> None:
+        self.bytes += size
+        self._room.add(size)
 
 
 RETRY_MS = 30_000
