@@ -88,6 +88,21 @@ async def napping(ctx: Context, seconds: int) -> str:
     return "awake"
 
 
+@app.agent(name="brooding")
+async def brooding(ctx: Context, letters: int) -> str:
+    """Looks at something long, and sleeps for an hour."""
+    found = await ctx.call(look, "a" * letters)
+    await asyncio.sleep(3_600)
+    return found
+
+
+@app.agent(name="either")
+async def either(ctx: Context) -> str:
+    """Sleeps for an hour, unless it is told."""
+    await asyncio.wait([asyncio.create_task(asyncio.sleep(3_600)), asyncio.create_task(ctx.wait_for("go"))])
+    return "awake"
+
+
 @app.agent(name="told")
 async def told(ctx: Context) -> object:
     """Waits for a signal."""

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import pytest
 
+from refold import App, Context
 from refold.core.ids import home
 from refold.planner.agents.stalls import EXECUTION_BYTES
 from refold.planner.settings import Bounds
 from tests.planner.rig import Rig
+
+sleepers = App("sleepers")
+
+
+@sleepers.agent
+async def errand(ctx: Context, run: str, steps: int) -> int:
+    """Sleeps for so many minutes."""
+    await asyncio.sleep(60 * steps)
+    return steps
+
+
+def test_the_code_of_a_run_that_sleeps_for_long_is_let_go_at_once() -> None:
+    rig = Rig(code=sleepers)
+    for minutes in (5, 60):
+        rig.start(f"r-{minutes}", steps=minutes)
+    rig.pump()
+
+    [lane] = rig.planner.lanes
+    assert list(lane._agents._live) == ["r-5"]
 
 
 @pytest.mark.parametrize("room", [0, 3, 1_000])

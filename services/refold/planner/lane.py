@@ -12,6 +12,7 @@ from refold.core import events
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Due, Spoilt
 from refold.core.run.fold import wakes
+from refold.core.run.snapshot import rests
 from refold.core.run.state import RunState, Step
 from refold.core.topics import BUDGET_SPENT, CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.planner.agents.stalls import Holds
@@ -341,6 +342,9 @@ class Lane:
             self._receipts.published(asker, offset, self.clock.now_ms)
             if self.log.keeper.orders:
                 self._keep()
+            if isinstance(asker, SentKept) and asker.marks is not None:
+                for state, kept in self.log.rest():
+                    self._timers.rest(state, kept.due_ms)
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
@@ -480,8 +484,8 @@ class Lane:
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it orders goes out."""
-        run = entry.run_id
-        self.log.windows.accepted(entry, after, offset)
+        run, log = entry.run_id, self.log
+        log.windows.accepted(entry, after, offset)
         if not self.log.live:
             self.outbox.settled(after, entry, offset)
             if self.outbox.begins(offset):
@@ -494,8 +498,8 @@ class Lane:
         if after.over:
             self._agents.forget(run)
             self.holds.lift(run, over=True)
-        elif after.status == "suspended" and run not in self.log.speculated and after.waits_for_people:
-            self._agents.forget(run)  # it is made again when they have decided: months cost nothing but the fold
+        elif (after.waits_for_people or rests(after)) and after.status == "suspended" and run not in log.speculated:
+            self._agents.forget(run)  # it is made again when it goes on: months cost nothing but the fold
         self.admission.count(after)
         self._timers.follow(after, entry)
         self._telling.accepted(after, entry)

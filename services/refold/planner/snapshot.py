@@ -158,6 +158,7 @@ class Keeper:
         self._rows: dict[bytes, tuple[bytes, int]] = {}
         self._flying = self._full = self.ended_at = 0
         self._round: KeeperRound | None = None
+        self._resting: dict[RunId, bytes] = {}
         self._next: Marks | None = None
 
     # What happens
@@ -176,6 +177,17 @@ class Keeper:
         self._full += kept.add(seq, entry)
         kept.last = offset
         self._moved[run] = kept
+
+    def rested(self) -> dict[RunId, bytes]:
+        """The runs that rest, with all that is kept of them, once it is written for sure and marks rely on it."""
+        if self._next is not None or self._round is not None:
+            return {}
+        found, self._resting = self._resting, {}
+        return {run: value for run, value in found.items() if run in self._kept and run not in self._moved}
+
+    def rest(self, run: RunId) -> None:
+        """A run is asleep: its records say what is kept of it."""
+        del self._kept[run]
 
     def over(self, run: RunId, row: bytes) -> None:
         """The last entry that was kept of a run has ended it."""
@@ -292,7 +304,7 @@ class Keeper:
                 self._drop(run, kept)
             # What lies there of another history goes before marks that a successor would believe it by.
             elif kept.main or kept.first < emitted or snapshot.run_key(run) in self._stale:
-                self._write(run, kept, log)
+                self._write(run, kept, log, told=kept.last < emitted)
                 if not kept.row:
                     del self._moved[run]
         if not runs:
@@ -345,7 +357,7 @@ class Keeper:
             self._check ^= self._stale.pop(key, 0)
         return snapshot.weight(key, value) if value is not None else 0
 
-    def _write(self, run: RunId, kept: Kept, log: int) -> None:
+    def _write(self, run: RunId, kept: Kept, log: int, *, told: bool) -> None:
         state = self._state(run)
         goes_on = state is None or state.unseen or state.mail.behind
         waits = state is not None and not goes_on and (state.open or state.status == "pending")
@@ -356,7 +368,9 @@ class Keeper:
         self._full -= kept.unwritten()
         kept.full = []
         main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail), kept.seq)
-        weight = self._put(snapshot.run_key(run), codec.encode(main))
+        weight = self._put(snapshot.run_key(run), value := codec.encode(main))
+        if told and not kept.blocks and state is not None and not goes_on and snapshot.rests(state):
+            self._resting[run] = value
         kept.total ^= kept.main ^ weight
         kept.main = weight
         self._check ^= before ^ kept.total

@@ -26,6 +26,7 @@ from refold.runtime.blobs import BlobDesk
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 from refold.runtime.gauges import Vitals
+from refold.runtime.memory import give_back
 
 T = TypeVar("T")
 
@@ -40,6 +41,10 @@ IDLE_S = 0.1
 
 DRAINING_S = 0.02
 """The same while it drains: others wait for what it has."""
+
+QUIET_S, GIVE_AFTER_S = 0.05, 1.0
+"""CPU time: less than so much of a second is rest, and after so much what is free is given back, in 10 ms or so. A
+burst of runs leaves 50 MiB behind, and large values lie in cycles until the collector comes, which is seldom."""
 
 BLOBS_S = 0.01
 """The same while large values are under way, which nothing that is read would tell of."""
@@ -127,7 +132,7 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
-        self._measured_s = 0.0
+        self._measured_s = self._spent_s = self._given_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
             effects.StopTool: self._stop,
@@ -184,9 +189,17 @@ class Host:
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
                 vitals.measure(self._services, self._log.depth())
+                self._rest(time.process_time())
             inbox = self._carry_out(orders)
             if not inbox:
                 return
+
+    def _rest(self, spent_s: float) -> None:
+        """Gives back what was freed, in a second in which next to nothing is done, and once for a second of work."""
+        quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
+        if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
+            give_back()
+            self._given_s = time.process_time()
 
     def _tell(self, news: list[effects.News]) -> None:
         for name, fields in news:

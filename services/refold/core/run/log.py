@@ -156,6 +156,10 @@ class LogFold:
         over = self._over.get(run)
         return over.state(run) if over else None
 
+    def tangled(self, run: RunId) -> bool:
+        """True if more is known of the records of a run than that they follow each other."""
+        return run in self._tangles or run in self.frozen
+
     def has_all(self, run: RunId) -> bool:
         """True if no entry that counts for a run has a tombstone."""
         tangle = self._tangles.get(run)

@@ -32,6 +32,9 @@ BLOCK_BYTES = 16_384
 ENDED_BYTES = 4_096 * ROW_BYTES
 """Rows in one record of runs that are over: 240 KiB. Smaller ones are put together when there are as many rows."""
 
+REST_MS = 600_000
+"""A sleep that is shorter is not worth it: to fold a run again and to make its code anew takes milliseconds."""
+
 _LENGTH = struct.Struct(">II")
 
 LogPair = tuple[bytes, bytes]
@@ -82,6 +85,12 @@ def due_ms(state: RunState) -> int:
         return 0
     due = [next_moment(state), *(opened.due_ms for opened in state.open.values())]
     return min((moment for moment in due if moment), default=0)
+
+
+def rests(state: RunState) -> bool:
+    """True if a run sleeps for so long, and for nothing else, that its entries are all that is needed of it."""
+    sleeps = state.status == "suspended" and all(opened.phase == "sleep" for opened in state.open.values())
+    return sleeps and due_ms(state) - state.at_ms >= REST_MS
 
 
 def next_moment(state: RunState) -> int:
@@ -208,6 +217,11 @@ class PartitionSnapshot:
             pairs += unpack_entries(run, codec.decode(KeptBlock, value).entries)
         tail = list(unpack_entries(run, kept.entries))
         return KeptEntries(pairs + tail, kept.blocks, len(tail), main, total)
+
+    def put(self, run: RunId, value: bytes) -> Asleep:
+        """A run falls asleep that has no full blocks: `take` gives what is kept of it."""
+        kept, self._raw[run_key(run)] = codec.decode(KeptRun, value), value
+        return Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
         """Takes the records that are of none of these runs away: their keys, and what they add to the check."""

@@ -45,6 +45,12 @@ class Timers:
         """Sets everything of a run that is taken over."""
         self._set(state, [0, *state.open])
 
+    def rest(self, state: RunState, due_ms: int) -> None:
+        """Sets nothing of a run but when it is to be looked into."""
+        for step in (0, *state.open):
+            self.set(state.run_id, step, 0)
+        self.set(state.run_id, ASLEEP, due_ms)
+
     def again(self, state: RunState, due: Due, now: int) -> None:
         """Sets a step once more that is not due after all: the clock has gone back since."""
         moment = _moment(state, due.step)

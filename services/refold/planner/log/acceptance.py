@@ -419,7 +419,7 @@ class Acceptance:
 
     def _is_over(self, run: RunId) -> bool:
         """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
-        if run in self.fold.states:  # cheapest first
+        if self.accepted(run) is not None:  # cheapest first
             return False
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
@@ -481,6 +481,15 @@ class Acceptance:
                 self.journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
         else:
             self.journal.counts["record.void"] += judged.void not in ("anchor", "tombstone", "unreadable")
+
+    def rest(self) -> Iterator[tuple[RunState, Asleep]]:
+        """Lets go of runs that sleep for long: they are as at a take-over, entries that are folded when one is due."""
+        for run, value in self.keeper.rested().items():
+            if self.fold.tangled(run):
+                continue
+            self.keeper.rest(run)
+            self.asleep[run] = self.snapshot.put(run, value)
+            yield self.fold.states.pop(run), self.asleep[run]
 
     def _wake(self, run: RunId) -> None:
         """Folds what was kept of a run."""
