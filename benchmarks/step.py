@@ -207,7 +207,8 @@ def measure() -> Figures:
         figures |= {f"{name}, {runs} in flight": number for name, number in of_step(runs).items()}
     few, many = idle(1), idle(PARTITIONS)
     figures |= {f"{name}, idle turn": number for name, number in few.items()}
-    figures["planner, idle turn of each further lane"] = (many["planner"] - few["planner"]) // (PARTITIONS - 1)
+    for name in few:
+        figures[f"{name}, idle turn of each further lane"] = (many[name] - few[name]) // (PARTITIONS - 1)
     return figures
 
 

@@ -35,7 +35,7 @@ class ExecutorLane:
         self.partition, self._outbox = assigned.partition, outbox
         self.claims, self.catalog, self.clock = Claims(), Catalog(outbox.settings.trust), LogClock()
         self.waiting = CallQueue()
-        self.reaped_ms = self.beat_due = self.fill_due = 0
+        self.beat_due = self.fill_due = 0
         self.full = False
         self._sight = Sight()
         self.wake(assigned)

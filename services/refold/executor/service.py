@@ -19,8 +19,8 @@ from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, LanesNow, Leave, Look, Looked, Now, ToolEnded
 from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver, Lapsed, Release, Renew, Reply, Unlist
-from refold.ports.log import Delivery, Reached, Record
-from refold.runtime.lanes import Lanes, record_bytes
+from refold.ports.log import Assigned, Delivery, End, Reached, Record
+from refold.runtime.lanes import Awake, Lanes, record_bytes
 
 HALTED_MS = 5_000
 """How long a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
@@ -45,11 +45,13 @@ class Executor:
             wake=ExecutorLane.wake,
             commit_ms=settings.commit_ms,
         )
+        self._awake = Awake(self.lanes)
+        self._queued: list[ExecutorLane] = []
         self.attempts: dict[int, Attempt] = {}
         self.draining = self._leaving = False
         self._cut_ms = 0
         self._by_call: dict[str, Attempt] = {}
-        self._tend_due = self._turns = self._acting = 0
+        self._tend_due = self._round_due = self._turns = self._acting = 0
         self._missing: set[str] = set()
         self._fetching: dict[tuple[int, int], tuple[str, OrderPlace]] = {}
         self._claimed_in: set[int] = set()
@@ -57,19 +59,24 @@ class Executor:
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         self._outbox.now = now
         self._turns += 1
-        for lane in self.lanes:
-            lane.clock.tick(now.mono_ms)
+        self._awake.begin(now.mono_ms)
+        for queued in self._queued:
+            self._awake.touch(queued.partition)
         # Nothing is acted upon before all that was read with it is known: a policy, a key, a tombstone.
         left = [effect for item in sorted(inbox, key=_is_answer) for effect in self._route(item)]
         self._look()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
             self._tend()
-        self._beat()
-        self._admit()
-        # The backlog is the process's: slots are, and what waits for them is kept in its memory.
-        waiting, topics = sum(lane.waiting.bytes for lane in self.lanes), (self._settings.topic,)
-        flow = self.lanes.throttle(lambda lane: waiting, limit=self._settings.backlog_bytes, topics=topics)
+        if now.mono_ms >= self._round_due:
+            self._round_due = now.mono_ms + self._settings.reap_ms
+            self._go_round()
+        lanes = list(self._awake)
+        self._beat(lanes)
+        self._admit(lanes)
+        flow = self._throttle(sum(lane.waiting.bytes for lane in lanes))
+        self._queued = [lane for lane in lanes if len(lane.waiting)]
+        self._awake.rest(lambda lane: None)  # what time makes due in a lane waits for the next round
         effects = [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now, at_once=self._leaving)]
         if self._leaving:
             effects.append(Leave())
@@ -77,7 +84,7 @@ class Executor:
         return effects
 
     def next_due_ms(self) -> int | None:
-        soon = self.attempts or self._waiting or self._outbox.ledger
+        soon = self.attempts or self._queued or self._outbox.ledger
         ahead = self._settings.tend_ms if soon else self._settings.reap_ms
         return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
@@ -105,10 +112,6 @@ class Executor:
         """See `Service`."""
         return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
 
-    @property
-    def _waiting(self) -> int:
-        return sum(len(lane.waiting) for lane in self.lanes)
-
     # What comes in
 
     def _route(self, item: Item) -> list[Effect]:
@@ -122,22 +125,25 @@ class Executor:
             if attempt := self.attempts.get(item.number):
                 attempt.ended(item)
                 self._retire(attempt)
-        else:
-            effects = self.lanes.route(item)
-            if isinstance(item, (Record, Reached)) and (lane := self.lanes.get(item.partition)):
+        elif isinstance(item, (Record, Reached, End)):
+            if lane := self._awake.touch(item.partition):
+                lane.feed(item)
                 self._follow_up(item, lane)
-            return effects
+        else:
+            if isinstance(item, Assigned):
+                self._round_due = 0
+            return self.lanes.route(item)
         return []
 
     def _delivered(self, item: Delivery) -> None:
         sent = self._outbox.delivered(item)
         if isinstance(sent, TimeAsked):
-            if lane := self.lanes.get(sent.home):
+            if lane := self._awake.touch(sent.home):
                 lane.beaten(item, sent.sent_ms)
         elif sent is not None:
             sent.appended(item.offset)
 
-    def _follow_up(self, item: Record | Reached, lane: ExecutorLane) -> None:
+    def _follow_up(self, item: Record | Reached | End, lane: ExecutorLane) -> None:
         """What a lane has read may be what an attempt waits for, or its end."""
         if item.topic == self._settings.chains:
             self._claimed_in.add(item.partition)
@@ -198,7 +204,7 @@ class Executor:
     def _fetched(self, fetched: Looked) -> None:
         """What the ledger knows of a call is where its order lies: who takes it over does what is said there."""
         home = fetched.partition
-        asked, lane = self._fetching.pop((home, fetched.offset), None), self.lanes.get(home)
+        asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
             return
         (key, place), record = asked, fetched.record
@@ -234,6 +240,7 @@ class Executor:
             attempt.leave()
             self._retire(attempt)
         lane.waiting.clear()
+        self._awake.forget(lane.partition)
         self._fetching = {at: asked for at, asked in self._fetching.items() if at[0] != lane.partition}
 
     # What time makes due
@@ -243,33 +250,43 @@ class Executor:
             attempt.tend()
             self._retire(attempt)
         self._outbox.send_closes(at_once=self.draining)
+
+    def _go_round(self) -> None:
+        """Visit all lanes, those at rest too: leases that lapse there are found by nobody else."""
         settings, mono = self._settings, self._outbox.now.mono_ms
-        free = max(1, settings.slots - len(self.attempts) - self._waiting)
+        free = max(1, settings.slots - len(self.attempts) - sum(len(lane.waiting) for lane in self.lanes))
         for lane in self.lanes:
+            self._awake.touch(lane.partition)
             lane.tend()
             if mono >= lane.fill_due:
                 lane.fill_due = mono + settings.fill_ms
                 self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
-            if mono - lane.reaped_ms >= settings.reap_ms and not self.draining:
-                lane.reaped_ms = mono
+            if not self.draining:
                 self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free, lane.heir))
 
-    def _beat(self) -> None:
+    def _beat(self, lanes: list[ExecutorLane]) -> None:
         mono = self._outbox.now.mono_ms
-        for lane in self.lanes:
+        for lane in lanes:
             if mono >= lane.beat_due:
                 lane.beat_due = mono + self._settings.beat_ms
                 self._outbox.beat(lane.partition)
 
-    def _admit(self) -> None:
+    def _throttle(self, waiting: int) -> list[Effect]:
+        # The backlog is the process's: slots are, and what waits for them is kept in its memory.
+        limit, topics = self._settings.backlog_bytes, (self._settings.topic,)
+        if waiting <= limit and not self.lanes.throttled:
+            return []
+        return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=topics)
+
+    def _admit(self, lanes: list[ExecutorLane]) -> None:
         """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
-        lanes = deque(lane for lane in self.lanes if lane.ready and not self.draining)
-        lanes.rotate(self._turns)  # no lane is first for ever
-        while lanes and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:
-            lane = lanes.popleft()
+        ready = deque(lane for lane in lanes if lane.ready and not self.draining)
+        ready.rotate(self._turns)  # no lane is first for ever
+        while ready and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:
+            lane = ready.popleft()
             self._begin(lane, lane.waiting.take())
             if lane.ready:
-                lanes.append(lane)
+                ready.append(lane)
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
         call, tool = requested.request.call_id, requested.request.tool

@@ -39,14 +39,14 @@ class Relay:
         self._settings = settings
         self.counts: Counter[str] = Counter()
         self.news: list[News] = []
-        self._homes: dict[int, int] = {}
+        self._homes: set[int] = set()
         self._offers: list[Offer] = []
         self._flying: Tokens[Offer] = Tokens(token)
         self._known: set[tuple[int, str]] = set()
         self._sent: dict[int, list[str]] = {}
         self._barred: deque[tuple[int, tuple[int, str]]] = deque()
         self._batches: Batches[None] = Batches(token, resend_ms=settings.resend_ms)
-        self._drop_due = self._dropping = 0
+        self._drop_due = self._dropping = self._sweep_due = 0
         self._draining = False
         self._now = Now(0, 0)
 
@@ -73,9 +73,10 @@ class Relay:
             elif isinstance(item, Answers):
                 self._answered(item)
             elif isinstance(item, Assigned):
-                self._homes[item.partition] = 0
+                self._homes.add(item.partition)
+                self._sweep_due = 0
             elif isinstance(item, Revoked):
-                self._homes.pop(item.partition, None)
+                self._homes.discard(item.partition)
         self._sweep()
         return self._collect()
 
@@ -159,12 +160,13 @@ class Relay:
     def _sweep(self) -> None:
         while self._barred and self._barred[0][0] <= self._now.mono_ms:
             self._known.discard(self._barred.popleft()[1])
-        for home, due in self._homes.items():
-            if self._now.mono_ms >= due:
-                self._homes[home] = self._now.mono_ms + self._settings.sweep_ms
-                self._batches.ask(
-                    Unpublished(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
-                )
+        if self._now.mono_ms < self._sweep_due:
+            return
+        self._sweep_due = self._now.mono_ms + self._settings.sweep_ms
+        for home in sorted(self._homes):
+            self._batches.ask(
+                Unpublished(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
+            )
 
     def _collect(self) -> list[Effect]:
         effects: list[Effect] = []

@@ -110,6 +110,11 @@ class Lanes(Generic[L]):
         self._anew.add(partition)
         return [Reopen(partition)]
 
+    @property
+    def throttled(self) -> bool:
+        """True if inputs are not taken for some lane."""
+        return bool(self._paused)
+
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
         """Stops taking inputs for a lane for which more than `limit` bytes wait, until half of them are worked off."""
         effects: list[Effect] = []
