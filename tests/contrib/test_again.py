@@ -46,7 +46,7 @@ def asked_at(moment: datetime) -> list[ModelMessage]:
 
 
 def digest_of(messages: list[ModelMessage]) -> list[bytes]:
-    return conversation.Conversations()._digests(messages, {})
+    return conversation.Conversations()._digests("", messages, {})
 
 
 def test_what_the_framework_draws_is_in_neither_arguments_nor_digest() -> None:

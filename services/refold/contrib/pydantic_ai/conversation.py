@@ -9,8 +9,9 @@ Only requests to models are shortened. A call of a tool carries all that it acts
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -67,18 +68,12 @@ class _Request:
     response: Wire
 
 
-@dataclass(slots=True)
-class _Known:
-    """A message that was sent before: what it was made of then, and the digest of its text.
-
-    `chained` is the digest of a conversation up to it, where `before` is that of what lay before it.
-    """
+class _Known(NamedTuple):
+    """A message that was sent before: what it was made of then, and the digest of its text."""
 
     message: ModelMessage
     made_of: list[Any]
     digest: bytes
-    before: bytes = b""
-    chained: bytes = b""
 
 
 @dataclass(slots=True)
@@ -96,11 +91,12 @@ class Conversations:
     sizes: dict[int, int] = field(default_factory=dict)
     cheaper: bool = False
     _messages: dict[int, _Known] = field(default_factory=dict)
+    _asked: dict[str, tuple[list[_Known], list[bytes]]] = field(default_factory=dict)
 
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
         """The arguments of a request to a model."""
         fresh: dict[int, Wire] = {}
-        digests = self._digests(params.messages, fresh)
+        digests = self._digests(run["run_id"], params.messages, fresh)
         base = self.last.get(run["run_id"])
         if base is None or base.digest not in digests:
             base = next((found for digest in reversed(digests) if (found := self.requests.get(digest))), None)
@@ -138,20 +134,26 @@ class Conversations:
 
         return Prepared(asked, tuple(sorted({*named, *([base.step] if base else [])})), settled)
 
-    def _digests(self, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
-        """The digests of all beginnings of a conversation. `fresh` gets the data of messages that were not known."""
-        found, digest = list[bytes](), b""
-        for message in messages:
-            made_of = _made_of(message)
-            known = self._messages.get(id(message))
-            if known is None or len(known.made_of) != len(made_of) or not all(map(is_, known.made_of, made_of)):
+    def _digests(self, run: str, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
+        """The digests of all beginnings of a conversation. `fresh` gets the data of messages that were not known.
+
+        Nearly always all that the run's last request had is there yet, and as it was: that is seen at once.
+        """
+        known, found = self._asked.get(run, ((), ()))
+        if not _begins_with(messages, known):
+            known, found = (), ()
+        asked, digests = [*known], [*found]
+        digest = digests[-1] if digests else b""
+        for message in messages[len(asked) :]:
+            each = self._messages.get(id(message))
+            if each is None or not _begins_with([message], [each]):
                 wire = fresh[id(message)] = dump_message(message)
-                known = self._messages[id(message)] = _Known(message, made_of, json_digest(wire))
-            if not known.chained or known.before != digest:
-                known.before, known.chained = digest, chained(digest, known.digest)
-            digest = known.chained
-            found.append(digest)
-        return found
+                each = self._messages[id(message)] = _Known(message, _made_of([message]), json_digest(wire))
+            digest = chained(digest, each.digest)
+            asked.append(each)
+            digests.append(digest)
+        self._asked[run] = asked, digests
+        return digests
 
     def _new(
         self, messages: list[ModelMessage], base: _Request | None, fresh: dict[int, Wire]
@@ -205,9 +207,19 @@ def _difference(new: Wire, old: Wire) -> Wire:
     return found
 
 
-def _made_of(message: ModelMessage) -> list[Any]:
-    """The objects of which a message consists: while they are the same, so is its text, and that is not made again."""
-    found = [*vars(message).values()]
-    for part in message.parts:
-        found += vars(part).values()
+def _begins_with(messages: list[ModelMessage], known: Sequence[_Known]) -> bool:
+    """True if a conversation has these messages first, each as it was."""
+    first, before = messages[: len(known)], [each.made_of for each in known]
+    made_of = _made_of(first)
+    same = len(made_of) == sum(map(len, before)) and all(map(is_, made_of, chain.from_iterable(before)))
+    return same and len(first) == len(known) and all(map(is_, first, [each.message for each in known]))
+
+
+def _made_of(messages: list[ModelMessage]) -> list[Any]:
+    """The objects of which messages consist: while they are the same, so is their text, and that is not made again."""
+    found: list[Any] = []
+    for message in messages:
+        found += vars(message).values()
+        for part in message.parts:
+            found += vars(part).values()
     return found
