@@ -16,7 +16,9 @@ from refold import App, Context
 from refold.contrib.pydantic_ai import CallOptions, conversation, durable
 from refold.core.errors import TerminalError
 from refold.core.events import CallProposed
+from refold.core.messages import ToolRequest
 from refold.core.planning.commands import request
+from refold.core.run.building import complete
 from refold.core.wire import codec
 from refold.core.wire.conversation import whole_request
 from refold.testing import AgentRun, Boundary, run
@@ -187,6 +189,8 @@ def test_what_was_altered_on_its_way_is_not_sent_to_a_model(what: str) -> None:
     ended = run(app, "reader", prompt="read")
     asked = next(n for n, call in enumerate(ended.state.steps, 1) if "$said" in getattr(call, "args", ""))
     order = request(ended.state, asked, 1, issued=0, at_ms=0).message
+    assert isinstance(order, ToolRequest)
+    order = complete(ended.state, order)
     order = codec.decode(type(order), codec.encode(order))
     earlier = {each.step: (each.args, each.result) for each in order.earlier}
     first = order.earlier[0]

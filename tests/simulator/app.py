@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from functools import wraps
+from hashlib import blake2b
 from typing import Any
 
 from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallbackError, CallFailed, ChildFailed
+from refold.core.messages import EarlierCall
+from refold.core.wire import canonical
 from refold.sdk.app import App
 from refold.sdk.budget import Budget
 from refold.sdk.context import Context
+from refold.sdk.loop import running
 from refold.sdk.memory import MemoryAgent
 from refold.sdk.retry import Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
@@ -22,7 +26,7 @@ from tests.simulator.programs.perform import perform
 from tests.simulator.revised import APART, OLDER, REVISED, add_revised
 
 simulated = App("simulated", prices=PRICES)
-TIMEOUT_MS, PRICED = 800, "buy"
+TIMEOUT_MS, PRICED, RECALL = 800, "buy", "recall"
 _TIMEOUT, _PATIENCE = timedelta(milliseconds=TIMEOUT_MS), timedelta(milliseconds=2_500)
 _RETRY = Retry(attempts=3, base=timedelta(milliseconds=100), cap=timedelta(milliseconds=400))
 
@@ -101,6 +105,12 @@ def buy(n: int) -> dict[str, int]:
 @simulated.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
 def model(name: str, mind: str, turn: int, told: str) -> Any:
     """Says what is to be done next."""
+
+
+@simulated.tool(effect="pure", timeout=_TIMEOUT, retry=_RETRY)
+def recall(n: int, before: str) -> dict[str, int]:
+    """Is told of calls before this one: `before` is a digest of them."""
+    return {"effect": n}
 
 
 FACTS: dict[str, ToolFacts] = {tool.name: tool.facts for tool in simulated.tools.values()}
@@ -361,6 +371,29 @@ async def hearing(ctx: Context, tool: str) -> Any:
 async def program(ctx: Context, tree: Any) -> Any:
     """Whatever a tree says: see `programs`."""
     return await perform(ctx, tree)
+
+
+@simulated.agent
+async def talker(ctx: Context, turns: int) -> list[int]:
+    """Makes calls, each of which builds on the two before it, and so on all."""
+    before, said = list[EarlierCall](), list[int]()
+    for turn in range(turns):
+        args = canonical.dumps({"n": turn, "before": told(before)})
+        on = tuple(each.step for each in before[-2:])
+        step = running("a talker").ask(simulated.tools[RECALL].call(args, builds_on=on))
+        try:
+            found = await step
+        except CallFailed:
+            continue
+        before.append(EarlierCall(step.step, args, canonical.dumps(found)))
+        said.append(found["effect"])
+    return said
+
+
+def told(before: list[EarlierCall]) -> str:
+    """A digest of calls and their results."""
+    text = canonical.dumps([[each.step, each.args, each.result] for each in sorted(before, key=lambda each: each.step)])
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @simulated.agent

@@ -65,7 +65,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += budgets.objections(world, scenario, at_rest=at_rest)
     found += erasures.objections(world, scenario, at_rest=at_rest)
     found += minds.objections(world, scenario)
-    found += world.store.wrong
+    found += world.store.wrong + world.tools.wrong
     found += folded_again(world)
     found += statuses(world)
     rules = world.settings.rules

@@ -117,6 +117,17 @@ class ToolRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortRequest(ToolRequest):
+    """Topic `tool-requested.<pool>`, key call_id: the same, with those `earlier` calls that come after a `base`.
+
+    `base` is the digest of what an order of this run has brought before (`core.run.building.Base`). An executor that
+    has it no more answers `incomplete`, and is sent a `ToolRequest`.
+    """
+
+    base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolClaim:
     """Topic `tool-claimed.<pool>`, key key/claim_id: a link of the claim chain of an idempotency key.
 
@@ -147,13 +158,18 @@ class ToolClaim:
         return self.key or self.call_id
 
 
+INCOMPLETE = "incomplete"
+"""The status of a result that ends nothing: an executor has not what a short order goes on from."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """Topic `tool-completed.<pool>`, key call_id: how an attempt ended.
 
     `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
     no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a
-    human) or `unauthorised` (nothing was sent, because no decision allows it). `late`: it came past the ledger.
+    human) or `unauthorised` (nothing was sent, because no decision allows it). Or it is `incomplete`, which ends
+    nothing: the executor has not what a short order goes on from. `late`: it came past the ledger.
     `again`: the attempt went out before, so that somebody else may have acted on it. `how` is empty for a result of the
     tool itself, `stored` for one that the ledger had, `probed` for one that the tool's status hook reported. `began_ms`
     is when the tool or its hook began to run, by the executor's wall clock (0: nothing ran), `took_ms` how long it ran.

@@ -298,7 +298,8 @@ class Attempt:
         if isinstance(reply, ledger.Completed):
             if self.settled:  # its tombstone has come, and perhaps the marker that it left is gone by now
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
-            self.outbox.outlet.offer(self.home, field=reply.field, result=self.result)
+            base = self.requested.base
+            self.outbox.outlet.offer(self.home, field=reply.field, result=self.result, base=base)
         elif isinstance(reply, (ledger.Fenced, ledger.Broken)):
             self._late(self.result)
 

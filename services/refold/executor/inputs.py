@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from refold.core.messages import ToolRequest
+from refold.core.ids import RunId
+from refold.core.messages import EarlierCall, ShortRequest, ToolRequest
+from refold.core.run.building import Base
 from refold.core.wire.seal import OrderPlace
 from refold.runtime.lanes import Owed
 
@@ -17,14 +19,15 @@ HEAVY_BYTES = 65_536
 class Requested(Owed):
     """A call that is to be made, and where the log says so. Done with when its claim is answered, or none will come.
 
-    **Units**: `bytes` is what it takes here; `at_ms` is when the log took it, 0 for what the ledger has pointed at
-    since.
+    `base` names what is held of the calls on which it builds. **Units**: `bytes` is what it takes here; `at_ms` is when
+    the log took it, 0 for what the ledger has pointed at since.
     """
 
     request: ToolRequest
     offset: int
     bytes: int
     at_ms: int = 0
+    base: str = ""
 
     @property
     def weight(self) -> int:
@@ -35,6 +38,49 @@ class Requested(Owed):
     def place(self) -> OrderPlace:
         """What the ledger keeps of it, to be found again."""
         return OrderPlace(self.request.call_id, self.request.attempt, self.offset)
+
+
+class SeenCalls:
+    """What orders of this process have brought of earlier calls: short orders go on from it.
+
+    It names what it has read by its own digest, and finds it for the same run alone. **Units**: bytes; at most `limit`.
+    """
+
+    def __init__(self, limit: int, least: int) -> None:
+        self._limit, self._least = limit, least
+        self._found: OrderedDict[str, tuple[RunId, Base, list[EarlierCall]]] = OrderedDict()
+        self._bytes = 0
+
+    def whole(self, request: ToolRequest) -> tuple[ToolRequest, Base | None] | None:
+        """An order with all earlier calls, and what is held of them now; None: what it goes on from is not here."""
+        run, calls = request.run_id, request.earlier
+        if isinstance(request, ShortRequest):
+            if (found := self._found.get(request.base)) is None or found[0] != run:
+                return None
+            self._forget(request.base)  # what comes next goes on from this order
+            base, calls = found[1].followed_by(calls), found[2] + calls
+            request = replace(request, earlier=calls)
+        elif not calls or not self._limit:
+            return request, None
+        else:
+            base = Base.of(run).followed_by(calls)
+        if base.bytes < self._least:
+            return request, None
+        self._forget(base.digest)
+        self._found[base.digest] = run, base, calls
+        self._bytes += base.bytes
+        while self._bytes > self._limit:
+            self._forget(next(iter(self._found)))
+        return request, base if base.digest in self._found else None
+
+    def clear(self) -> None:
+        """Forgets all of it."""
+        self._found.clear()
+        self._bytes = 0
+
+    def _forget(self, digest: str) -> None:
+        if digest in self._found:
+            self._bytes -= self._found.pop(digest)[1].bytes
 
 
 class CallQueue:

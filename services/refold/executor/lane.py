@@ -17,7 +17,7 @@ from refold.executor.survey import Survey
 from refold.ports.effects import AskEnd, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, record_bytes, resumed
+from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
 from refold.runtime.ruling import catalog_reached, follow
 
 MOST_KEY = 256
@@ -170,8 +170,9 @@ class ExecutorLane:
         owed: Owed = closing or Owed(done=True)
         if record.value is not None and self._survey.open(record, poison=poison):
             if isinstance(request, ToolRequest):
-                owed = requested = Requested(request, record.offset, record_bytes(record), record.at_ms)
-                self.enqueue(requested)
+                owed = self._outbox.requested(self.partition, request, record) or owed
+                if isinstance(owed, Requested):
+                    self.enqueue(owed)
             elif request is not None:
                 owed = Owed()
                 self._outbox.bury(record, request, owed)

@@ -9,20 +9,20 @@ from typing import Generic, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
-from refold.core.messages import ToolClaim, ToolRequest, ToolResult
+from refold.core.messages import INCOMPLETE, ToolClaim, ToolRequest, ToolResult
 from refold.core.topics import DEAD_LETTER_EXECUTOR
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.core.wire.seal import OrderPlace
 from refold.executor import claim_chain
-from refold.executor.inputs import Requested
+from refold.executor.inputs import Requested, SeenCalls
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
 from refold.ports.ledger import Close, SetAside, Stored, Superseded, owner_of
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
-from refold.runtime.lanes import Journal, Owed, Tokens
+from refold.runtime.lanes import Journal, Owed, Tokens, record_bytes
 
 Claimant = TypeVar("Claimant")
 
@@ -32,8 +32,8 @@ _ANOTHER_CALL = "it is the result of another call"
 class Outlet(Protocol):
     """Where results go: the relay."""
 
-    def offer(self, home: int, *, field: str, result: ToolResult) -> None:
-        """Publish a result that is in the outbox under this field, then have it dropped there."""
+    def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
+        """Publish a result that is in the outbox under this field, then have it dropped there. `base`: `SeenCalls`."""
         ...
 
     def late(self, home: int, result: ToolResult) -> None:
@@ -94,6 +94,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._incarnation = ""
         self.ended, self.gone = Recent(settings.remember), Recent(settings.remember)
         self.keys = Recent(settings.remember)
+        self.seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
         self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
         self._sent: Tokens[Claimant | Burial | TimeAsked] = Tokens(token)
@@ -136,6 +137,18 @@ class ExecutorOutbox(Generic[Claimant]):
                 closing.done = True
         self._closing = {}
         self._closed.clear()
+
+    def requested(self, home: int, request: ToolRequest, record: Record) -> Requested | None:
+        """A call to be made, with all on which it builds. None: part of that is not here, and its planner is asked."""
+        if (found := self.seen.whole(request)) is None:
+            names = request.call_id, request.run_id, request.step, request.attempt
+            self.journal.tell("request.incomplete", call_id=request.call_id, attempt=request.attempt)
+            executor, trace = self.settings.member, request.traceparent
+            self.outlet.late(home, ToolResult(*names, INCOMPLETE, executor=executor, traceparent=trace))
+            return None
+        whole, base = found
+        size = max(record_bytes(record), base.bytes if base else 0)
+        return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
 
     def order_of(self, home: int, requested: Requested) -> bytes:
         """What the ledger keeps of an order: where it lies."""

@@ -20,7 +20,7 @@ from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Answers, Effect, Item, LanesNow, Leave, Look, Looked, Now, ToolEnded
 from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver, Lapsed, Release, Renew, Reply, Unlist
 from refold.ports.log import Assigned, Delivery, End, Reached, Record
-from refold.runtime.lanes import Awake, Lanes, record_bytes
+from refold.runtime.lanes import Awake, Lanes
 
 HALTED_MS = 5_000
 """How long a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
@@ -111,6 +111,10 @@ class Executor:
     def lanes_now(self) -> LanesNow:
         """See `Service`."""
         return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
+
+    def forget(self) -> None:
+        """Forgets what orders have brought of earlier calls, as a process that begins knows none of it."""
+        self._outbox.seen.clear()
 
     # What comes in
 
@@ -219,7 +223,8 @@ class Executor:
             return
         if not lane.held(request):
             self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
-            lane.enqueue(Requested(request, place.offset, record_bytes(record)))
+            if requested := self._outbox.requested(home, request, record._replace(at_ms=0)):
+                lane.enqueue(requested)
 
     def _takes(self, home: int, call: CallId) -> bool:
         """Whether a call whose lease has lapsed is to be taken over here."""

@@ -42,7 +42,8 @@ class ExecutorSettings:
 
     **Units**: milliseconds; bytes. `slots` is how many calls are acted on at once, as long as the large ones among
     their requests do not take `acting_bytes` (with its result a call may take ten times that); requests beyond
-    `backlog_bytes` stay in Kafka.
+    `backlog_bytes` stay in Kafka. What orders bring of earlier calls is kept for the next of their conversations, from
+    `conversation_least` on and `conversation_bytes` in all.
     `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
     `beat_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it is. A
     request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
@@ -57,6 +58,8 @@ class ExecutorSettings:
     member: str = "executor-1"
     slots: int = defaults.SLOTS
     acting_bytes: int = 16 << 20
+    conversation_bytes: int = defaults.CONVERSATION_BYTES
+    conversation_least: int = 4_096
     backlog_bytes: int = 8 << 20
     tend_ms: int = 20
     close_ms: int = 200

@@ -253,7 +253,6 @@ class KeptProjection:
         if old:
             self._database.drop(self.name, old)
 
-
     def _gone(self, old: int, store: ViewReader) -> list[str]:
         """Runs that were written and are no more: a generation that stood still has not seen them erased."""
         gone = {str(row[0]) for row in self._database.store(self.name, old).scan(RUN_IDS)}

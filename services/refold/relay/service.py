@@ -10,7 +10,7 @@ from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Failure
 from refold.core.messages import ToolResult
 from refold.core.wire import codec
-from refold.core.wire.headers import cloud_event
+from refold.core.wire.headers import BASE, cloud_event
 from refold.ports.effects import Answers, Effect, Item, LanesNow, News, Now, Publish
 from refold.ports.ledger import Sent, SetAside, Unpublished, outbox_field
 from refold.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
@@ -23,13 +23,15 @@ from refold.runtime.lanes import Tokens
 class Offer:
     """A result on its way. `field` is where it lies in the outbox; nothing for a late one, which lies nowhere.
 
-    `refused`: the log did not take it as it was, and this says so instead.
+    `refused`: the log did not take it as it was, and this says so instead. `base` names what its executor holds of the
+    calls before.
     """
 
     home: int
     field: str
     result: ToolResult
     refused: bool = False
+    base: str = ""
 
 
 class Relay:
@@ -50,11 +52,11 @@ class Relay:
         self._draining = False
         self._now = Now(0, 0)
 
-    def offer(self, home: int, *, field: str, result: ToolResult) -> None:
+    def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
         """Publish a result that is in the outbox under this field, then drop it there."""
         if (home, field) not in self._known:
             self._known.add((home, field))
-            self._offers.append(Offer(home, field, result))
+            self._offers.append(Offer(home, field, result, base=base))
 
     def late(self, home: int, result: ToolResult) -> None:
         """Publish a result that lies in no outbox."""
@@ -186,5 +188,7 @@ class Relay:
         call, member, at_ms = result.call_id, self._settings.member, self._now.wall_ms
         name, trace = f"{call}/{result.attempt}/{result.status}", result.traceparent
         headers = cloud_event(self._settings.topic, call, id=name, source=member, at_ms=at_ms, trace=trace)
+        if offer.base:
+            headers.append((BASE, offer.base.encode()))
         token = self._flying.give(offer)
         return Outgoing(self._settings.topic, offer.home, call.encode(), codec.encode(result), headers, token)

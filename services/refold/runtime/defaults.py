@@ -37,6 +37,9 @@ seconds that follow still below the 30 s after which Kubernetes kills."""
 BLIND_MS = 300_000
 """How old an executor's knowledge of the catalog may be: longer than any restart of a broker, and short for a thief."""
 
+CONVERSATION_BYTES = 24 << 20
+"""What an executor keeps of conversations, so that orders need not bring them again: some thirty of the longest."""
+
 RETENTION_MS = 30 * 86_400_000
 """How long a run stays in the topics after its end: a month's questions are answered from there."""
 

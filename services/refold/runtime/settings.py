@@ -117,6 +117,8 @@ class ExecutorPart(_Room):
     blind_ms: int = Field(defaults.BLIND_MS, ge=1_000)
     """How old the reading of the catalog may be: beyond it nothing is done that needs a decision. What halts or revokes
     something comes with it."""
+    conversation_bytes: int = Field(defaults.CONVERSATION_BYTES, ge=0)
+    """What is kept of conversations in memory, so that an order brings what is new alone. 0: each brings all of it."""
     approval: tuple[str, ...] = ()
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
     ledger_key: str = Field("", repr=False)

@@ -25,6 +25,7 @@ from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Decided, Due, Input, Refuse, Rules, Ruling, Start
 from refold.core.planning.waiting import check_name
 from refold.core.run import chain, suspension
+from refold.core.run.building import complete
 from refold.core.run.fold import advance, evolve, extended, wakes
 from refold.core.run.handed import Lacks
 from refold.core.run.intents import words_of
@@ -319,7 +320,7 @@ class AgentRun(RunRead):
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":
             assert isinstance(order, ToolRequest), "what is dispatched was ordered"
-            self._take(self.executors.attempt(order))
+            self._take(self.executors.attempt(complete(self.state, order)))
             return
         if opened.phase == "approval":
             assert isinstance(order, ApprovalRequest), "who waits for people has asked them"

@@ -39,6 +39,7 @@ from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.deaf import DEAF
 from tests.sim.bugs.faithless import FAITHLESS
+from tests.sim.bugs.forgetful import FORGETFUL
 from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
@@ -299,6 +300,7 @@ BUGS: dict[str, Bug] = {
     **UNTIDY,
     **FAITHLESS,
     **GULLIBLE,
+    **FORGETFUL,
     **HASTY,
     **HEARTLESS,
     **TRUSTING,

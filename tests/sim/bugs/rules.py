@@ -38,6 +38,14 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
+    "A short order goes on from the very calls that it names, of its own run, or from nothing.": (
+        "short-order-acted-on-in-part",
+        "short-order-on-any-base",
+        "short-order-digest-of-nothing",
+    ),
+    "An executor that lacks what a short order goes on from is sent the whole at once.": (
+        "short-order-told-to-nobody",
+    ),
     "Take over: rebuild timers.": ("timers-forgotten",),
     "The time of a lane is that of its run log.": ("time-by-snapshots",),
     "Every open call has a durable deadline: that keeps runs from sticking.": ("call-without-deadline",),

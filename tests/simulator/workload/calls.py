@@ -44,6 +44,7 @@ def _crowd(name: str, size: int, **changes: Any) -> Scenario:
 _PUSH = start_run("r-1", "one", {"tool": "push"})
 _OTHERS = start_run("r-1", "one", {"tool": "push"}, requester="ada")
 
+_TALK = (start_run("r-1", "talker", {"turns": 5}),)
 _FAILS = Scenario("fails", (start_run("r-1", "three"),), {"book": ("terminal",)})
 
 CALLS: dict[str, Scenario] = {
@@ -55,6 +56,13 @@ CALLS: dict[str, Scenario] = {
         Scenario("whole", (start_run("r-1", "whole"),), {agent_tool("whole", ""): ("slow", "raises-after")}),
         _one("once", "pay"),
         _one("keyed-eager", "push", commit_ms=1),
+        Scenario("talk", _TALK),
+        Scenario("talk-fails", (start_run("r-1", "talker", {"turns": 4}),), {"recall": ("not-done",)}),
+        Scenario(
+            "talk-shared",
+            tuple(start_run(f"r-{n}", "talker", {"turns": 4}) for n in range(3)),
+            changes={"planners": 2, "executors": 2},
+        ),
         Scenario("three", (start_run("r-1", "three"),)),
         Scenario("fan", (start_run("r-1", "fan"),)),
         Scenario("twins", (start_run("r-1", "twins"),)),

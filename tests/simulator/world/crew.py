@@ -81,6 +81,7 @@ def _executor(world: Surroundings, member: str, seal: Seal = SEAL) -> tuple[list
         pool=pool,
         member=member,
         slots=chosen.slots,
+        conversation_least=0,
         backlog_bytes=chosen.backlog * INPUT_OVERHEAD,
         tend_ms=chosen.tend_ms,
         reap_ms=chosen.reap_ms,

@@ -64,7 +64,10 @@ TRUNCATES = {
 }
 """What loses its last records, though they were acknowledged: an election was unclean."""
 
-_UNDRAWN = ("ledger-ahead", "mirror-plain", "deploy-rolling", "store-other", "snapshot-newer", "snapshot-holed")
+_UNDRAWN = (
+    *("ledger-ahead", "mirror-plain", "deploy-rolling", "store-other", "snapshot-newer", "snapshot-holed"),
+    "unlearn",
+)
 """What chance never draws as such, so that its seeds stay what they were."""
 
 _DRAWN_AS = ("truncate-log", "truncate-snapshot", "truncate-orders", "truncate-results")
@@ -93,6 +96,7 @@ AROUND = (
         "mirror-plain",
         "deploy-rolling",
         "store-other",
+        "unlearn",
         *SNAPSHOT[1:],
     ),
 )
@@ -104,7 +108,8 @@ The ledger forgets what is done; offsets and ledger go together, at once or in a
 are good for, after which executors are there first; records are there twice, and cleaned; even unsettled inputs are
 compacted; planners have other code for a while: some of them that of before, or all code without agents, with agents
 that disagree, on a host without memory; the code of a run hangs; the ledger's own clock goes a day ahead and is set
-right; a copy of all topics has other offsets, and nothing twice; for a while all have another blob store."""
+right; a copy of all topics has other offsets, and nothing twice; for a while all have another blob store. `unlearn`:
+executors forget what orders have brought of earlier calls."""
 
 LOSES_LEDGER = ("wipe", "rollback", "amnesia")
 """What of a ledger may be gone after these is whatever it knew."""

@@ -14,6 +14,7 @@ from refold.core.run.log import FORKED, LATE_MS
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.executor.service import Executor
 from refold.planner.intake.inputs import FROM_PEOPLE
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
@@ -363,6 +364,15 @@ def _other_store(world: Platform) -> None:
     world.at(DEPLOYED_MS, back)
 
 
+def _unlearn(world: Platform) -> None:
+    """All executors forget what orders have brought of earlier calls."""
+    assert isinstance(world, Surroundings), "a world has surroundings"
+    for process in world.groups.processes:
+        for service in process.services:
+            if isinstance(service, Executor):
+                service.forget()
+
+
 OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "expire": _expire,
     "amnesia": _amnesia,
@@ -374,6 +384,7 @@ OPERATIONS: Mapping[str, Callable[[Platform], None]] = {
     "ledger-ahead": _ahead,
     "mirror-plain": _mirror_plain,
     "store-other": _other_store,
+    "unlearn": _unlearn,
     "snapshot-newer": _newer,
     "snapshot-holed": _hole,
     **{mode: _truncate(topic) for mode, topic in TRUNCATES.items()},

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from refold.core.wire import canonical
 from refold.ports.effects import StartTool, StopTool, ToolEnded
-from tests.simulator.app import FACTS
+from tests.simulator.app import FACTS, RECALL, told
 from tests.simulator.world.process import Act, SimProcess
 from tests.simulator.world.surroundings import Surroundings
 
@@ -76,7 +77,8 @@ class Workshop:
     """All tools of a case. `scripts` names for a tool what its runs for a call do, in order; then all is `ok`.
 
     `told` are the results that tools gave to their processes, with their calls; `ran` is what they did, by call;
-    `happened` are the keys of which a status hook has reported that the effect happened.
+    `happened` are the keys of which a status hook has reported that the effect happened; `wrong` is what tools were
+    told that they must not be.
     """
 
     def __init__(self, scripts: Mapping[str, tuple[str, ...]]) -> None:
@@ -84,6 +86,7 @@ class Workshop:
         self._times: Counter[str] = Counter()
         self._runs: dict[tuple[str, int], ToolRun] = {}
         self.told: list[tuple[str, str]] = []
+        self.wrong: list[str] = []
         self.ran: dict[str, list[Script]] = defaultdict(list)
         self.happened: set[str] = set()
 
@@ -98,6 +101,8 @@ class Workshop:
             missing = ToolEnded(order.number, "failed", code="usage", message="no such tool", retryable=False)
             process.inbox.append(missing)
             return
+        if request.tool == RECALL and told(request.earlier) != canonical.parse(request.args)["before"]:
+            self.wrong.append(f"altered: {request.call_id} is told of other calls than it was asked with")
         self._times[request.call_id] += 1
         script = SCRIPTS[self._choose(world, request.tool, self._times[request.call_id])]
         self.ran[request.call_id].append(script)

@@ -13,7 +13,6 @@ from refold.core import events
 from refold.core.ids import RunId, approval_id, attempt_trace, signal_id
 from refold.core.messages import ApprovalRequest, RunOutcome, RunSignal, ToolRequest
 from refold.core.planning import asking
-from refold.core.run.building import calls_before
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED, tool_requested
 
@@ -136,7 +135,10 @@ def ask_people(state: RunState, step: int) -> list[Command]:
 
 
 def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int, again: bool = False) -> Command:
-    """The request of an attempt; with `again`, of one that went out before and is not answered."""
+    """The request of an attempt; with `again`, of one that went out before and is not answered.
+
+    Of the calls on which it builds it has none: who sends it puts in those that its executor lacks (`complete`).
+    """
     call, opened = state.call(step), state.open.get(step)
     first_ms = opened.first_sent_ms if opened else state.at_ms
     name = state.call_id(step)
@@ -161,7 +163,6 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         requester=state.request.requester if state.request else "",
         settled=opened.settled.token if opened and opened.settled else "",
         above=state.request.above if state.request else [],
-        earlier=calls_before(state, call),
     )
     return Command(tool_requested(call.pool), name, message)
 

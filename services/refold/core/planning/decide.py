@@ -13,7 +13,7 @@ from refold.core.approval import requester
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
-from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
+from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, narrowed
@@ -194,7 +194,7 @@ OF_USERS = (*OPERATIONS[:4], "signal", "callback")
 """What users say."""
 
 _HOW = frozenset({"stored", "probed"})
-_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised"})
+_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
 
 
 def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
@@ -312,6 +312,9 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     if result.status != "completed" and result.call_id != state.call_id(step):
         return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one
     opened = state.open.get(step)
+    if result.status == INCOMPLETE:
+        waits = opened is not None and (opened.phase, opened.attempt) == ("dispatched", result.attempt)
+        return Again(step, whole=True) if waits else Ignore("the attempt is not under way")
     if opened is None:
         return _after_the_end(state, step, result)
     # A result counts from any attempt and however late: the effect has happened, and another try could double it.

@@ -209,9 +209,13 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The call of a step is unanswered: its request may go out once more. That changes nothing in the log."""
+    """The call of a step is unanswered: its request may go out once more. That changes nothing in the log.
+
+    `whole`: at once, as its executor could make nothing of a short one.
+    """
 
     step: int
+    whole: bool = False
 
 
 Ruling = list[Event] | Ignore | Park | Refuse | Again

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
 
 from refold.core.events import CallCompleted, CallProposed
-from refold.core.messages import EarlierCall
+from refold.core.ids import RunId
+from refold.core.messages import EarlierCall, ToolRequest
 from refold.core.run.intents import Call
 from refold.core.run.state import RunState
 
 
-def earlier(steps: Iterable[int], made: Callable[[int], tuple[CallProposed | Call, str] | None]) -> list[EarlierCall]:
-    """The calls of these steps and those on which they build, in order.
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The earlier calls of a run that an order has brought, by a digest over run, steps, arguments and results.
+
+    Another order of the run goes on from it and brings what comes after. **Units**: `bytes` is what all of them take.
+    """
+
+    steps: frozenset[int]
+    bytes: int
+    _hash: Any
+
+    @classmethod
+    def of(cls, run: RunId) -> Base:
+        """None of them, of a run."""
+        return cls(frozenset(), 0, blake2b(f"{run}\n".encode(), digest_size=16))
+
+    def followed_by(self, calls: list[EarlierCall]) -> Base:
+        """The same with the calls that come after."""
+        digest, size = self._hash.copy(), self.bytes
+        for call in calls:
+            args, result = call.args.encode(), call.result.encode()
+            digest.update(b"%d %d %d " % (call.step, len(args), len(result)))
+            digest.update(args)
+            digest.update(result)
+            size += len(args) + len(result)
+        return Base(self.steps.union(call.step for call in calls), size, digest)
+
+    @property
+    def digest(self) -> str:
+        """Its name, in hexadecimal digits."""
+        name: str = self._hash.hexdigest()
+        return name
+
+
+def earlier(
+    steps: Iterable[int],
+    made: Callable[[int], tuple[CallProposed | Call, str] | None],
+    known: Container[int] = frozenset(),
+) -> list[EarlierCall]:
+    """The calls of these steps and those on which they build, in order, but for those that are `known`.
 
     `made` has the call of a step and its result; None: it has no result, and is none of them.
     """
@@ -19,15 +61,15 @@ def earlier(steps: Iterable[int], made: Callable[[int], tuple[CallProposed | Cal
     ahead = list(steps)
     while ahead:
         step = ahead.pop()
-        if step not in found and (known := made(step)) is not None:
-            call, result = known
+        if step not in found and step not in known and (settled := made(step)) is not None:
+            call, result = settled
             found[step] = EarlierCall(step, call.args, result)
             ahead += call.builds_on
     return [found[step] for step in sorted(found)]
 
 
-def calls_before(state: RunState, call: CallProposed) -> list[EarlierCall]:
-    """The calls of a run on which one of its calls builds, in order."""
+def calls_before(state: RunState, call: CallProposed, known: Container[int] = frozenset()) -> list[EarlierCall]:
+    """The calls of a run on which one of its calls builds, in order, but for those that are `known`."""
 
     def made(step: int) -> tuple[CallProposed, str] | None:
         settled = state.outcomes.get(step)
@@ -35,4 +77,10 @@ def calls_before(state: RunState, call: CallProposed) -> list[EarlierCall]:
             return None
         return state.call(step), settled[1].result
 
-    return earlier(call.builds_on, made) if call.builds_on else []
+    return earlier(call.builds_on, made, known) if call.builds_on else []
+
+
+def complete(state: RunState, request: ToolRequest) -> ToolRequest:
+    """The request of a call with all calls on which that builds."""
+    before = calls_before(state, state.call(request.step))
+    return replace(request, earlier=before) if before else request

@@ -251,6 +251,14 @@ class RunState:
         begins = self.heads[place - 1].seq + 1 if place else 1
         return self.heads[place].id if place < len(self.heads) and begins == seq else None
 
+    def place_of(self, step: int) -> tuple[EntryId, int, int]:
+        """The place of a step's proposal in this very history: its entry, the step, and the last retry since.
+
+        As the id of an entry is of all before it, the same place has the same calls and results below it.
+        """
+        place = self.heads.place(self.seqs[step - 1], key=_SEQ)
+        return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
+
     def is_call(self, step: int) -> bool:
         """Whether a step is a call of a tool."""
         return isinstance(self.steps[step - 1], events.CallProposed)

@@ -76,7 +76,8 @@ class _Reading:
         cls = self._classes[name]
         # Frozen dataclasses set their fields by a detour that costs as much as the decoding. A draft of the same
         # layout takes them directly and then becomes the real thing: it is never seen while it can change.
-        draft = type(cls.__name__, (), {"__slots__": tuple(f.name for f in dataclasses.fields(cls))})
+        own = {"__slots__": cls.__slots__, "__setattr__": object.__setattr__}  # type: ignore[attr-defined]
+        draft = type(cls.__name__, cls.__bases__, own)
         names: dict[str, Any] = {"new": object.__new__, "Draft": draft, "Real": cls}
         known = {f.name: f for f in dataclasses.fields(cls)}
         lines = ["o = new(Draft)"]

@@ -30,6 +30,7 @@ SUBJECTS: dict[type, str] = {
     messages.RunSignal: topics.RUN_SIGNALLED,
     messages.RunOperation: topics.RUN_OPERATED,
     messages.ToolRequest: topics.TOOL_REQUESTED,
+    messages.ShortRequest: f"{topics.TOOL_REQUESTED}.short",
     messages.ToolClaim: topics.TOOL_CLAIMED,
     messages.ToolResult: topics.TOOL_COMPLETED,
     messages.RunOutcome: topics.RUN_COMPLETED,
@@ -111,8 +112,10 @@ def _reader(cls: Any, number: bytes) -> ReadBody:
     known = _READERS.get((cls, number))
     if known is None:
         # Kept only when the id is known: whoever invents ids must not fill the memory.
-        schema = schemas.writer_schema(int.from_bytes(number), SUBJECTS[cls])
-        known = avro.reader(schema, CLASSES)
+        subject = schemas.registered()[0].get(int.from_bytes(number), ("",))[0]
+        # A short order is an order, and stands where the others stand.
+        kind = next((each for each, name in SUBJECTS.items() if name == subject and issubclass(each, cls)), cls)
+        known = avro.reader(schemas.writer_schema(int.from_bytes(number), SUBJECTS[kind]), CLASSES)
         if compiled := _COMPILED.get(int.from_bytes(number)):
             known = _first(compiled, known)
         _READERS[cls, number] = known

@@ -14,6 +14,10 @@ _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.
 CALL_KEY = "refold-key"
 """The header in which the tombstone of a call names its idempotency key."""
 
+BASE = "refold-base"
+"""The header in which the result of a call names what its executor holds of the calls before: no field of the result,
+which planners of before have to read."""
+
 MAX_HEADER_BYTES = 65_536
 """All headers of an input together. More is refused: they are copied into every record that the input causes."""
 
@@ -75,6 +79,11 @@ def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
         if name == CALL_KEY and value:
             return value.decode(errors="replace")
     return ""
+
+
+def base_of(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
+    """The digest of the earlier calls that an executor holds, or nothing."""
+    return next((value.decode(errors="replace") for name, value in headers or () if name == BASE and value), "")
 
 
 def size(headers: Sequence[tuple[str, bytes | None]] | None) -> int:

@@ -294,6 +294,8 @@ class Answering:
             return item.answered or not self._large.awaits(item, loads=self._begins(item, now))
         try:
             item.run_id, item.input = inputs.read(item.record, self._limits.payload_bytes)
+            if isinstance(item.input, ToolResult):
+                self._outbox.bases.answered(item.input, item.record)
         except MalformedError as error:
             spoilt = inputs.spoilt(item.record, error)
             item.run_id, item.input = spoilt.run_id if spoilt else RunId(""), spoilt
@@ -329,7 +331,7 @@ class Answering:
             self._append(state, verdict, item, now)
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
-            self.redispatch.ask_again(state, verdict.step, item, now)
+            self.redispatch.ask_again(state, verdict, item, now)
         elif isinstance(verdict, Park) and not item.waited:
             self._park(item, verdict, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
@@ -592,8 +594,16 @@ class Redispatch:
     def __init__(self, outbox: Outbox, timers: Timers, rules: Rules, journal: Journal) -> None:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
-    def ask_again(self, state: RunState, step: int, item: Pending, now: int) -> None:
-        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it."""
+    def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
+        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it.
+
+        Or at once, if an executor wants it `whole`.
+        """
+        step = again.step
+        if again.whole:
+            self._journal.counts["request.whole"] += 1
+            self._outbox.go_on(state, step, now, asked=item)
+            return
         unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
         call = call_id(state.run_id, opened.seq)
         passed = item.passed

@@ -11,6 +11,7 @@ import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from refold.core.approval.catalog import Catalog, Halts
 from refold.core.events import (
@@ -25,11 +26,12 @@ from refold.core.events import (
     StepGivenUp,
     Terminal,
 )
-from refold.core.ids import CallId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
-from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ToolRequest, ToolResult
+from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
+from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request, without_result
 from refold.core.planning.verdict import Decided, Unsent
+from refold.core.run.building import Base, calls_before
 from refold.core.run.chain import BEAT_KEY, anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
@@ -43,7 +45,7 @@ from refold.core.topics import (
     tool_requested,
 )
 from refold.core.wire import codec
-from refold.core.wire.headers import CALL_KEY, cloud_event
+from refold.core.wire.headers import CALL_KEY, base_of, cloud_event
 from refold.planner.agents.stalls import hold_record
 from refold.planner.intake.inbox import Emitted, Pending
 from refold.planner.log.acceptance import SentEntry
@@ -239,13 +241,15 @@ def _stopped(halts: Halts, state: RunState, step: int) -> str:
 class Ordered:
     """A command that was published for the entry at `offset`.
 
-    `again`: it had been acknowledged before. `short`: it stands for one that the log did not take.
+    `again`: it had been acknowledged before. `short`: it stands for one that the log did not take. `asked` is the input
+    that has asked for it, done with when the log has it.
     """
 
     offset: int
     record: Outgoing
     again: bool = False
     short: bool = False
+    asked: Pending | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +278,53 @@ _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | Signa
 """What ends an order that was open, or a run."""
 
 
+class Bases:
+    """What orders of one lane have brought of earlier calls, and what of that executors say they hold.
+
+    Only what an executor has said it holds is gone on from: one of a version that cannot read a short order never
+    says so. That may be wrong by now, and then it asks for the whole.
+    """
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[CallId, tuple[_Place, Base]] = OrderedDict()
+        self._held: OrderedDict[_Place, Base] = OrderedDict()
+
+    def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
+        """A request with the calls on which it builds, as far as its executor lacks them. Sent again it has all."""
+        call, base = state.call(request.step), None
+        steps = (request.step, *reversed(call.builds_on))
+        if not request.again:
+            base = next(filter(None, (self._held.get(state.place_of(step)) for step in steps)), None)
+        before = calls_before(state, call, base.steps if base else frozenset())
+        brings = (base or Base.of(state.run_id)).followed_by(before)
+        _remember(self._sent, request.call_id, (state.place_of(request.step), brings))
+        if base is None:
+            return dataclasses.replace(request, earlier=before)
+        said = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
+        return ShortRequest(**said)
+
+    def answered(self, result: ToolResult, record: Record) -> None:
+        """An executor has answered an order, and may say what it holds."""
+        place, base = self._sent.pop(result.call_id, (None, None))
+        if place and base and base_of(record.read_headers()) == base.digest:
+            _remember(self._held, place, base)
+
+
+BASES = 500
+"""So many orders with earlier calls a lane remembers, some kilobytes each."""
+
+_Place = tuple[EntryId, int, int]
+_FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
+_Name = TypeVar("_Name")
+_Known = TypeVar("_Known")
+
+
+def _remember(known: OrderedDict[_Name, _Known], name: _Name, new: _Known) -> None:
+    known[name] = new
+    if len(known) > BASES:
+        known.popitem(last=False)
+
+
 class Outbox:
     """The outgoing records of one lane."""
 
@@ -287,7 +338,7 @@ class Outbox:
         self._heard: list[tuple[RunState, Entry, int]] = []
         self.emitted, self.owed = Emitted(), Emitted()
         self.owed_before: list[Pending] = []
-        self.unanswered = Unanswered()
+        self.unanswered, self.bases = Unanswered(), Bases()
         self._mine: set[bytes] = set()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
@@ -427,6 +478,8 @@ class Outbox:
         if offset is None and (record := self._again(ordered, states)):
             self._publish(record, dataclasses.replace(ordered, record=record))
             return
+        if ordered.asked:
+            ordered.asked.finish()
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
         if offset is not None and is_request(ordered.record):
@@ -435,22 +488,26 @@ class Outbox:
                 sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset)
                 self.unanswered.sent(call, sent)
 
-    def ask_again(self, state: RunState, step: int, *, issued: int, now: int) -> None:
+    def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
         """Sends the request of an unanswered call again: the same attempt, which says that it was sent before.
 
-        Its time is that of now: a decision that has ended since lets nothing out, whatever an executor's clock says.
+        `asked` is the input that wants it, which is done with once the log has the request. Its time is that of now: a
+        decision that has ended since lets nothing out, whatever an executor's clock says.
         """
         opened = state.open[step]
         before = not self.halting.unsent(call_id(state.run_id, opened.seq))
-        command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=before)
+        again = before or asked is not None
+        command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
-            self._publish(record, Ordered(issued, record, again=True))
+            self._publish(record, Ordered(issued, record, again=True, asked=asked))
+        elif asked:
+            asked.finish()
 
-    def go_on(self, state: RunState, step: int, now: int) -> None:
-        """Sends the request of a call that was halted: for the first time, or again."""
+    def go_on(self, state: RunState, step: int, now: int, asked: Pending | None = None) -> None:
+        """Sends the request of a call at once, whole: one that was halted, or that an executor has `asked` for."""
         sent = self.unanswered.last(call_id(state.run_id, state.open[step].seq))
-        self.ask_again(state, step, issued=sent.issued if sent else 0, now=now)
+        self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, asked=asked)
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
         """The log will never take a command: what is to be decided about that."""
@@ -460,6 +517,8 @@ class Outbox:
             record = record._replace(value=codec.encode(without_result(said)))
             self._publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
+        if ordered.asked:
+            ordered.asked.finish()
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
         if record.value is None or ordered.short or record.topic == RUN_SIGNALLED:
@@ -564,8 +623,8 @@ class Outbox:
         if state.paused:
             self.halting.keep(CallId(name))
             return None
-        message = codec.decode(ToolRequest, record.value)
-        return record._replace(value=codec.encode(dataclasses.replace(message, again=True)))
+        message = dataclasses.replace(codec.decode(ToolRequest, record.value), again=True)
+        return record._replace(value=codec.encode(message))
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
         """The record of a command that the entry at a run-log offset orders. A tombstone names the call alone."""
@@ -575,7 +634,10 @@ class Outbox:
         trace = state.request.traceparent if state.request else ""
         event = f"{self._partition}/{offset}/{order.key}"
         headers = cloud_event(order.topic, order.key, id=event, source=self._actor, at_ms=at_ms, trace=trace)
-        return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(order.message), headers, 0)
+        message = order.message
+        if isinstance(message, ToolRequest) and state.call(message.step).builds_on:
+            message = self.bases.complete(state, message)
+        return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(message), headers, 0)
 
     def _publish(self, record: Outgoing, asker: Asker) -> None:
         self.publishes.append(

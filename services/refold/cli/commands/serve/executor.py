@@ -91,6 +91,7 @@ def executor(
         trust=process.trust(),
         blind_ms=options.executor.blind_ms,
         grace_ms=options.executor.grace_ms,
+        conversation_bytes=options.executor.conversation_bytes,
     )
     service = Executor(own, relay, token=lambda: next(numbers), fresh=lambda: secrets.token_hex(16))
 
