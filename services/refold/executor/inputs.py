@@ -73,11 +73,6 @@ class SeenCalls:
             self._forget(next(iter(self._found)))
         return request, base if base.digest in self._found else None
 
-    def clear(self) -> None:
-        """Forgets all of it."""
-        self._found.clear()
-        self._bytes = 0
-
     def _forget(self, digest: str) -> None:
         if digest in self._found:
             self._bytes -= self._found.pop(digest)[1].bytes

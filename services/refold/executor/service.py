@@ -112,10 +112,6 @@ class Executor:
         """See `Service`."""
         return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
 
-    def forget(self) -> None:
-        """Forgets what orders have brought of earlier calls, as a process that begins knows none of it."""
-        self._outbox.seen.clear()
-
     # What comes in
 
     def _route(self, item: Item) -> list[Effect]:

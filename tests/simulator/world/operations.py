@@ -14,10 +14,12 @@ from refold.core.run.log import FORKED, LATE_MS
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.executor.inputs import SeenCalls
 from refold.executor.service import Executor
 from refold.planner.intake.inputs import FROM_PEOPLE
 from refold.planner.service import Planner
 from refold.ports.log import Outgoing
+from refold.runtime.defaults import CONVERSATION_BYTES
 from refold.sdk.app import App
 from tests.simulator.app import BEFORE, OTHERS, simulated
 from tests.simulator.settings import CLAIMS
@@ -370,7 +372,7 @@ def _unlearn(world: Platform) -> None:
     for process in world.groups.processes:
         for service in process.services:
             if isinstance(service, Executor):
-                service.forget()
+                service._outbox.seen = SeenCalls(CONVERSATION_BYTES, 0)
 
 
 OPERATIONS: Mapping[str, Callable[[Platform], None]] = {

@@ -292,12 +292,13 @@ class Bases:
     def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
         """A request with the calls on which it builds, as far as its executor lacks them. Sent again it has all."""
         call, base = state.call(request.step), None
-        steps = (request.step, *reversed(call.builds_on))
+        place = state.place_of(request.step)
         if not request.again:
-            base = next(filter(None, (self._held.get(state.place_of(step)) for step in steps)), None)
+            places = (place, *map(state.place_of, reversed(call.builds_on)))
+            base = next(filter(None, map(self._held.get, places)), None)
         before = calls_before(state, call, base.steps if base else frozenset())
         brings = (base or Base.of(state.run_id)).followed_by(before)
-        _remember(self._sent, request.call_id, (state.place_of(request.step), brings))
+        _remember(self._sent, request.call_id, (place, brings))
         if base is None:
             return dataclasses.replace(request, earlier=before)
         said = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
