@@ -113,7 +113,7 @@ class KafkaEventLog:
             left = deadline - time.monotonic()
             if self._awaited_reports or taken.rebalances or taken.reached or taken.shrunk:
                 left = 0
-            longest = _SLICE_S if waiting else _IDLE_SLICE_S
+            longest = _SLICE_S if waiting or self._intake.behind else _IDLE_SLICE_S
             message = self._intake.poll(max(0.0, min(left, longest)))
             if message is not None:
                 if message.error() is None:
