@@ -272,7 +272,7 @@ def test_a_claim_has_not_ended_while_the_tool_runs_under_it() -> None:
 
     assert (probe.probe, tool.probe) == (True, False)
     assert not [effect for effect in waits if isinstance(effect, Append)]
-    assert codec.decode(ToolClaim, appended(ended).value or b"").prev == "id-2"
+    assert codec.decode(ToolClaim, appended(ended).value or b"").prev == "id-3"
 
 
 HALT = entry(0, "halt/tool/fire", "halt", "look first")

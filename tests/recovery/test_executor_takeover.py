@@ -18,8 +18,8 @@ from refold.executor.settings import ExecutorSettings
 from refold.executor.survey import Survey
 from refold.ports.effects import AskLedger
 from refold.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
-from refold.ports.log import Reached, Record
-from tests.recovery.executor_rig import ORDERS, Rig
+from refold.ports.log import Assigned, Reached, Record
+from tests.recovery.executor_rig import CLAIMS, ORDERS, Rig
 
 HOUR_MS = 3_600_000
 RETENTION_MS = 7 * 24 * HOUR_MS
@@ -79,15 +79,10 @@ def test_a_process_goes_on_at_once_with_what_one_of_its_name_had_begun_if_that_m
 def test_a_process_ends_leases_of_its_name_once_and_keeps_its_own() -> None:
     rig = Rig(ExecutorSettings(member="me"))
     rig.ask(call(1))
-    rig.assign(end=1)  # taken away and given back: an executor on its own asks again
-    asked = [
-        operation
-        for _ in range(5)
-        for effect in rig.turn(after_ms=rig.settings.reap_ms)
-        if isinstance(effect, AskLedger)
-        for operation in effect.operations
-        if isinstance(operation, Lapsed)
-    ]
+    again = Assigned(0, {}, {}, {CLAIMS: 0, "catalog": 0, ORDERS: 1})  # given back: an executor on its own asks again
+    turns = [rig.turn(again), *(rig.turn(after_ms=rig.settings.reap_ms) for _ in range(5))]
+    batches = [effect.operations for effects in turns for effect in effects if isinstance(effect, AskLedger)]
+    asked = [operation for each in batches for operation in each if isinstance(operation, Lapsed)]
 
     assert begun(rig) == ["r1/3"]
     assert [operation.heir.partition("/")[2] for operation in asked if operation.heir] == ["me"]
