@@ -41,7 +41,7 @@ NEEDED: Mapping[str, int] = {
             *("signals.taken", "callbacks.answered", "pauses", "blobs.kept", "blobs.read", "input.forwarded"),
             *("lease.lapsed", "outbox.found", "request.again", "mirrored", "mirrored.elsewhere", "repeated"),
             *("twins", "marks.foreign", "marks.missing", "snapshot.broken", "migrations"),
-            *("snapshot.newer", "snapshot.holed", "members.uneven"),
+            *("snapshot.newer", "snapshot.holed", "members.uneven", "run.rested"),
             *("archived", "erased", "erased.repeated", "erase.demanded", "erase.refused", "markers.gone"),
         ),
         _OFTEN,

@@ -489,6 +489,7 @@ class Acceptance:
                 continue
             self.keeper.rest(run)
             self.asleep[run] = self.snapshot.put(run, value)
+            self.journal.counts["run.rested"] += 1
             yield self.fold.states.pop(run), self.asleep[run]
 
     def _wake(self, run: RunId) -> None:
