@@ -18,6 +18,8 @@ from refold.core.topics import (
     CATALOG,
     RUN_COMPLETED,
     RUN_SNAPSHOT,
+    TOOL_COMPLETED,
+    kind_of,
 )
 from refold.planner.intake.inputs import FROM_USERS
 from refold.ports.effects import LoadBlob, SaveBlob, StartTool
@@ -264,6 +266,9 @@ class World(Surroundings):
             for partition in range(self.settings.partitions):
                 below = settled.get((topic, partition), 0) if topic in INPUTS else None
                 self.counts["compacted"] += self.broker.compact(topic, partition, below=below)
+                if below and kind_of(topic) == TOOL_COMPLETED:
+                    self.counts["results.expired"] += 1
+                    self.broker.delete(topic, partition, below=below)
 
     # What acts do
 
