@@ -50,6 +50,8 @@ def test_a_result_that_expired_before_anybody_read_it_is_asked_for_again_under_i
     rig.successor()
     rig.run(120_000)
 
+    [lane] = rig.planner.lanes
+    assert lane.low_water()[RESULTS, 0] == rig.broker.log(RESULTS, 0).end, "the hole is passed"
     first, again = rig.requests()[0], rig.take()[-1]
     rig.answer(again)
     rig.run(10)
