@@ -10,8 +10,12 @@ import pytest
 from refold import App, Context
 from refold.core import topics
 from refold.core.events import AttemptFailed, CallDispatched, Entry
+from refold.core.ids import EntryId, RunId
 from refold.core.messages import INCOMPLETE, EarlierCall, ShortRequest, ToolRequest, ToolResult
 from refold.core.run.building import Base
+from refold.core.run.chain import Head
+from refold.core.run.retried import Retried
+from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.core.wire.headers import BASE
 from refold.core.wire.schemas import registered
@@ -146,17 +150,20 @@ def test_who_has_forgotten_is_sent_all_at_once_and_that_is_no_attempt() -> None:
     assert len([event for event in events if isinstance(event, CallDispatched)]) == 5
 
 
-def test_a_word_about_an_attempt_that_is_over_sends_nothing() -> None:
+def test_a_word_about_an_attempt_that_is_over_or_not_yet_sends_nothing() -> None:
     rig = talked()
+    answer = rig.answer
+    rig.answer = lambda request, number: answer(request, number) if request.step < 5 else None  # type: ignore[method-assign]
     rig.pump()
-    before = len(rig.orders)
+    before, last = rig.broker.log(POOL, 0).end, rig.orders[-1]
 
-    last = rig.orders[-1]
-    names = last.call_id, last.run_id, last.step, last.attempt
-    rig.write(topics.tool_completed("default"), "r-1", last.call_id, codec.encode(ToolResult(*names, INCOMPLETE)))
+    for step, call, attempt in ((4, last.call_id, 1), (5, rig.state("r-1").call_id(5), 2)):  # type: ignore[union-attr]
+        said = ToolResult(call, last.run_id, step, attempt, INCOMPLETE)
+        rig.write(topics.tool_completed("default"), "r-1", call, codec.encode(said))
     rig.pump()
 
-    assert len(rig.orders) == before
+    assert last.step == 4
+    assert not [record for record in rig.broker.log(POOL, 0).records if record.offset >= before and record.value]
 
 
 def test_a_planner_that_begins_sends_all() -> None:
@@ -228,3 +235,15 @@ def test_it_keeps_so_many_bytes_and_names_nothing_that_it_does_not_keep() -> Non
     assert too_large is not None
     assert too_large[1] is None
     assert seen(0).whole(order("r-1")) == (order("r-1"), None)
+
+
+def test_a_base_is_of_one_history_and_of_no_other_that_has_the_same_steps() -> None:
+    def state(entry: bytes, retried: int = 0) -> RunState:
+        made = RunState(RunId("r-1"), retried=Retried(at=retried))
+        made.seqs = made.seqs.append(2)
+        made.link(Head(EntryId(entry), 2))
+        return made
+
+    places = {each.place_of(1) for each in (state(b"a"), state(b"a"), state(b"b"), state(b"a", 7))}
+
+    assert len(places) == 3
