@@ -344,8 +344,9 @@ def _refused_early(world: World, scenario: Scenario) -> set[bytes]:
 
 def _alive(world: World, letter: Datum, run: LoggedRun | None) -> Iterator[str]:
     """What was refused before its run was asked for is not said anew."""
-    # Its position may not have been kept so far, or a mirror has put a copy behind its tombstone (docs/limits.md).
-    read_again = world.hit("outage") or any(fault.endswith(":mirror") for fault in world.struck)
+    # Its position may not have been kept so far, all is read from the start where a log was cut, or a mirror has put a
+    # copy behind its tombstone (docs/limits.md).
+    read_again = world.hit("outage", "truncate") or any(fault.endswith(":mirror") for fault in world.struck)
     if run is not None and run.status == "cancelled" and not read_again:
         yield f"alive: {letter['key']!r} was refused before run {run.id} was asked for, and has cancelled it"
 
