@@ -267,6 +267,23 @@ def test_another_planner_that_has_only_the_row_reads_the_history_again() -> None
     assert rig.state("r-1").status == "completed"
 
 
+def test_what_a_retried_run_had_asked_for_is_closed_for_who_has_only_the_row() -> None:
+    rig = failed(shop(three))
+    folded(rig)
+    rig.operate("r-1", "retry", seq=rig.state("r-1").head.seq)
+    rig.run()
+    rig.finish(result="3")
+    rig.run_until("r-1", "RunCompleted")  # and the planner is gone, before it has told anybody
+    rig.broker.delete("tool-completed.default", 0, below=1_000)  # or its result would be said, and closed, once more
+    assert len(rig.asked("r-1")) == 1
+
+    rig.deploy(shop(three))
+    rig.run()
+
+    assert rig.state("r-1").status == "completed"
+    assert rig.asked("r-1") == []
+
+
 def parents() -> App:
     """Its agent acts beside another run, which acts, too."""
 

@@ -538,6 +538,7 @@ class Lane:
     def _goes_on(self, state: RunState, news: list[events.Entry]) -> None:
         """A failed run has its history again, for somebody else has let it go on: nobody has heard of `news`."""
         self.mended(state, self.log.position)
+        self.outbox.revived(state, news, self.log.position)
         self.family.revived(state, news, self.log.position)
 
     def _know(self, state: RunState) -> None:

@@ -408,13 +408,16 @@ class Outbox:
         if not self.begins(offset):
             return
         self._touched.add(after.run_id)
-        ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
-        orders = commands(after, dataclasses.replace(entry, events=ends), offset)
-        ended = [order for order in orders if not isinstance(order.message, ApprovalRequest)]
+        ended = _ended(after, entry, offset)
         if after.over:
             self._hold_end(after.run_id, [self._record(after, order, self._begun, entry.at_ms) for order in ended])
         else:
             self._order(after, ended, self._begun, entry.at_ms)
+
+    def revived(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
+        """What entries have ended that were read late, whoever has told it; the outcome of the run is told apart."""
+        ended = (order for entry in news for order in _ended(state, entry, offset))
+        self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
 
     def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
         self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
@@ -653,6 +656,13 @@ def _bytes(records: list[Outgoing]) -> int:
 def is_request(record: Outgoing) -> bool:
     """Whether a record asks executors to act."""
     return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
+
+
+def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
+    """What an entry has ended, and what it tells others; `after` is the state after it or a later one."""
+    ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
+    orders = commands(after, dataclasses.replace(entry, events=ends), offset)
+    return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
 
 
 def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
