@@ -105,5 +105,4 @@ class PlannerSettings:
         """What a planner reads. The group shares out `run-requested`, whose offsets others ask for, too."""
         spent = (BUDGET_SPENT,) if self.windows else ()
         rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
-        topics = (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG)
-        return Membership("refold-planner", self.member, topics, rare, own=frozenset({RUN_LOG}))
+        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG), rare)

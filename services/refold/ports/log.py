@@ -123,15 +123,13 @@ class Membership:
     """Member of a group, and the topics that it reads of each partition number that the group gives it.
 
     The group shares out the first topic alone. It has to be the same for all members; the others may differ. `rare`
-    topics are those in which little comes, so that reading the others shall not pay for them. `own` topics are those
-    of which the member has written nearly all: what it reads there may come some 20 ms later.
+    topics are those in which little comes, so that reading the others shall not pay for them.
     """
 
     group: str
     member: str
     topics: tuple[str, ...]
     rare: frozenset[str] = frozenset()
-    own: frozenset[str] = frozenset()
 
     @property
     def shared(self) -> str:

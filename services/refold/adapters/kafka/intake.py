@@ -1,8 +1,7 @@
 """Reading by position: what a service says it reads, from where it says, without a group.
 
 A fetch names every partition of every topic that its consumer reads, each time. So rare topics have a consumer of their
-own: its fetch lies at the broker until something comes, and each fetch of the other names only what is busy. So has
-what the service writes itself, which it need not read at once.
+own: its fetch lies at the broker until something comes, and each fetch of the other names only what is busy.
 """
 
 from __future__ import annotations
@@ -30,10 +29,6 @@ RARE_WAIT_MS = 250
 """How long a fetch of rare topics lies at the broker where nothing comes; what comes ends it at once. A partition that
 is new waits behind it."""
 
-_BUSY = {"queued.min.messages": 1, "fetch.queue.backoff.ms": 3}
-"""Nothing is fetched while something waits to be taken: a fetch names every partition, for one record as for a hundred.
-Of 60 partitions with 100 runs in flight that spares a third of the fetches."""
-
 
 class Intake:
     """The places that are read, and how far. Belongs to one thread."""
@@ -43,17 +38,11 @@ class Intake:
         self._logical = {names[topic]: topic for topic in membership.topics}
         # Never a silent reset: a position that is not there any more is news.
         own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
-        self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own, **_BUSY)
-        self._of = dict.fromkeys(membership.topics, self._consumer)
-        self._aside: list[Consumer] = []
-        rarely: dict[str, Any] = {"fetch.wait.max.ms": RARE_WAIT_MS}
-        aside = ("rare", membership.rare, rarely), ("own", membership.own, dict[str, Any]())
-        for name, topics, waits in aside:
-            if topics:
-                own |= {"client.id": f"{membership.member}-{name}"}
-                consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own, **waits)
-                self._aside.append(consumer)
-                self._of |= dict.fromkeys(topics, consumer)
+        self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+        self._rare_topics, self._rare = membership.rare, self._consumer
+        if membership.rare:
+            own |= {"client.id": f"{membership.member}-rare", "fetch.wait.max.ms": RARE_WAIT_MS}
+            self._rare = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
         self._positions: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
@@ -67,9 +56,10 @@ class Intake:
         **Raises** KafkaException when there is no answer for one of them.
         """
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
-        for consumer in self._aside if not self._positions else ():  # later its question would lie behind its fetch
-            those = [place for place in every if self._of[self._logical[place.topic]] is consumer]
-            offsets.asked(consumer, those, patience_s=ONE_ANSWER_S)
+        if not self._positions and (
+            rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
+        ):
+            offsets.asked(self._rare, rare, patience_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
         starts, ends = (
             {(self._logical[topic], number): at for (topic, number), at in found.items()}
             for found in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
@@ -112,7 +102,7 @@ class Intake:
 
     def _steer(self, place: Place) -> None:
         where = [TopicPartition(self._names[place[0]], place[1])]
-        consumer = self._of[place[0]]
+        consumer = self._consumer_of(place)
         (consumer.pause if place in self._paused else consumer.resume)(where)
 
     def _stop(self, places: list[Place]) -> None:
@@ -121,39 +111,32 @@ class Intake:
             for place in those:
                 del self._positions[place]
 
+    def _consumer_of(self, place: Place) -> Consumer:
+        return self._rare if place[0] in self._rare_topics else self._consumer
+
     def _by_consumer(self, places: Collection[Place]) -> list[tuple[Consumer, list[Place]]]:
-        each = [(consumer, [p for p in places if self._of[p[0]] is consumer]) for consumer in self._consumers]
+        each = [(consumer, [p for p in places if self._consumer_of(p) is consumer]) for consumer in self._consumers]
         return [(consumer, those) for consumer, those in each if those]
 
     @property
     def _consumers(self) -> list[Consumer]:
-        return [self._consumer, *self._aside]
+        return [self._consumer] if self._rare is self._consumer else [self._consumer, self._rare]
 
     # What comes
 
-    @property
-    def behind(self) -> bool:
-        """True until every end that was captured is reached."""
-        return bool(self._ends)
-
     def poll(self, timeout_s: float) -> Message | None:
-        """The next message, or None when none came in time. What is read aside is there with the next call."""
-        for aside in self._aside:
-            if (message := aside.poll(0)) is not None:
-                return message
+        """The next message, or None when none came in time."""
+        if self._rare is not self._consumer and (message := self._rare.poll(0)) is not None:
+            return message
         return self._consumer.poll(timeout_s)
 
     def rest(self, limit: int) -> list[Message]:
-        """What else is there, without waiting. Of what is busy half of it: a take-over reads through the others."""
-        half = self._consume(self._consumer, limit // 2) if self._aside else []
-        aside: list[Message] = []
-        for consumer in self._aside:
-            aside += self._consume(consumer, limit - len(half) - len(aside))
-        return aside + half + self._consume(self._consumer, limit - len(half) - len(aside))
-
-    @staticmethod
-    def _consume(consumer: Consumer, limit: int) -> list[Message]:
-        return consumer.consume(limit, 0) if limit > 0 else []
+        """What else is there, without waiting."""
+        if limit <= 0:
+            return []
+        # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.
+        rare = self._rare.consume(max(1, limit // 2), 0) if self._rare is not self._consumer else []
+        return rare + (self._consumer.consume(limit - len(rare), 0) if len(rare) < limit else [])
 
     def sort(self, message: Message, taken: Taken) -> None:
         """A message is a record, or news of a place."""

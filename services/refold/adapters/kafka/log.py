@@ -63,7 +63,7 @@ class KafkaEventLog:
         # Each counter has one writing thread, or an update would be lost now and then.
         self._published = self._collected = 0
         self._awaited = self._heard = self._lingering = 0
-        self._rest_s = self._appended_s = 0.0
+        self._rest_s = 0.0
         self._assignments: dict[int, int] = {}
         self._number = count(1)
         self._reported: deque[Delivery] = deque()
@@ -113,9 +113,7 @@ class KafkaEventLog:
             left = deadline - time.monotonic()
             if self._awaited_reports or taken.rebalances or taken.reached or taken.shrunk:
                 left = 0
-            # A log that has lost its end is noticed by reading what was appended: soon.
-            soon = waiting or self._intake.behind or time.monotonic() - self._appended_s < _IDLE_SLICE_S
-            longest = _SLICE_S if soon else _IDLE_SLICE_S
+            longest = _SLICE_S if waiting else _IDLE_SLICE_S
             message = self._intake.poll(max(0.0, min(left, longest)))
             if message is not None:
                 if message.error() is None:
@@ -184,7 +182,7 @@ class KafkaEventLog:
             clients.flush(self._producer, 0.05)
             self._trouble.check()
         self._trouble.check()
-        self._lingering, self._appended_s = 0, time.monotonic()
+        self._lingering = 0
         return answers
 
     def publish(self, records: Sequence[Outgoing]) -> None:
