@@ -8,11 +8,10 @@ from typing import Any
 
 from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
-from refold.core.messages import Marks, ToolClaim, ToolRequest
+from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.run.log import NOTHING_LOST
 from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.run.state import RunState
-from refold.core.topics import RUN_LOG
 from refold.executor.attempt import Attempt
 from refold.executor.chained import ChainedAttempt
 from refold.executor.claim_chain import ClaimChain
@@ -131,16 +130,6 @@ def _of_any_log(self: TakeOver, item: Record | Reached) -> bool:
     return True
 
 
-def _on_what_is_ordered(original: Callable[..., bool]) -> Callable[..., bool]:
-    """Of the run log only that is looked for on which orders and kept runs rest, and not what answers inputs."""
-
-    def has_all(self: TakeOver, marks: Marks, asleep: Any) -> bool:
-        inputs = {topic: at for topic, at in marks.inputs.items() if topic != RUN_LOG}
-        return original(self, replace(marks, inputs=inputs), asleep)
-
-    return has_all
-
-
 def _yes(*_: object) -> bool:
     return True
 
@@ -205,7 +194,7 @@ NEGLECTFUL: dict[str, Bug] = {
     "own-loss-unnoticed": Bug(
         ("two-runs",), (wrapped("Acceptance.follow", _unread),), ("freeze-after", "truncate-log")
     ),
-    "own-mistake-kept": Bug(("keyed-eager", "once", "pure"), (wrapped("Planner._open", _proud),), ("truncate-log",)),
+    "own-mistake-kept": Bug(("two-runs", "keyed-eager"), (wrapped("Planner._open", _proud),), ("truncate-log",)),
     "committed-is-answered": Bug(
         ("two-runs-apart",), (wrapped("TakeOver._read_inputs", _hasty),), ("die", "truncate-log")
     ),
@@ -220,7 +209,7 @@ NEGLECTFUL: dict[str, Bug] = {
         ("truncate-claims",),
     ),
     "lost-claim-never-made": Bug(
-        ("once-crawls", "once"), (("ChainedAttempt._unheard", property(_no)),), ("truncate-claims", "die")
+        ("once-late", "once-crawls"), (("ChainedAttempt._unheard", property(_no)),), ("truncate-claims", "die-after")
     ),
     "holed-snapshot-believed": Bug(
         ("two-runs", "keyed"), (wrapped("PartitionSnapshot._mark", _uncounted),), ("snapshot-holed",)
@@ -228,11 +217,6 @@ NEGLECTFUL: dict[str, Bug] = {
     "marks-of-another-log": Bug(("keyed", "three", "two-runs"), (("TakeOver.admits", _of_any_log),), ("mirror",)),
     "ends-not-compared": Bug(
         ("keyed", "two-runs", "once", "fan"), (("TakeOver._has_all", _yes),), ("truncate-log", "die")
-    ),
-    "inputs-on-what-is-lost": Bug(
-        ("two-runs-apart", "keyed-eager"),
-        (wrapped("TakeOver._has_all", _on_what_is_ordered),),
-        ("truncate-log", "die"),
     ),
     "unknown-is-published": Bug(("once", "keyed"), (wrapped("Relay._delivered", _told_anyway),), ("lost",)),
     "old-request-believed": Bug(("keyed",), (("ExecutorLane.late", _no),), ("outage",)),

@@ -32,10 +32,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
     "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed",),
-    "What the marks rely on is there: every topic goes on to where they say.": (
-        "ends-not-compared",
-        "inputs-on-what-is-lost",
-    ),
+    "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),
     "A short order goes on from the very calls that it names, of its own run, or from nothing.": (

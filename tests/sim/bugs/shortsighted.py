@@ -170,7 +170,7 @@ SHORTSIGHTED: dict[str, Bug] = {
     "batch-sent-again": Bug((), (wrapped("Projector.apply", _sent_again),), schedules=300),
     "loser-in-a-view": Bug((), (("projections.projector._counts", _loser_counts),), schedules=600),
     "jump-passed-over": Bug((), (("Projector._read_whole", _passed_over),), schedules=600),
-    "erased-comes-back": Bug(("viewed-erased",), (wrapped("Projector._stand", _forgetting),), schedules=600),
+    "erased-comes-back": Bug(("viewed-erased",), (wrapped("Projector._stand", _forgetting),), ("mirror",)),
     "switched-too-early": Bug((), (("projections.service.lags", _nothing_behind),), schedules=300),
     "erased-sums-lost": Bug((), (("projections.service.carried", _nothing_carried),), schedules=900),
     "run-view-unburied": Bug((), (wrapped("RunRows.__init__", _without_nothing),), schedules=600),
