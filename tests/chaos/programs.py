@@ -163,9 +163,15 @@ def objections(log: Iterable[Raw], given: Given = arguments) -> tuple[list[str],
 
 
 def families(entries: Sequence[Fields]) -> Iterator[str]:
-    """Each child was started by its parent, once, ended as its parent has heard, and with it unless it may go on."""
+    """Each child was started by its parent, once, ended as its parent has heard, and with it unless it may go on.
+
+    One that failed may have gone on since, by a retry, without its parent.
+    """
     events = [(entry["run_id"], entry["at_ms"], *_named(each)) for entry in entries for each in entry["events"]]
-    ends = {run: (kind, event) for run, _, kind, event in events if kind in raw.TERMINAL}
+    ends: dict[str, list[tuple[str, Fields]]] = {}
+    for run, _, kind, event in events:
+        if kind in raw.TERMINAL:
+            ends.setdefault(run, []).append((kind, event))
     started: dict[str, Fields] = {}
     for run, _, kind, event in events:
         if kind == "ChildStarted":
@@ -174,9 +180,9 @@ def families(entries: Sequence[Fields]) -> Iterator[str]:
             started |= {f"{run}.{event['step']}_{number}": event for number, _ in enumerate(event["agents"], 1)}
         elif kind == "ChildCompleted":
             name = f"{run}.{event['step']}"
-            end = ends.get(name, ("nothing", {}))
-            if _WORDS.get(end[0]) != event["status"] or end[1].get("result", "null") != event["result"]:
-                yield f"{run} was told that {name} is {event['status']} with {event['result']}, and it is {end}"
+            told = event["status"], event["result"]
+            if told not in [(_WORDS.get(end), last.get("result", "null")) for end, last in ends.get(name, [])]:
+                yield f"{run} was told that {name} is {told[0]} with {told[1]}, and it is {ends.get(name)}"
     for run, _, kind, event in events:
         asked = started.get(run)
         if kind == "RunRequested" and "." in run:

@@ -103,7 +103,7 @@ def test_a_cancel_behind_a_backlog_comes_before_the_start_of_its_run(faults: tup
 
 
 def test_no_promise_breaks_in_random_schedules(seen: Counter[str]) -> None:
-    summary = run(list(schedules(SEEDS, seed=1_000_000)))
+    summary = run(list(schedules(SEEDS, seed=1_000_150)))
 
     assert summary.struck >= SEEDS, "faults have to strike"
     seen.update(summary.counts)
