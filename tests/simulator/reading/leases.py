@@ -9,6 +9,7 @@ from refold.ports.ledger import (
     Complete,
     Fenced,
     HandOver,
+    Lapsed,
     Operation,
     Release,
     Renew,
@@ -37,6 +38,10 @@ class Leases:
 
     def answers(self, member: str, what: Operation, reply: Reply, *, now_ms: int) -> None:
         """The ledger answers a member."""
+        if isinstance(what, Lapsed) and what.heir:
+            for at, (token, holder, _) in self._held.items():
+                if at[:2] == (what.home, what.pool) and holder == member and at[2] not in self.chained:
+                    self._held[at] = token, holder, 0  # for whoever comes first
         if isinstance(what, (SetAside, Unlist)):
             for name in what.leases:
                 self._held.pop((what.home, what.pool, name), None)
