@@ -39,20 +39,24 @@ class Leases:
     def answers(self, member: str, what: Operation, reply: Reply, *, now_ms: int) -> None:
         """The ledger answers a member."""
         if isinstance(what, Lapsed) and what.heir:
-            for at, (token, holder, _) in self._held.items():
-                if at[:2] == (what.home, what.pool) and holder == member and at[2] not in self.chained:
-                    self._held[at] = token, holder, 0  # for whoever comes first
-        if isinstance(what, (SetAside, Unlist)):
-            for name in what.leases:
-                self._held.pop((what.home, what.pool, name), None)
-        elif isinstance(what, Close):
-            for name, _ in what.calls:
+            self._makes_room(member, what)
+        if isinstance(what, (SetAside, Unlist, Close)):
+            for name in [key for key, _ in what.calls] if isinstance(what, Close) else what.leases:
                 self._held.pop((what.home, what.pool, name), None)
         elif isinstance(what, (Release, HandOver, Complete)) and reply != Fenced():
             self._held.pop((what.home, what.pool, what.key), None)
         elif isinstance(what, (Claim, Renew)) and (isinstance(reply, Claimed) or reply == Renewed(closed=False)):
-            at = what.home, what.pool, what.key
-            token, holder, until_ms = self._held.get(at, (what.token, member, 0))
-            if token != what.token and until_ms > now_ms and (holder != member or what.key in self.chained):
-                self.wrong.append(f"lease: {what.call} is given to {member} while {holder} has it for some more")
-            self._held[at] = what.token, member, now_ms + what.lease_ms
+            self._given(member, what, now_ms)
+
+    def _makes_room(self, member: str, what: Lapsed) -> None:
+        """What its name held is for whoever comes first."""
+        for at, (token, holder, _) in self._held.items():
+            if at[:2] == (what.home, what.pool) and holder == member and at[2] not in self.chained:
+                self._held[at] = token, holder, 0
+
+    def _given(self, member: str, what: Claim | Renew, now_ms: int) -> None:
+        at = what.home, what.pool, what.key
+        token, holder, until_ms = self._held.get(at, (what.token, member, 0))
+        if token != what.token and until_ms > now_ms and (holder != member or what.key in self.chained):
+            self.wrong.append(f"lease: {what.call} is given to {member} while {holder} has it for some more")
+        self._held[at] = what.token, member, now_ms + what.lease_ms
