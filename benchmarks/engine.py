@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from benchmarks.measure import STEPS, cpu_seconds, latency, memory_mib
+from benchmarks.measure import STEPS, latency, memory_mib
+from benchmarks.peers.load import STAMPS, cpu_seconds
 from confluent_kafka import Consumer, Producer
 
 from refold.adapters.kafka.topics import Topics
@@ -66,6 +67,7 @@ class Engine:
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
             "REFOLD_TRUST": pinned(TRUST[AUTHORITY.kid]),
             "BENCHMARK_EFFECTS": str(self.effects),
+            STAMPS: str(self.effects),
         }
         Topics(self.settings).apply()
         self._supervisor = Supervisor()

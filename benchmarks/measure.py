@@ -18,12 +18,6 @@ STEPS = 10
 """Steps of a benchmark run, the same for the floor, the engine and every peer."""
 
 
-def cpu_seconds() -> float:
-    """Processor seconds that this machine has spent so far, over all cores and processes."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
 def spent_s(pid: int) -> float:
     """Processor seconds that a process has spent so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 from benchmarks.engine import Engine, alone
-from benchmarks.measure import STEPS, cpu_seconds
+from benchmarks.measure import STEPS
+from benchmarks.peers.load import cpu_seconds
 
 AGENTS = ("ten_reads", "ten_in_memory")
 

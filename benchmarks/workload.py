@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
 from benchmarks.measure import STEPS
+from benchmarks.peers.load import stamp as write_stamp
 
 from refold import App, Context, Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
@@ -61,22 +61,16 @@ async def fire_keyed(run: str, i: int, *, idempotency_key: str) -> int:
     return i
 
 
-def _stamped(i: int) -> int:
-    begun = time.time_ns()
-    os.write(_effects(), f"[{begun},{time.time_ns()}]\n".encode())
-    return i
-
-
 @app.tool(effect="keyed")
 async def stamp(i: int, *, idempotency_key: str) -> int:
     """Writes down when its code begins and ends."""
-    return _stamped(i)
+    return write_stamp(i)
 
 
 @app.tool(effect="pure")
 async def stamp_pure(i: int) -> int:
     """The same, as often as anybody likes."""
-    return _stamped(i)
+    return write_stamp(i)
 
 
 def _never(i: int, *, idempotency_key: str) -> object:
@@ -86,13 +80,13 @@ def _never(i: int, *, idempotency_key: str) -> object:
 @app.tool(effect="probed", probe=_never)
 async def stamp_probed(i: int, *, idempotency_key: str) -> int:
     """The same, of which it can be asked whether it happened."""
-    return _stamped(i)
+    return write_stamp(i)
 
 
 @app.tool(effect="once")
 async def stamp_once(i: int) -> int:
     """The same, of which nobody can be asked."""
-    return _stamped(i)
+    return write_stamp(i)
 
 
 STAMPS: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {
@@ -161,12 +155,6 @@ async def paced(ctx: Context, calls: int) -> int:
         await ctx.call(nothing, i)
         await asyncio.sleep(PAUSE_S)
     return calls
-
-
-@app.agent
-async def stamps(ctx: Context, calls: int) -> int:
-    """So many calls, one after the other, each with its times."""
-    return sum([await ctx.call(stamp, i) for i in range(calls)])
 
 
 @app.agent

@@ -109,7 +109,6 @@ def _measured(peer: str, options: argparse.Namespace, folder: Path) -> dict[str,
     own = folder / peer
     own.mkdir(mode=0o711)
     stamps = own / "stamps"
-    stamps.touch()
     wanted = {**vars(options), "ports": [free_port() for _ in range(4)]}
     environment = {**os.environ, "PYTHONPATH": str(ROOT), STAMPS: str(stamps)}
     database = EmbeddedPostgres(own / "pg") if peer in ("dbos", "langgraph") else None
@@ -129,7 +128,6 @@ def _measured(peer: str, options: argparse.Namespace, folder: Path) -> dict[str,
 
 def measured(engine: Engine, effect: str, *, runs: int, load: int, long: tuple[int, ...]) -> dict[str, Any]:
     """The figures of Refold with calls of an effect class."""
-    engine.effects.touch()
 
     def drive(runs: int, steps: int, in_flight: int) -> list[float]:
         return engine.client.drive("stepped", runs, in_flight=in_flight, given={"effect": effect, "steps": steps})
@@ -154,7 +152,7 @@ def _refold(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def _show(systems: dict[str, Any], options: argparse.Namespace, console: Console) -> None:
     told = dict(_TOLD)
     for steps in options.long:
-        told |= {f"stso_ms_at_{steps}": f"STSO at {steps:,}, ms", f"slope_at_{steps}": "of the tenth's"}
+        told |= {f"stso_ms_at_{steps}": f"STSO at {steps:,}, ms", f"ratio_at_{steps}": "of the tenth's"}
     console.width = max(console.width, 30 + 16 * len(systems))
     table = Table(title=f"refold bench --peers, {time.strftime('%Y-%m-%d')}")
     for column in ("figure", *systems):

@@ -21,7 +21,9 @@ STAMPS = "PEER_STAMPS"
 """The environment variable that names the file of the steps' times."""
 
 SHORT, SUSTAINED, BATCH = 3, 10, 200
-WINDOW = 10
+FEW_STEPS, EARLY, WINDOW = 20, slice(4, 16), 10
+"""Steps of a short run, those of it that count as the tenth, and which part of a long run counts as its end: of 100
+steps, a third of a second, the median is that of the moment, and varies by half beside other work."""
 
 Drive = Callable[[int, int, int], list[float]]
 """So many runs of so many steps, so many of them in flight: the seconds of each, from its request to its end."""
@@ -83,38 +85,47 @@ def measure(drive: Drive, stamps: Path, *, runs: int, load: int, long: tuple[int
     found["steps_per_s"] = round(steps / (time.perf_counter() - begun))
     found["cpu_ms_per_step"] = round((cpu_seconds() - cpu) * 1e3 / steps, 3)
     found["steps_per_core_s"] = round(1e3 / found["cpu_ms_per_step"])
-    return found | _gaps(drive, stamps, long)
+    found |= gaps(drive, stamps, long=())
+    for number in long:
+        try:
+            found |= gaps(drive, stamps, long=(number,))
+        except Exception as error:  # noqa: BLE001 - what a system says of too long a run is its figure
+            found[f"stso_ms_at_{number}"] = f"{type(error).__name__}: {error}"[:200]
+            break
+    return found
 
 
-def _gaps(drive: Drive, stamps: Path, long: tuple[int, ...]) -> dict[str, Any]:
-    """What lies between the steps of one run, early and late. A run that the system ends is said, and why."""
+def gaps(drive: Drive, stamps: Path, *, short: int = 20, long: tuple[int, ...]) -> dict[str, Any]:
+    """The time between the steps of one run, early and late: short runs and long ones in turns, so that a machine that
+    gets slower meets both.
+
+    **Units**: milliseconds, medians.
+    """
     first, early, overhead = list[float](), list[float](), list[float]()
-    for _ in range(10):
-        asked, times, over = _alone(drive, stamps, 20)
-        first.append((times[0][0] - asked) / 1e6)
-        early += _between(times)[4:16]
-        overhead.append((over - asked - sum(ended - begun for begun, ended in times)) / 1e6)
+    late: dict[int, list[float]] = {}
+    for steps in long or (0,):
+        if steps:
+            late[steps] = _between(_alone(drive, stamps, steps)[1])[-max(steps // WINDOW, 1) :]
+        for _ in range(short // max(len(long), 1)):
+            asked, times, over = _alone(drive, stamps, FEW_STEPS)
+            first.append((times[0][0] - asked) / 1e6)
+            early += _between(times)[EARLY]
+            overhead.append((over - asked - sum(ended - begun for begun, ended in times)) / 1e6)
     tenth = statistics.median(early)
     found: dict[str, Any] = {
         "ttfs_ms": round(statistics.median(first), 2),
         "stso_ms": round(tenth, 2),
-        "wo_ms_of_20_steps": round(statistics.median(overhead), 2),
+        f"wo_ms_of_{FEW_STEPS}_steps": round(statistics.median(overhead), 2),
     }
-    for steps in long:
-        name = f"stso_ms_at_{steps}"
-        try:
-            _, times, _ = _alone(drive, stamps, steps)
-        except Exception as error:  # noqa: BLE001 - what a system says of too long a run is its figure
-            found[name] = f"{type(error).__name__}: {error}"[:200]
-            break
-        late = statistics.median(_between(times)[-max(steps // WINDOW, 1) :])
-        found |= {name: round(late, 2), f"slope_at_{steps}": round(late / tenth, 2)}
+    for steps, between in late.items():
+        found[f"stso_ms_at_{steps}"] = round(statistics.median(between), 2)
+        found[f"ratio_at_{steps}"] = round(statistics.median(between) / tenth, 3)
     return found
 
 
 def _alone(drive: Drive, stamps: Path, steps: int) -> tuple[int, list[tuple[int, int]], int]:
     """When a run was asked for, when its steps began and ended, when it was over. **Units**: nanoseconds."""
-    os.truncate(stamps, 0)
+    stamps.write_bytes(b"")
     asked = time.time_ns()
     drive(1, steps, 1)
     over = time.time_ns()

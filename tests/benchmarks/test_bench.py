@@ -32,7 +32,7 @@ def test_a_killed_planner_is_back_and_nothing_happens_twice(
     assert folded["events"] > RUNS * STEPS
     assert min(between.values()) > 0
     assert min(beside.values()) > 0
-    assert {"run_of_3_ms_p95", "steps_per_core_s", "wo_ms_of_20_steps", "slope_at_40"} < beside.keys()
+    assert {"run_of_3_ms_p95", "steps_per_core_s", "wo_ms_of_20_steps", "ratio_at_40"} < beside.keys()
 
 
 def test_the_floor_takes_as_many_steps(kafka: EmbeddedKafka, valkey: EmbeddedValkey) -> None:

@@ -30,7 +30,7 @@ def _served(data: Path) -> Iterator[Dev]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether it is still a process of Refold: its number may be that of a thread of somebody else by now."""
+    """True if it is still a process of Refold: its number may be that of a thread of somebody else by now."""
     try:
         return b"refold" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -11,21 +11,13 @@ from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
 from refold.core.messages import ApprovalRequest, DeadLetter, RunRequest, ToolClaim, ToolResult
 from refold.core.wire import codec
+from tests.core.hostile import zigzag
 from tests.golden.samples import sample
 
 LONGEST, SHORTEST = b"\xfe" + b"\xff" * 8 + b"\x01", b"\xff" * 9 + b"\x01"
 """The zigzag forms of 2**63 - 1 and of -2**63."""
 NONE = b"\0"
 """No sessions."""
-
-
-def zigzag(number: int) -> bytes:
-    """A long as Avro writes it."""
-    n, out = number << 1 if number >= 0 else ~number << 1 | 1, bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    return bytes([*out, n])
 
 
 def text(value: str) -> bytes:

@@ -63,7 +63,7 @@ def as_before() -> Iterator[None]:
 
 
 def outcome(read: Callable[..., Any], *given: Any) -> str:
-    """What was read, types and all, or the refusal with its text."""
+    """The value that was read, types and all, or the refusal with its text."""
     try:
         return repr(read(*given))
     except Exception as error:  # noqa: BLE001 - any other error is an outcome that is compared

@@ -110,7 +110,7 @@ def test_a_successor_goes_on_with_runs_that_rested() -> None:
 
 
 def lived(seed: int) -> list[object]:
-    """What became of some runs, whatever was said of them meanwhile, and whoever planned."""
+    """The histories of some runs, whatever was said of them meanwhile, and whoever planned."""
     rng, rig = random.Random(seed), Rig()
     runs = [f"r-{number}" for number in range(4)]
     for run in runs:

@@ -66,7 +66,7 @@ class Talk(Rig):
                 self.answer(codec.decode(ToolRequest, record.value), number)
 
     def answer(self, request: ToolRequest, number: int) -> None:
-        """What an executor says to an order."""
+        """The answer of an executor to an order."""
         self.orders.append(request)
         names = request.call_id, request.run_id, request.step, request.attempt
         found = self.seen.whole(request)

@@ -159,7 +159,7 @@ def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float 
 
 
 _MAY_SETTLE = frozenset({"outcome", "open-call", "decision"})
-"""What may be otherwise a moment later: a topic follows the log, and a key may be published while it is read."""
+"""Violations that may be gone a moment later: a topic follows the log, and a key may be published while it is read."""
 
 _OVERDUE_MS = 15_000
 # A re-dispatch waits 10 s beyond a call's timeout by default, and takes a moment itself.
@@ -235,7 +235,7 @@ class _Statuses:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept of runs while the log is read: how they ended, and the pools of their calls, for other topics.
+    """All that is kept of runs while the log is read: how they ended, and the pools of their calls, for other topics.
 
     `keys` are those that sign decisions, read when the first one is met.
     """

@@ -195,7 +195,7 @@ class ChainedAttempt(Attempt):
     def _over_with(self) -> None:
         """Nothing is sent under the claim any more, so nobody here waits for it."""
         if self.claim:
-            self.outbox.ended.add(self.claim.claim_id)
+            self.outbox.ended.add(self.claim.claim_id, None)
 
     # What is taken back
 

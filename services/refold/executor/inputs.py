@@ -41,7 +41,7 @@ class Requested(Owed):
 
 
 class SeenCalls:
-    """What orders of this process have brought of earlier calls: short orders go on from it.
+    """The earlier calls that orders have brought to this process: short orders go on from it.
 
     It names what it has read by its own digest, and finds it for the same run alone. **Units**: bytes; at most `limit`.
     """

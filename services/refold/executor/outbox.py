@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
@@ -22,7 +21,7 @@ from refold.ports.ledger import Close, SetAside, Stored, Superseded, owner_of
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.runtime import letters
 from refold.runtime.batches import Batches
-from refold.runtime.lanes import Journal, Owed, Tokens, record_bytes
+from refold.runtime.lanes import Journal, Owed, Recent, Tokens, record_bytes
 
 Claimant = TypeVar("Claimant")
 
@@ -64,20 +63,6 @@ class Closing(Owed):
     calls: list[tuple[str, CallId]] = field(default_factory=list)
 
 
-class Recent(OrderedDict[str, str]):
-    """The last `limit` names, and what was said of each."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def add(self, name: str, said: str = "") -> None:
-        """Remembers a name; the oldest goes for it."""
-        self[name] = said
-        if len(self) > self.limit:
-            self.popitem(last=False)
-
-
 class ExecutorOutbox(Generic[Claimant]):
     """What all lanes and attempts of a process send, and who hears what became of it. `now` is the time of the turn.
 
@@ -92,8 +77,8 @@ class ExecutorOutbox(Generic[Claimant]):
         self.settings, self.outlet, self.fresh = settings, outlet, fresh
         self.now, self.journal = Now(0, 0), Journal()
         self._incarnation = ""
-        self.ended, self.gone = Recent(settings.remember), Recent(settings.remember)
-        self.keys = Recent(settings.remember)
+        self.ended, self.gone = Recent[str, None](settings.remember), Recent[str, None](settings.remember)
+        self.keys = Recent[str, str](settings.remember)
         self.seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
         self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
@@ -106,7 +91,7 @@ class ExecutorOutbox(Generic[Claimant]):
 
     @property
     def owner(self) -> str:
-        """What the ledger knows this process by, as the owner of its leases and the heir of those before it."""
+        """The name of this process in the ledger: as the owner of its leases, and as the heir of those before it."""
         self._incarnation = self._incarnation or self.fresh()
         return owner_of(self._incarnation, self.settings.member)
 

@@ -166,7 +166,7 @@ class Executor:
         for name in dict.fromkeys(name for name in (key, known) if name):  # two, where people have edited the call
             self._outbox.close(lane.partition, name, call)
         if not key and not known:
-            self._outbox.gone.add(call)
+            self._outbox.gone.add(call, None)
 
     def _answered(self, answers: Answers) -> None:
         for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):

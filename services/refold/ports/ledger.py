@@ -267,7 +267,7 @@ def outbox_field(call: CallId, attempt: int) -> str:
 
 
 def owner_of(incarnation: str, member: str) -> str:
-    """How a process is named as an owner or heir. No incarnation has a `/` in it; members may."""
+    """The name of a process as an owner or heir. No incarnation has a `/` in it; members may."""
     return f"{incarnation}/{member}"
 
 

@@ -23,7 +23,7 @@ SendRows = Callable[[Mapping[RunId, bytes | None]], None]
 """Writes values by run, None for a tombstone, and returns when Kafka has them. **Raises** UnreachableError."""
 
 RUN_IDS = ViewTable(RUNS.name, {"run_id": str}, 1)
-"""What `RUNS` has of a run in any version."""
+"""The column that `RUNS` has in any version."""
 
 PUBLISHED, REPLACED = "published", "replaced"
 """Notes: positions up to which rows are written; runs whose rows went in the last batch that removed some."""

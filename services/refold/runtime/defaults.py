@@ -38,7 +38,7 @@ BLIND_MS = 300_000
 """How old an executor's knowledge of the catalog may be: longer than any restart of a broker, and short for a thief."""
 
 CONVERSATION_BYTES = 24 << 20
-"""What an executor keeps of conversations, so that orders need not bring them again: some thirty of the longest."""
+"""Kept of conversations by an executor, so that orders need not bring them again: some thirty of the longest."""
 
 RETENTION_MS = 30 * 86_400_000
 """How long a run stays in the topics after its end: a month's questions are answered from there."""

@@ -6,7 +6,7 @@ same for all of them. What a lane does with a record is its own affair.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -45,6 +45,7 @@ class ClockedLane(Lane, Protocol):
 L = TypeVar("L", bound=Lane)
 C = TypeVar("C", bound=ClockedLane)
 T = TypeVar("T")
+Known = TypeVar("Known")
 
 INPUT_OVERHEAD = 1_024
 """What an input takes besides its record."""
@@ -318,6 +319,20 @@ class Outstanding:
         if not self._inputs or not self._inputs[0][1].kept:
             return position
         return next((offset for offset, owed in self._inputs if not (owed.done or owed.kept)), self.end)
+
+
+class Recent(OrderedDict[Known, T]):
+    """The last `limit` names, and what was said of each."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def add(self, name: Known, said: T) -> None:
+        """Remembers a name; the oldest goes for it."""
+        self[name] = said
+        if len(self) > self.limit:
+            self.popitem(last=False)
 
 
 class Tokens(Generic[T]):

@@ -118,7 +118,7 @@ class ExecutorPart(_Room):
     """How old the reading of the catalog may be: beyond it nothing is done that needs a decision. What halts or revokes
     something comes with it."""
     conversation_bytes: int = Field(defaults.CONVERSATION_BYTES, ge=0)
-    """What is kept of conversations in memory, so that an order brings what is new alone. 0: each brings all of it."""
+    """Kept of conversations in memory, so that an order brings what is new alone. 0: each brings all of it."""
     approval: tuple[str, ...] = ()
     """Patterns of tools (`drop_*`) that never run without a decision here, besides those that declare it."""
     ledger_key: str = Field("", repr=False)
@@ -244,8 +244,8 @@ class Settings(BaseSettings):
     member: str = ""
     """The name of a process in its group, by default service and host. No fence for anything."""
     decoder: Literal["auto", "python", "compiled"] = "auto"
-    """What reads entries, requests and results: C where `refold schemas compile` has made it for just this Refold and
-    Python, or Python alone; `compiled` is refused where that is not so."""
+    """The decoder of entries, requests and results: C where `refold schemas compile` has made it for just this Refold
+    and Python, or Python alone; `compiled` is refused where that is not so."""
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     planner: PlannerPart = PlannerPart()

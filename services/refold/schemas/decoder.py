@@ -35,7 +35,7 @@ _COMPILE_S = 300.0
 
 
 class Decoder(NamedTuple):
-    """What decodes in this process, and why; `refused` is True if a compiled one lies there and is not used."""
+    """The decoder of this process, and the reason; `refused` is True if a compiled one lies there and is not used."""
 
     name: Literal["compiled", "python"]
     why: str

@@ -49,7 +49,7 @@ class Leases:
             self._given(member, what, now_ms)
 
     def _makes_room(self, member: str, what: Lapsed) -> None:
-        """What its name held is for whoever comes first."""
+        """Leases of its own name are for whoever comes first."""
         for at, (token, holder, _) in self._held.items():
             if at[:2] == (what.home, what.pool) and holder == member and at[2] not in self.chained:
                 self._held[at] = token, holder, 0

@@ -20,7 +20,7 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """What is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE."""
+    """All that is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE."""
 
     state: Literal["started", "done"]
     call: CallId

@@ -109,7 +109,7 @@ class _Reading:
 
 
 def default_of(spec: dataclasses.Field[Any]) -> Callable[[], Any]:
-    """What makes the default of a field that a schema does not have. **Raises** TypeError if it has none."""
+    """Return the maker of a default for a field that a schema lacks. **Raises** TypeError if there is none."""
     if spec.default_factory is not dataclasses.MISSING:
         return spec.default_factory
     if spec.default is dataclasses.MISSING:

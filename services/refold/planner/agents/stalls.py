@@ -42,7 +42,7 @@ TASK_BYTES = 2_048
 
 
 class LiveRoom:
-    """What the code of all runs of a process takes, and the `most` that it may. **Units**: bytes."""
+    """The bytes that the code of all runs of a process takes, and the `most` that it may. **Units**: bytes."""
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0

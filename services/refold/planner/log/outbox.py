@@ -11,7 +11,6 @@ import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from refold.core.approval.catalog import Catalog, Halts
 from refold.core.events import (
@@ -54,6 +53,7 @@ from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import End, Outgoing, Record
 from refold.runtime import letters
+from refold.runtime.lanes import Recent
 
 
 @dataclass(slots=True)
@@ -279,15 +279,15 @@ _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | Signa
 
 
 class Bases:
-    """What orders of one lane have brought of earlier calls, and what of that executors say they hold.
+    """The earlier calls that orders of one lane have brought, and those of them that executors say they hold.
 
     Only what an executor has said it holds is gone on from: one of a version that cannot read a short order never
     says so. That may be wrong by now, and then it asks for the whole.
     """
 
     def __init__(self) -> None:
-        self._sent: OrderedDict[CallId, tuple[_Place, Base]] = OrderedDict()
-        self._held: OrderedDict[_Place, Base] = OrderedDict()
+        self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
+        self._held: Recent[_Place, Base] = Recent(BASES)
 
     def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
         """A request with the calls on which it builds, as far as its executor lacks them. Sent again it has all."""
@@ -298,7 +298,7 @@ class Bases:
             base = next(filter(None, map(self._held.get, places)), None)
         before = calls_before(state, call, base.steps if base else frozenset())
         brings = (base or Base.of(state.run_id)).followed_by(before)
-        _remember(self._sent, request.call_id, (place, brings))
+        self._sent.add(request.call_id, (place, brings))
         if base is None:
             return dataclasses.replace(request, earlier=before)
         said = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
@@ -308,7 +308,7 @@ class Bases:
         """An executor has answered an order, and may say what it holds."""
         place, base = self._sent.pop(result.call_id, (None, None))
         if place and base and base_of(record.read_headers()) == base.digest:
-            _remember(self._held, place, base)
+            self._held.add(place, base)
 
 
 BASES = 500
@@ -316,14 +316,6 @@ BASES = 500
 
 _Place = tuple[EntryId, int, int]
 _FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
-_Name = TypeVar("_Name")
-_Known = TypeVar("_Known")
-
-
-def _remember(known: OrderedDict[_Name, _Known], name: _Name, new: _Known) -> None:
-    known[name] = new
-    if len(known) > BASES:
-        known.popitem(last=False)
 
 
 class Outbox:
@@ -415,7 +407,7 @@ class Outbox:
             self._order(after, ended, self._begun, entry.at_ms)
 
     def revived(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
-        """What entries have ended that were read late, whoever has told it; the outcome of the run is told apart."""
+        """Tells the ends in entries that were read late, whoever has told them; the outcome of the run goes apart."""
         ended = (order for entry in news for order in _ended(state, entry, offset))
         self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
 
@@ -659,7 +651,7 @@ def is_request(record: Outgoing) -> bool:
 
 
 def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
-    """What an entry has ended, and what it tells others; `after` is the state after it or a later one."""
+    """The orders by which an entry ends something, or tells others; `after` is the state after it or a later one."""
     ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
     orders = commands(after, dataclasses.replace(entry, events=ends), offset)
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
