@@ -39,20 +39,21 @@ watchdog.stop()
 WORKS = "began = time.thread_time()\n    while time.thread_time() - began < MOST_S / 2: pass"
 
 
-def driving(code: str) -> subprocess.Popen[str]:
-    """A process that drives a run with this code."""
+def driving(code: str) -> subprocess.Popen[bytes]:
+    """A process that drives a run with this code; read without a buffer, so that `said` loses nothing after it."""
     text = DRIVES.replace("CODE", code).replace("MOST_S", str(MOST_S))
-    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, bufsize=0)
     assert process.stdout is not None
     for line in process.stdout:
-        if line == "drives\n":
+        if line == b"drives\n":
             break
     return process
 
 
-def said(process: subprocess.Popen[str]) -> tuple[str, int]:
+def said(process: subprocess.Popen[bytes]) -> tuple[str, int]:
     out, _ = process.communicate(timeout=under_load(60))
-    return " ".join(line for line in out.splitlines() if line in ("done", "quarantined r")), process.returncode
+    lines = out.decode().splitlines()
+    return " ".join(line for line in lines if line in ("done", "quarantined r")), process.returncode
 
 
 def test_a_process_that_was_stopped_has_done_nothing_wrong() -> None:
