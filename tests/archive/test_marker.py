@@ -10,8 +10,8 @@ from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.planner.agents.stalls import LiveCode, LiveRoom, Mark
-from refold.planner.intake.inbox import Inbox, Pending
-from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.intake.inbox import Inbox, Pending, SentEntry
+from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.windows import Windows
 from refold.planner.settings import Limits
 from refold.ports.log import Record

@@ -97,7 +97,7 @@ def test_a_successor_does_not_hear_it_again() -> None:
 
     [lane] = rig.planner.lanes
     assert rig.kinds("r").count("RunCancelled") == 1
-    assert lane.start.inputs[RUN_OPERATED] == 1
+    assert lane.inbox.low_water()[RUN_OPERATED] == 1
 
 
 @pytest.mark.parametrize("kind", ["cancel", "retry", "fail", "repair", "migrate"])

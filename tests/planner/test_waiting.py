@@ -9,7 +9,7 @@ import pytest
 from refold.core.events import CallbackCreated, RunRequested
 from refold.core.ids import RunId, callback_token, home
 from refold.core.topics import RUN_SIGNALLED
-from refold.planner.recovery.takeover import TakeOver
+from refold.planner.intake.inbox import Inbox
 from tests.planner.clocked import DAY, Rig
 
 SAID = {"run_id": "r", "signal_id": "s-1", "kind": "signal", "name": "go", "data": {"n": 1}}
@@ -176,7 +176,7 @@ def test_an_answer_in_time_counts_though_nobody_was_there_to_hear_it(
     rig.write(RUN_SIGNALLED, token(rig), json.dumps(said).encode())
     rig.now += 2 * HOUR
     if not heard:
-        monkeypatch.setattr(TakeOver, "ready", lambda self, timers, hears: list(timers))
+        monkeypatch.setattr(Inbox, "ready", lambda self, timers, hears: list(timers))
     rig.successor(ahead=100)
     all_at_once = rig.log.take
     monkeypatch.setattr(rig.log, "take", lambda records, ms: all_at_once(1, ms))

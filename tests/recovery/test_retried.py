@@ -16,8 +16,8 @@ from refold.core.ids import RunId, log_key
 from refold.core.messages import ToolResult
 from refold.core.run import chain
 from refold.core.wire import codec
-from refold.planner.recovery import histories
-from refold.planner.recovery.histories import Collected
+from refold.planner import recovery
+from refold.planner.recovery import Collected
 from refold.ports.log import Outgoing, Record
 from tests.recovery.retrying import begun, charge, fail, failed, finish, retry, shop, three
 from tests.recovery.rig import Rig
@@ -419,7 +419,7 @@ def test_where_copies_have_changed_places_a_retry_goes_on_from_the_end_that_its_
     there = {name: record for name, record in records.items() if name not in (last, retried)}
     collected = Collected({**there, lost: zombie, last: records[last], retried: records[retried]})
 
-    revived = histories._revived(RunId("r-1"), collected, head, goes_on=True)
+    revived = recovery._revived(RunId("r-1"), collected, head, goes_on=True)
 
     assert [entry.nonce for entry in revived.news] == [bytes(16)]
     assert isinstance(revived.news[0].events[0], RunRetried)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from refold.core import events
+from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Due, Spoilt
 from refold.core.run.fold import wakes
@@ -19,13 +20,12 @@ from refold.planner.agents.stalls import Holds
 from refold.planner.deciding.admission import Admission
 from refold.planner.deciding.answering import Answering, LaneParts, Means, Shared
 from refold.planner.deciding.family import Family
-from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.intake.timers import ASLEEP, Timers
-from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, Repaired, SentEntry
+from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
 from refold.planner.log.outbox import Asker, Beat, Ordered, Outbox, SentHold
 from refold.planner.log.windows import SentSpent
-from refold.planner.recovery.histories import Redrives, Repairs
-from refold.planner.recovery.takeover import TakeOver
+from refold.planner.recovery import GoesOn, Histories, Refused, TakeOver
 from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -102,9 +102,9 @@ QUIET_MS = 60_000
 class Pacing:
     """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
 
-    def __init__(self, parts: LaneParts, snapshot_ms: int) -> None:
+    def __init__(self, parts: LaneParts, start: TakeOver, snapshot_ms: int) -> None:
         self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
-        self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, parts.start
+        self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, start
         self._beat_due = self._round_due = self._anchor_due = 0
         self._moves = True
 
@@ -144,8 +144,7 @@ class Pacing:
         # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
         if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due, self._moves = mono + self._snapshot_ms, False
-            inputs = self._start.inputs | self._inbox.low_water()
-            log.round(min(told, self._outbox.low_water(log.position)), inputs)
+            log.round(min(told, self._outbox.low_water(log.position)), self._inbox.low_water())
         log.keeper.write(log.position)
 
     @property
@@ -185,8 +184,8 @@ class Pacing:
     def _goes_on(self) -> bool:
         """Whether something is left to be done though nothing comes."""
         # What was held back until all that was said before is answered goes on as soon as it is.
-        start = self._start
-        return start.resuming or self._outbox.halting.looking or (start.waits and start.heard)
+        inbox = self._inbox
+        return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.heard)
 
     def _next_ms(self) -> int | None:
         """When time alone will make something due, by the log's clock."""
@@ -225,10 +224,10 @@ class Receipts:
             self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
         elif offset is None:
             self._inbox.push([asker])
-        elif isinstance(asker.input, Spoilt) and asker.letter:
-            asker.letter = None  # told to operators; now the call is settled
+        elif isinstance(asker.input, Spoilt) and isinstance(asker.answer, Buried):
+            asker.answer = None  # told to operators; now the call is settled
             self._inbox.push([asker])
-        elif asker.closed:
+        elif isinstance(asker.answer, Closed):
             asker.finish()
         else:
             self._outbox.close(asker)
@@ -241,17 +240,17 @@ class Receipts:
             if unsent := self._outbox.refused(asker, self._log.fold.states):
                 self._inbox.push([unsent])
             return
-        if asker.closed:  # it is answered all the same, and stays where it lies
+        if isinstance(asker.answer, Closed):  # it is answered all the same, and stays where it lies
             self._journal.tell("publish.refused", topic=asker.record.topic if asker.record else "", run=asker.run_id)
             asker.finish()
             return
-        self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.letter else RUN_REQUESTED, run=asker.run_id)
-        if asker.letter is None:  # a stray that cannot go home
+        self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.answer else RUN_REQUESTED, run=asker.run_id)
+        if asker.answer is None:  # a stray that cannot go home
             self._answering.bury(asker, "too_large", "its home partition does not take it", now)
-        elif asker.short:
+        elif asker.answer.short:
             asker.finish()  # the line in the log of this process is all that can be
         else:
-            asker.short = True
+            asker.answer = asker.answer._replace(short=True)
             self._inbox.push([asker])
 
 
@@ -278,22 +277,20 @@ class Lane:
         self.outbox = outbox = Outbox(self.partition, member, lambda who: tokens.give((self, who)), means.catalog)
         self.holds = holds = Holds(member, shared.journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
-        self.admission = admission = Admission(self._limits, means.rules.versions, inbox, log=log, start=start)
+        self.admission = admission = Admission(self._limits, means.rules.versions, inbox, log=log)
         served, payload_bytes = (self.partition, outbox, inbox), self._limits.payload_bytes
         self.family = family = Family(*served, log=log, purses=means.purses, payload_bytes=payload_bytes)
-        parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, start)
+        parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds)
         self._answering = Answering(parts, shared, means, admission, family)
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
-        self.redrives = Redrives(log, inbox, admission, refuse=self._refuse, goes_on=self._goes_on)
-        self.repairs = Repairs(log, outbox, self._refuse)
-        self.again = self.repairs, self.redrives
+        self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
             RUN_LOG: self._read_log,
             RUN_SNAPSHOT: self._read_snapshot,
             CATALOG: self._read_catalog,
             BUDGET_SPENT: self._read_spent,
         }
-        self.pacing = Pacing(parts, settings.snapshot_ms)
+        self.pacing = Pacing(parts, start, settings.snapshot_ms)
         self._moved()
 
     def _refuse(self, item: Pending, why: str) -> None:
@@ -350,22 +347,20 @@ class Lane:
         if isinstance(item, End):
             # What was read when it was asked for is not there any more. What came since says nothing of that.
             self.log.shrunk |= item.offset < self.log.asked_at
-            self.inbox.unconfirmed.reached_end(item.offset)
+            self.inbox.waiting.reached_end(WaitsFor.LOG, item.offset)
             self.log.reached_end(item.offset)
         elif not self.start.admits(item):
             return
         elif isinstance(item, Reached):
             self.log.seen = item.offset
             self.log.reached(item.offset)
-            for reader in self.again:
-                reader.reached(item.offset)
+            self._brought(self.histories.reached(item.offset))
         else:
             if item.offset >= self.log.position:
                 self.clock.read(item.at_ms)
             self.log.seen = item.offset + 1
             self._follow(self.log.follow(item))
-            for reader in self.again:
-                reader.follow(item)
+            self._brought(self.histories.follow(item))
 
     def _read_snapshot(self, item: Record | Reached | End) -> None:
         if isinstance(item, Reached):
@@ -386,7 +381,7 @@ class Lane:
 
     def _read_catalog(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
-            self.inbox.catalog.reached_end(item.offset)
+            self.inbox.waiting.reached_end(WaitsFor.CATALOG, item.offset)
         elif isinstance(item, Reached):
             catalog_reached(self._catalog, item, self._journal)
         else:
@@ -395,7 +390,7 @@ class Lane:
     @property
     def wants_end(self) -> bool:
         """Whether the high watermark of the run log has to be asked for."""
-        return self.log.wants_end or self.inbox.unconfirmed.wants_end
+        return self.log.wants_end or self.inbox.waiting.asks(WaitsFor.LOG)
 
     def work(self) -> None:
         """Decides what is ready, unless the log has to be read first, or has not told the time and whose it is."""
@@ -412,11 +407,11 @@ class Lane:
         self.admission.admit()
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
-            if self._answering.reads(item, now) and not (self.redrives.takes(item) or self.repairs.takes(item)):
+            if self._answering.reads(item, now) and not self._awaits_history(item):
                 self._answering.answer(item, now)
             if self.log.woken:
                 self._look_into()
-        self.redrives.begin()
+        self.histories.begin()
         self.pacing.keep()
         if self.log.keeper.orders:
             self._keep()
@@ -431,7 +426,7 @@ class Lane:
             self._look_into()
             self._answering.redispatch.go_on(halted, step, now)
         self._look_into()
-        for timer in self.start.ready(self._timers.due(now), self._hears):
+        for timer in self.inbox.ready(self._timers.due(now), self._hears):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             self._look_into()
             if state is not None and timer.step != ASLEEP:
@@ -456,11 +451,11 @@ class Lane:
 
     def decided(self) -> int:
         """Up to where all requests of this partition are decided, or kept for runs that are known."""
-        return max(self.start.inputs.get(RUN_REQUESTED, 0), self.inbox.passed(RUN_REQUESTED))
+        return self.inbox.passed(RUN_REQUESTED)
 
     def low_water(self) -> Positions:
         """What may be committed: per input topic and, for the emission of commands, of the run log."""
-        settled = self.start.inputs | self.inbox.low_water()
+        settled = self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
         if RUN_REQUESTED in settled:  # others wait for it, and for no run that stands still
             positions[RUN_REQUESTED, self.partition] = self.decided()
@@ -479,7 +474,7 @@ class Lane:
                 self.accepted(*each)
             elif isinstance(each, Repaired):
                 self.mended(*each)
-            else:
+            elif isinstance(each, RefusedEntry):
                 self._refused(each.sent)
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
@@ -535,11 +530,26 @@ class Lane:
             self.inbox.push([Pending(state.run_id, None)])
         self.inbox.unpark(state.run_id)
 
-    def _goes_on(self, state: RunState, news: list[events.Entry]) -> None:
-        """A failed run has its history again, for somebody else has let it go on: nobody has heard of `news`."""
-        self.mended(state, self.log.position)
-        self.outbox.revived(state, news, self.log.position)
-        self.family.revived(state, news, self.log.position)
+    def _awaits_history(self, item: Pending) -> bool:
+        """True if an input is answered once a history was read again, or names none."""
+        try:
+            return self.histories.takes(item)
+        except ConflictError as error:
+            self._refuse(item, error.message)
+            return True
+
+    def _brought(self, brings: Iterable[Refused | GoesOn]) -> None:
+        """What follows of histories that were read again."""
+        for each in brings:
+            if isinstance(each, Refused):
+                self._refuse(*each)
+                continue
+            state, position = each.state, self.log.position
+            self.mended(state, position)
+            self.outbox.revived(state, each.news, position)
+            self.family.revived(state, each.news, position)
+            if state.over:
+                self.log.finish(state)
 
     def _know(self, state: RunState) -> None:
         """All of a run that the lane has not followed is known by now."""
@@ -558,10 +568,7 @@ class Lane:
             self.start.reached(CATALOG, self._catalog.position)
             if self.start.done:
                 self._go_live()
-        if not self.log.flying:
-            self.inbox.settle(self.log.position)
-        if self.inbox.catalog.waiting:
-            self.inbox.push(self.inbox.catalog.take(self._catalog.position))
+        self.inbox.settle(-1 if self.log.flying else self.log.position, self._catalog.position)
 
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over. Runs that wait are left asleep."""

@@ -14,7 +14,7 @@ from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, 
 from refold.planner.agents.hosting import Agents
 from refold.planner.agents.stalls import LiveCode, LiveRoom, Mark
 from refold.planner.deciding.answering import BlobOrders, Means, Shared
-from refold.planner.intake.inbox import ASK_MS, Inbox, Patience
+from refold.planner.intake.inbox import ASK_MS, Inbox, Patience, WaitsFor
 from refold.planner.lane import Lane
 from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Asker
@@ -266,7 +266,7 @@ class Planner:
             journal=self.journal,
             mirrored=assigned.partition in self._mirrored,
         )
-        inbox, live = Inbox(settings.inputs, limits), LiveCode(self._room, self._mark)
+        inbox, live = Inbox(settings.inputs, limits, assigned.ends), LiveCode(self._room, self._mark)
         served = inbox, live, self.journal
         log = Acceptance(*served, windows=windows, member=settings.member, lost=lost or NOTHING_LOST)
         # Of a run that has failed and goes on, what it took before that is known too.
@@ -287,13 +287,13 @@ class Planner:
                 each._replace(token=self._tokens.give((lane, who))) for each, who in lane.log.windows.orders()
             ]
             lane.outbox.publishes, lane.outbox.appends = [], []
-            if sum(reader.asks() for reader in lane.again):
+            if lane.histories.asks():
                 asks.append(Read(RUN_LOG, lane.partition, 0))
             asks += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]
             if lane.wants_end:
                 lane.log.asked_at = lane.log.position
                 asks.append(AskEnd(RUN_LOG, lane.partition))
-            if lane.inbox.catalog.wants_end:
+            if lane.inbox.waiting.asks(WaitsFor.CATALOG):
                 asks.append(AskEnd(CATALOG, lane.partition))
         effects: list[Effect] = [*self._blobs.orders]
         self._blobs.orders.clear()

@@ -28,9 +28,9 @@ from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import Burial, ExecutorOutbox
 from refold.planner.deciding.answering import Answering
-from refold.planner.intake.inbox import Emitted, Pending
+from refold.planner.intake.inbox import Emitted, Pending, SentEntry
 from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance, Happened, SentEntry
+from refold.planner.log.acceptance import Acceptance, Happened
 from refold.planner.log.outbox import Asker, Ordered, Outbox
 from refold.planner.snapshot import SentKept
 from refold.ports.ledger import Claimed

@@ -19,7 +19,7 @@ from refold.executor.gate import Gate
 from refold.planner.lane import Lane
 from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Ordered, Outbox
-from refold.planner.recovery.takeover import TakeOver
+from refold.planner.recovery import TakeOver
 from refold.planner.service import Planner
 from refold.ports.effects import Effect, Flow
 from refold.ports.log import Assigned, Delivery, Reached, Record

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refold.planner.deciding.answering import LargeValues
-from refold.planner.intake.inbox import Pending
-from refold.planner.log.acceptance import SentEntry
+from refold.planner.intake.inbox import Pending, SentEntry
 from tests.sim.bugs.planting import Bug
 
 

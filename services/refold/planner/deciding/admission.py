@@ -17,9 +17,8 @@ from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
 from refold.core.wire.blobs import size_of
 from refold.core.wire.canonical import utf8_bytes
-from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.intake.inbox import Inbox
 from refold.planner.log.acceptance import Acceptance
-from refold.planner.recovery.takeover import TakeOver
 from refold.planner.settings import Limits
 
 SMALL_BYTES = 8_192
@@ -54,11 +53,9 @@ class Admission:
     else. What a run will need is not known before it runs, so it is what active runs of its agent need.
     """
 
-    def __init__(
-        self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance, start: TakeOver
-    ) -> None:
+    def __init__(self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance) -> None:
         self._limits, self._agents = limits, agents
-        self._inbox, self._log, self._start = inbox, log, start
+        self._inbox, self._log = inbox, log
         self._active: dict[RunId, frozenset[Needed]] = {}
         self._at: dict[Needed, set[RunId]] = {}
         self._needs: dict[Needed, Counter[str]] = {}
@@ -71,7 +68,7 @@ class Admission:
         active = state.status == "running" and bool(state.open)
         self._place(state.run_id, state.request.agent if state.request else "", _places(state) if active else None)
         if state.mail.behind and not state.over:
-            self._inbox.postpone(Pending(state.run_id, None))
+            self._inbox.postpone(state.run_id)
         request = state.request
         if state.over or request is None:
             self._weigh(state.run_id, _NOTHING)
@@ -98,7 +95,7 @@ class Admission:
 
     def room(self, agent: str = "") -> int:
         """How many more runs (of this agent) may be with executors; none before all is heard that was said of them."""
-        if not self._start.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
+        if not self._inbox.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
         return self._limits.active - self._crowds()[1] - self._log.flying
 

@@ -51,13 +51,12 @@ from refold.planner.agents.stalls import JUDGED, Holds, Stall, retries
 from refold.planner.deciding.admission import Admission
 from refold.planner.deciding.family import Family
 from refold.planner.intake import inputs
-from refold.planner.intake.inbox import Inbox, Patience, Pending
+from refold.planner.intake.inbox import Buried, Closed, Inbox, Patience, Pending, SentEntry, WaitsFor
 from refold.planner.intake.inputs import stranger
 from refold.planner.intake.timers import Timers
-from refold.planner.log.acceptance import Acceptance, SentEntry
+from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Outbox, SentRequest
 from refold.planner.log.windows import Purses
-from refold.planner.recovery.takeover import TakeOver
 from refold.planner.settings import PlannerSettings
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
 from refold.runtime.clock import LogClock
@@ -87,7 +86,6 @@ class LaneParts:
     outbox: Outbox
     timers: Timers
     holds: Holds
-    start: TakeOver
 
 
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
@@ -99,6 +97,8 @@ LOADING_BYTES = 32 << 20
 """How much is read at a time, for all lanes of a planner."""
 
 _RUN_AGAIN = frozenset({MIGRATE, "retry"})
+
+_PASSED = {WaitsFor.EXECUTORS: 1}
 
 
 class BlobOrders:
@@ -153,7 +153,7 @@ class LargeValues:
         self._agents, self._most = agents, most
         self._driven: set[RunId] = set()
         self._away: list[tuple[RunId, str]] = []
-        self._keeping: dict[RunId, list[Pending]] = {}
+        self._keeping: set[RunId] = set()
 
     # On the way in
 
@@ -165,8 +165,8 @@ class LargeValues:
         given = item.input
         if self._keeping:
             run = given.parent if isinstance(given, ParentOver) else item.run_id
-            if (behind := self._keeping.get(run)) is not None:
-                behind.append(item)
+            if run in self._keeping:
+                self._inbox.waiting.put(item, WaitsFor.VALUE, run)
                 return True
         if isinstance(given, ToolResult) and not given.result.startswith(blobs.MARK):  # nearly all of them
             return False
@@ -197,6 +197,8 @@ class LargeValues:
 
     def _load(self, item: Pending, places: Iterable[Pointed]) -> None:
         left = set(places)
+        if left:
+            self._inbox.waiting.put(item, WaitsFor.VALUE, item)
 
         def loaded(place: Pointed, value: str | Failure) -> None:
             item.values = {**item.values, place: value}
@@ -206,7 +208,7 @@ class LargeValues:
             left.discard(place)
             if not left:
                 self._driven.discard(item.run_id)
-                self._inbox.push([item])
+                self._inbox.push(self._inbox.waiting.take(WaitsFor.VALUE, item))
 
         # Users may say anything of what they have put there: nothing waits for that where there is no store.
         kept = not isinstance(item.input, Start) or item.input.origin is not None
@@ -242,13 +244,14 @@ class LargeValues:
             self._send(sent)
             return
         run, left = sent.entry.run_id, len(away)
-        self._keeping[run] = []
+        self._keeping.add(run)
 
         def saved(_: str | Failure) -> None:
             nonlocal left
             left -= 1
             if not left:
-                behind, known = self._keeping.pop(run), self._log.known(run)
+                self._keeping.discard(run)
+                behind, known = self._inbox.waiting.take(WaitsFor.VALUE, run), self._log.known(run)
                 if (known.head if known else Head()).id == sent.entry.prev:
                     self._send(sent)
                 else:  # another planner has written on meanwhile
@@ -290,17 +293,17 @@ class Answering:
 
     def reads(self, item: Pending, now: int) -> bool:
         """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
-        if item.record is None or item.input is not None or item.answered:
-            return item.answered or not self._large.awaits(item, loads=self._begins(item, now))
+        if item.input is not None or item.answer or (record := item.record) is None:
+            return item.answer is not None or not self._large.awaits(item, loads=self._begins(item, now))
         try:
-            item.run_id, item.input = inputs.read(item.record, self._limits.payload_bytes)
+            item.run_id, item.input = inputs.read(record, self._limits.payload_bytes)
             if isinstance(item.input, ToolResult):
-                self._outbox.bases.answered(item.input, item.record)
+                self._outbox.bases.answered(item.input, record)
         except MalformedError as error:
-            spoilt = inputs.spoilt(item.record, error)
+            spoilt = inputs.spoilt(record, error)
             item.run_id, item.input = spoilt.run_id if spoilt else RunId(""), spoilt
             self.bury(item, error.code, str(error), now)
-        return not (item.letter or self._large.awaits(item, loads=self._begins(item, now)))
+        return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
 
     def _begins(self, item: Pending, now: int) -> bool:
         """Whether an input is for a run that is there, or begins one now: for no other is read what it points to."""
@@ -332,17 +335,17 @@ class Answering:
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
             self.redispatch.ask_again(state, verdict, item, now)
-        elif isinstance(verdict, Park) and not item.waited:
+        elif isinstance(verdict, Park) and not item.would_know:
             self._park(item, verdict, now)
         # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
-        elif self._inbox.unconfirmed.confirms(item, self._log.position, speculated=run in self._log.speculated):
+        elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
             self._leave(state, item, verdict, now)
 
     def _is_settled(self, item: Pending, now: int) -> bool:
         """Whether nothing is to be decided about an input: then what its answer still needs is sent."""
-        if item.closed:
+        if isinstance(item.answer, Closed):
             self._outbox.close(item)
-        elif item.letter:
+        elif item.answer:
             self._outbox.bury(item, now, self._limits.payload_bytes)
         elif item.run_id in self._log.erased.runs:
             self._refuse_erased(item, now)
@@ -406,7 +409,7 @@ class Answering:
         for call in calls:
             run, seq = parse_call_id(call)
             if (state := self._log.fold.states.get(run)) and (step := state.step_of(seq)) is not None:
-                self._inbox.push([Pending(run, Due(run, step, now), passed=passed)])
+                self._inbox.push([Pending(run, Due(run, step, now), waited=_PASSED if passed else None)])
 
     def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:
         """An input that changes nothing."""
@@ -545,7 +548,7 @@ class Answering:
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self._journal.counts["dead_letter"] += 1
         self._journal.news.append(("input.dead", {**place, "code": code, "reason": reason}))
-        item.letter = code, reason
+        item.answer = Buried(code, reason)
         self._outbox.bury(item, now, self._limits.payload_bytes)
 
     def _give_up(self, item: Pending, now: int) -> None:
@@ -560,7 +563,7 @@ class Answering:
         """Something about what is not known: it may be under way in another topic."""
         if item.record is None or isinstance(item.input, Spoilt):
             item.finish()
-        elif item.waited:
+        elif item.would_know:
             self.bury(item, verdict.code, f"{verdict.reason}, and nothing is under way that would tell", now)
         elif verdict.code == "unknown_run" and not self._inbox.parkable(item):
             reason = f"{verdict.reason}, and too much waits for such runs: say it again when it has begun"
@@ -569,8 +572,9 @@ class Answering:
             self._inbox.park(item)
             self._shared.patience.add(self._partition, item)
         else:
-            item.waited, item.end = True, None
-            self._inbox.catalog.ask(item)
+            item.begins_again()
+            item.has_waited(WaitsFor.CATALOG)
+            self._inbox.waiting.put(item, WaitsFor.CATALOG)
 
     def _keep(self, item: Pending, now: int) -> None:
         """Keeps an input for a run that stands still: of those of users so many; those of services are all needed."""
@@ -606,7 +610,7 @@ class Redispatch:
             return
         unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
         call = call_id(state.run_id, opened.seq)
-        passed = item.passed
+        passed = item.until(WaitsFor.EXECUTORS)
         item.finish()
         sent = unanswered.last(call)
         if sent is None or sent.attempt != opened.attempt:

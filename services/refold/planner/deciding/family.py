@@ -17,7 +17,7 @@ from refold.core.planning.verdict import ChildOver, Origin, ParentOver, PauseAbo
 from refold.core.run.pausing import PARENT
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
-from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.intake.inbox import Inbox, Owing, Pending, WaitsFor
 from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Outbox
 from refold.planner.log.windows import Purses
@@ -32,7 +32,6 @@ class Family:
         self._partition, self._log, self._outbox, self._inbox = partition, log, outbox, inbox
         self._payload_bytes = payload_bytes
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
-        self._unsure: dict[RunId, list[Pending]] = {}
         self._unheard = purses.unheard
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
@@ -132,7 +131,7 @@ class Family:
                 continue
             self._owe(item)
             if run in self._log.fold.frozen:
-                self._unsure.setdefault(run, []).append(item)
+                self._inbox.waiting.put(item, WaitsFor.DOUBT, run)
                 continue
             self._inbox.push([item])
             state = self._log.fold.states.get(run)
@@ -176,7 +175,7 @@ class Family:
 
     def mended(self, run: RunId) -> None:
         """A run has one history again."""
-        for item in self._unsure.pop(run, []):
+        for item in self._inbox.waiting.take(WaitsFor.DOUBT, run):
             if isinstance(item.input, ChildOver) and self._log.accepted(run) is not None:
                 item.finish()  # it is not over, after all
             else:
@@ -184,7 +183,6 @@ class Family:
 
     def _owe(self, item: Pending) -> Pending:
         self._outbox.owed.add(_offset(item), 1)
-        item.owed = self._outbox.owed
         return item
 
     def _item(self, told: Tidings, offset: int) -> Pending:
@@ -193,7 +191,7 @@ class Family:
             if told.used is not None and told.root:
                 self._unheard[child_id(told.run_id, told.step)] = told.used
         run = told.request.run_id if isinstance(told, Start) else told.run_id
-        return Pending(run, told, source=Cause(RUN_LOG, self._partition, offset))
+        return Pending(run, told, Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
 
 
 def _follows(entry: events.Entry) -> bool:
@@ -206,5 +204,5 @@ _PAUSES = frozenset({events.RunPaused, events.RunUnpaused})
 
 
 def _offset(item: Pending) -> int:
-    assert item.source is not None, "what runs mean for each other stands in the log"
-    return item.source.offset
+    assert item.cause is not None, "what runs mean for each other stands in the log"
+    return item.cause.offset

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
 
-from refold.core.events import Cause
-from refold.core.ids import RunId
-from refold.core.planning.verdict import ChildOver, Input
+from refold.core.events import Cause, Entry
+from refold.core.ids import EntryId, RunId
+from refold.core.planning.verdict import ChildOver, Due, Input
 from refold.core.run.handed import NO_VALUES, Values
-from refold.core.topics import RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_DECIDED, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import headers
 from refold.planner.intake import inputs
 from refold.planner.settings import Limits
@@ -44,43 +47,74 @@ LARGE_BYTES = 65_536
 """What is larger is read anew when its time comes: read, it takes up to four times as much again."""
 
 
+class WaitsFor(StrEnum):
+    """A thing for which inputs of a lane wait."""
+
+    LOG = "the log to be read"
+    CATALOG = "the catalog to be read"
+    RUN = "a run that is not known"
+    STALLED = "a run that stands still"
+    ROOM = "room for a run"
+    TURN = "a turn of its own"
+    HISTORY = "a history to be read again"
+    DOUBT = "a history that is not sure"
+    VALUE = "large values"
+    EXECUTORS = "executors to pass its call"
+
+
+class InputSize(NamedTuple):
+    """The size of an input, and among what it counts. **Units**: bytes."""
+
+    among: Counter[str]
+    topic: str
+    bytes: int
+
+
+class Owing(NamedTuple):
+    """An entry of one run that means something for another, counted in `among` until that is answered."""
+
+    cause: Cause
+    among: Emitted
+
+
+class Buried(NamedTuple):
+    """The answer to an input that nobody can use; a `short` one, because the log does not take it whole."""
+
+    code: str
+    reason: str
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The answer to an input that was refused or ignored for good: a tombstone in its topic."""
+
+
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
-    """Something that a lane has to answer: an input with its record, a timer, what the entry at `source` of another
-    run means (`owed` until it is answered), or (no input) a run to be driven.
+    """Something that a lane has to answer: an input with the record of its `origin`, a timer, what an entry of another
+    run means, or (no input) a run to be driven.
 
-    `end` is a high watermark of the run log captured after the input was taken. `waited`: what it is about would be
-    known by now. `passed`: executors have passed the request that it is about. With a `letter` (code and reason) it is
-    a dead one, and done when its dead letter is in the log; a `short` one, because the log does not take it whole.
-    `bytes` is what it takes, counted in `among` by topic until it is finished; `turn` is when it came. `values` are the
-    large ones that were read for it. `closed`: it was refused or ignored for good, and is done when its tombstone is in
-    its topic.
+    `waited` is what it has waited for: for the log, up to which offset; a high watermark captured after it was taken.
+    `answer` is what is on its way for it: nothing is left to decide. `values` are the large ones that were read for it.
     """
 
     run_id: RunId
     input: Input | None
-    record: Record | None = None
-    end: int | None = None
-    waited: bool = False
-    passed: bool = False
-    letter: tuple[str, str] | None = None
-    short: bool = False
-    closed: bool = False
-    bytes: int = 0
-    turn: int = 0
-    among: Counter[str] | None = None
-    source: Cause | None = None
-    owed: Emitted | None = None
+    origin: Record | Owing | None = None
+    waited: Mapping[WaitsFor, int] | None = None
+    answer: Buried | Closed | None = None
+    counted: InputSize | None = None
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        """It is answered: nothing of it is kept, though its position may have to wait for others for months."""
-        self.count_among(None)
-        self.done, self.input, self.record = True, None, None
-        self.values = NO_VALUES
-        if self.owed is not None and self.source is not None:
-            self.owed.acknowledge(self.source.offset)
-            self.owed = None
+        """Keep nothing of it, for it is answered: its position may have to wait for others for months."""
+        origin, counted = self.origin, self.counted
+        self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
+        if counted is not None:
+            counted.among[counted.topic] -= counted.bytes
+        if isinstance(origin, Owing):
+            origin.among.acknowledge(origin.cause.offset)
 
     def means(self, run: RunId, told: ChildOver) -> None:
         """Takes note that what a run is told is more than was known, or is for another one."""
@@ -92,20 +126,41 @@ class Pending(Owed):
             self.input = None
         self.values = NO_VALUES
 
-    def count_among(self, among: Counter[str] | None) -> None:
-        """Counts what it takes elsewhere, or (None) no longer."""
-        if self.record is None:
-            return
-        if self.among is not None:
-            self.among[self.record.topic] -= self.bytes
-        if among is not None:
-            among[self.record.topic] += self.bytes
-        self.among = among
+    def until(self, why: WaitsFor) -> int | None:
+        """Return up to where it has waited for this, if it has."""
+        return self.waited.get(why) if self.waited else None
+
+    def has_waited(self, why: WaitsFor, until: int = 1) -> None:
+        """Note that it has waited for this."""
+        self.waited = {**(self.waited or {}), why: until}
+
+    def begins_again(self) -> None:
+        """Note that the log has gone on since: to which end it was read says nothing any more."""
+        self.waited = {why: until for why, until in (self.waited or {}).items() if why != WaitsFor.LOG}
 
     @property
-    def answered(self) -> bool:
-        """Whether nothing is left to decide: its dead letter or its tombstone is on its way."""
-        return self.letter is not None or self.closed
+    def would_know(self) -> bool:
+        """True if what it is about would be known by now."""
+        return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
+
+    def count_among(self, among: Counter[str]) -> None:
+        """Counts what it takes elsewhere."""
+        if self.counted is not None:
+            before, topic, size = self.counted
+            before[topic] -= size
+            among[topic] += size
+            self.counted = InputSize(among, topic, size)
+
+    @property
+    def record(self) -> Record | None:
+        """The record of an input."""
+        origin = self.origin
+        return None if isinstance(origin, Owing) else origin
+
+    @property
+    def bytes(self) -> int:
+        """What it takes, until it is finished."""
+        return self.counted.bytes if self.counted else 0
 
     @property
     def from_user(self) -> bool:
@@ -120,82 +175,106 @@ class Pending(Owed):
     @property
     def cause(self) -> Cause | None:
         """Where the input lies, as the entry that it causes says it."""
-        record = self.record
-        return Cause(record.topic, record.partition, record.offset) if record else self.source
+        origin = self.origin
+        if origin is None or isinstance(origin, Owing):
+            return origin.cause if origin else None
+        return Cause(origin.topic, origin.partition, origin.offset)
 
 
-class Unconfirmed:
-    """Inputs that would change nothing, as far as the fold has come.
+@dataclass(slots=True, eq=False)
+class SentEntry:
+    """An entry on its way into the log: the input that it answers and the state that it makes.
 
-    That is final only if the fold has reached a high watermark captured after the input was taken, and no speculation
-    lies under the answer: else somebody else's entry, written but not read so far, might say otherwise.
+    `at_ms` is when the log has taken it.
     """
 
+    id: EntryId
+    entry: Entry
+    after: RunState
+    value: bytes
+    item: Pending
+    at_ms: int = 0
+
+
+class WaitingInputs:
+    """All inputs of a lane that wait for something else than their turn, by what they wait for and which of it."""
+
     def __init__(self) -> None:
-        self._unasked: list[Pending] = []
-        self.waiting: list[Pending] = []
+        self._items: dict[WaitsFor, dict[Any, list[Pending]]] = {why: {} for why in WaitsFor}
 
-    @property
-    def wants_end(self) -> bool:
-        """Whether a high watermark has to be asked for."""
-        return bool(self._unasked)
+    def put(self, item: Pending, why: WaitsFor, which: Any = None) -> None:
+        """Have an input wait."""
+        self._items[why].setdefault(which, []).append(item)
 
-    def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
-        """Whether the answer is final; if not, the item is kept until it may be."""
-        if item.cause is None:
-            return True
-        if item.end is not None and position >= item.end and not speculated:
-            return True
-        (self._unasked if item.end is None else self.waiting).append(item)
-        item.rest()
-        return False
+    def take(self, why: WaitsFor, which: Any = None) -> list[Pending]:
+        """Return the inputs that wait no more, in the order in which they came."""
+        return self._items[why].pop(which, [])
 
-    def ask(self, item: Pending) -> None:
-        """Keeps an item whose entry may have been written or not, until the log is read that far."""
-        self._unasked.append(item)
+    def at(self, why: WaitsFor) -> Mapping[Any, list[Pending]]:
+        """Inputs that wait for one thing, by which of it."""
+        return self._items[why]
 
-    def reached_end(self, end: int) -> None:
-        """The high watermark that was asked for."""
-        for item in self._unasked:
-            item.end = end
-        self.waiting += self._unasked
-        self._unasked = []
+    def counts(self) -> dict[WaitsFor, int]:
+        """Numbers of inputs that wait, by what for."""
+        return {why: sum(map(len, which.values())) for why, which in self._items.items()}
 
-    def take(self, position: int) -> list[Pending]:
-        """The items that can be answered now that the fold has come so far."""
-        ready = [item for item in self.waiting if item.end is not None and item.end <= position]
-        if ready:
-            self.waiting = [item for item in self.waiting if item.end is None or item.end > position]
+    # Inputs that would change nothing, as far as the fold has come. That is final only if the fold has reached a high
+    # watermark captured after the input was taken, and no speculation lies under the answer: else somebody else's
+    # entry, written but not read so far, might say otherwise.
+
+    def asks(self, why: WaitsFor) -> bool:
+        """True if a high watermark has to be asked for."""
+        return None in self._items[why]
+
+    def reached_end(self, why: WaitsFor, end: int) -> None:
+        """Take the high watermark that was asked for."""
+        if unasked := self.take(why):
+            self._items[why].setdefault(end, []).extend(unasked)
+
+    def reached(self, why: WaitsFor, position: int) -> list[Pending]:
+        """Return the inputs that can be answered now that reading has come so far."""
+        waiting = self._items[why]
+        ready: list[Pending] = []
+        for end in sorted(end for end in waiting if end is not None and end <= position):
+            for item in waiting.pop(end):
+                item.has_waited(why, end)
+                ready.append(item)
         return ready
 
 
+NO_ENDS: Mapping[str, int] = {}
+
+
 class Inbox:
-    """The inputs of one lane, which come from `topics`.
+    """The inputs of one lane, which come from `topics`; `ends` are of those topics, captured at its take-over.
 
     What operators say is answered first, however much users say. What these say is answered before what services do,
     but in one turn not more of it than its allowance: they could say anything, as much as they like, and others' runs
-    go on meanwhile. `kept` is what they have said of runs that stand still. **Units**: bytes.
+    go on meanwhile. **Units**: bytes.
     """
 
-    def __init__(self, topics: tuple[str, ...], limits: Limits) -> None:
-        self.topics, self._limits = topics, limits
-        self._operated: deque[Pending] = deque()
+    def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] = NO_ENDS) -> None:
+        self.topics, self._limits, self._ends = topics, limits, ends
+        self._operated: deque[tuple[int, Pending]] = deque()
         self._ready: deque[Pending] = deque()
-        self._signals: deque[Pending] = deque()
-        self._requests: deque[Pending] = deque()
+        self._signals: deque[tuple[int, Pending]] = deque()
+        self._requests: deque[tuple[int, Pending]] = deque()
+        self._queues = {RUN_OPERATED: self._operated, RUN_SIGNALLED: self._signals, RUN_REQUESTED: self._requests}
+        self.waiting = waiting = WaitingInputs()
+        self._for_log, self._for_catalog = waiting.at(WaitsFor.LOG), waiting.at(WaitsFor.CATALOG)
+        self._for_turn, self._for_runs = waiting.at(WaitsFor.TURN), waiting.at(WaitsFor.RUN)
+        self._for_stalled = waiting.at(WaitsFor.STALLED)
         self._outstanding = {topic: Outstanding() for topic in topics}
-        self._parked: dict[RunId, list[Pending]] = {}
-        self._kept: dict[RunId, list[Pending]] = {}
-        self._held: dict[str, deque[Pending]] = {}
-        self._postponed: deque[Pending] = deque()
         self._bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
-        self._parked_bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
-        self._kept_bytes: Counter[str] = Counter()
-        self._held_bytes: Counter[str] = Counter()
+        self._elsewhere: dict[WaitsFor, Counter[str]] = {
+            why: Counter() for why in (WaitsFor.RUN, WaitsFor.STALLED, WaitsFor.ROOM)
+        }
         self._full: set[str] = set()
         self.allowance = self.turn = self._rests_until = 0
-        self.unconfirmed = Unconfirmed()
-        self.catalog = Unconfirmed()
+        self._starts: dict[str, int] = {}
+        self._unheard: list[Due] = []
+        self._read_by: dict[str, int] = {}
+        self._hears = set(_SAYS.intersection(topics))
 
     def __len__(self) -> int:
         return len(self._operated) + len(self._ready) + len(self._signals) + len(self._requests)
@@ -203,14 +282,14 @@ class Inbox:
     @property
     def bytes(self) -> int:
         """What is not answered so far takes, but for what is kept for runs that stand still."""
-        return self._bytes.total() + self._parked_bytes.total() + self._held_bytes.total()
+        return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
 
     def begin(self, allowance: int, rests_until: int) -> None:
         """A turn begins. Another is wanted at once for what services say, and not before `rests_until` for users."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
-        if self._postponed:
-            self._ready.append(self._postponed.popleft())
+        if self._for_turn:
+            self._ready += self.waiting.take(WaitsFor.TURN, next(iter(self._for_turn)))
 
     @property
     def answerable(self) -> bool:
@@ -219,44 +298,43 @@ class Inbox:
 
     def next_due_ms(self) -> int | None:
         """When there is something to be answered: 0, now. **Units**: monotonic."""
-        if self._operated or self._ready or self._postponed:
+        if self._operated or self._ready or self._for_turn:
             return 0
         return self._rests_until if self._said else None
 
-    def heard(self, topic: str, turn: int) -> bool:
-        """Whether all that was said of runs in a topic until a turn, and could not wait, is answered."""
-        said = {RUN_OPERATED: self._operated, RUN_SIGNALLED: self._signals}.get(topic)
-        return not said or said[0].turn > turn  # what services say is answered before all that becomes due later
-
     @property
-    def _said(self) -> deque[Pending]:
+    def _said(self) -> deque[tuple[int, Pending]]:
         # Heard first, a cancel costs nothing, though its run was asked for before it. What came later has to wait.
-        if self._signals and (not self._requests or self._signals[0].turn <= self._requests[0].turn):
+        if self._signals and (not self._requests or self._signals[0][0] <= self._requests[0][0]):
             return self._signals
         return self._requests
 
     def take(self, record: Record) -> Pending:
         """A record of an input topic, to be answered. A tombstone is not."""
-        item = Pending(RunId(""), None, record, turn=self.turn)
-        self._outstanding[record.topic].add(record.offset, item)
+        item, topic = Pending(RunId(""), None, record), record.topic
+        self._outstanding[topic].add(record.offset, item)
         if record.value is None:  # what lay here was answered long before it was erased
             item.finish()
             return item
-        item.bytes = record_bytes(record)
-        if item.from_people:
-            item.bytes += headers.size(record.read_headers())
-        item.count_among(self._bytes)
-        queues = {RUN_OPERATED: self._operated, RUN_SIGNALLED: self._signals, RUN_REQUESTED: self._requests}
-        queues.get(record.topic, self._ready).append(item)
+        size = record_bytes(record)
+        if topic in inputs.FROM_PEOPLE:
+            size += headers.size(record.read_headers())
+        self._bytes[topic] += size
+        item.counted = InputSize(self._bytes, topic, size)
+        if (queue := self._queues.get(topic)) is not None:
+            queue.append((self.turn, item))
+        else:
+            self._ready.append(item)
         return item
 
     def push(self, items: Iterable[Pending]) -> None:
         """To be answered after what is there."""
         self._ready.extend(items)
 
-    def postpone(self, item: Pending) -> None:
-        """To be answered in a turn of its own: it takes long."""
-        self._postponed.append(item)
+    def postpone(self, run: RunId) -> None:
+        """Have a run driven in a turn of its own: it takes long."""
+        item = Pending(run, None)
+        self.waiting.put(item, WaitsFor.TURN, item)
 
     def push_front(self, item: Pending) -> None:
         """To be answered next."""
@@ -265,23 +343,39 @@ class Inbox:
     def pop(self) -> Pending:
         """What is to be answered next."""
         if self._operated:
-            return self._operated.popleft()
+            return self._operated.popleft()[1]
         if self.allowance > 0 and (said := self._said):
-            self.allowance -= said[0].bytes
-            return said.popleft()
+            item = said.popleft()[1]
+            self.allowance -= item.bytes
+            return item
         return self._ready.popleft()
 
     def retry(self, item: Pending) -> None:
         """Its answer did not hold: to be answered next, on what the log says by now."""
-        item.end = None
+        item.begins_again()
         self._ready.appendleft(item)
 
-    def settle(self, position: int) -> None:
-        """The fold has come so far: what waited for that is answered next."""
-        if self.unconfirmed.waiting:
-            self._ready.extendleft(reversed(self.unconfirmed.take(position)))
+    def settle(self, position: int, catalog: int) -> None:
+        """Have answered what waited for the fold, and for the catalog, to come so far."""
+        if self._for_log:
+            self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
+        if self._for_catalog:
+            self._ready += self.waiting.reached(WaitsFor.CATALOG, catalog)
 
     # What waits
+
+    def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
+        """Whether an answer that changes nothing is final; if not, the item is kept until it may be.
+
+        It is only if the fold has reached a high watermark captured after the input was taken, and no speculation lies
+        under the answer: else somebody else's entry, written but not read so far, might say otherwise.
+        """
+        end = item.until(WaitsFor.LOG)
+        if item.cause is None or (end is not None and position >= end and not speculated):
+            return True
+        self.waiting.put(item, WaitsFor.LOG, end)
+        item.rest()
+        return False
 
     def full(self, topic: str) -> bool:
         """Whether no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
@@ -292,87 +386,120 @@ class Inbox:
 
     def hold(self, item: Pending, agent: str) -> None:
         """Keeps a request until there is room for another run of this agent."""
-        item.rest()
-        item.count_among(self._held_bytes)
-        self._held.setdefault(agent, deque()).append(item)
+        self._wait(item, WaitsFor.ROOM, agent)
 
     @property
     def holders(self) -> list[str]:
         """The agents for whose runs there is no room."""
-        return list(self._held)
+        return list(self.waiting.at(WaitsFor.ROOM))
 
     @property
     def held_bytes(self) -> int:
         """What the requests take that there is no room for."""
-        return self._held_bytes.total()
+        return self._elsewhere[WaitsFor.ROOM].total()
 
     def admit(self, agent: str, count: int) -> None:
         """There is room for so many runs of an agent."""
-        held = self._held[agent]
-        while held and count > 0:
-            self._leave(held.popleft())
-            count -= 1
-        if not held:
-            del self._held[agent]
+        held = self.waiting.take(WaitsFor.ROOM, agent)
+        for item in held[:count]:
+            self._leave(item)
+        for item in held[count:]:
+            self.waiting.put(item, WaitsFor.ROOM, agent)
 
     def parkable(self, item: Pending) -> bool:
         """Whether an input may wait: no topic waits for what waits. Large ones leave room for the small."""
         assert item.record is not None, "only records are parked"
         most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
-        return self._parked_bytes[item.record.topic] + item.bytes <= most
+        return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
 
     def park(self, item: Pending) -> None:
         """Keeps an input for a run that is not known so far."""
-        item.end = None
-        item.rest()
-        item.count_among(self._parked_bytes)
-        self._parked.setdefault(item.run_id, []).append(item)
+        item.begins_again()
+        self._wait(item, WaitsFor.RUN, item.run_id)
 
     def parks(self, run: RunId) -> bool:
         """Whether something waits for this run."""
-        return run in self._parked
+        return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
         """Keeps an input of a run that stands still, which may be for months: no topic waits for that.
 
         Of what users say so much, if others shall have room as well, and of operators; what services say is all needed.
         """
-        kept = self.kept if item.from_user else self._kept_bytes[RUN_OPERATED]
+        counts = self._elsewhere[WaitsFor.STALLED]
+        kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
         if item.from_people and kept + item.bytes > self._limits.topic_bytes:
             return False
-        item.end = None
-        item.rest()
+        item.begins_again()
         item.kept = True
-        item.count_among(self._kept_bytes)
-        self._kept.setdefault(item.run_id, []).append(item)
+        self._wait(item, WaitsFor.STALLED, item.run_id)
         return True
-
-    @property
-    def kept(self) -> int:
-        """What is kept for runs that stand still, of what users say."""
-        return sum(self._kept_bytes[topic] for topic in inputs.FROM_USERS)
 
     def unpark(self, run: RunId) -> None:
         """Something has become known of this run."""
-        for item in [*self._kept.pop(run, []), *self._parked.pop(run, [])]:
-            self._leave(item)
+        if run in self._for_stalled or run in self._for_runs:
+            for item in (*self.waiting.take(WaitsFor.STALLED, run), *self.waiting.take(WaitsFor.RUN, run)):
+                self._leave(item)
 
     def give_up(self, item: Pending) -> None:
         """Its run would be known by now. It is answered once more, and then for good."""
-        waiting = self._parked.get(item.run_id, [])
-        if item in waiting:
-            waiting.remove(item)
-            if not waiting:
-                del self._parked[item.run_id]
-            item.waited = True
-            self._leave(item)
+        if item in self._for_runs.get(item.run_id, ()):
+            for each in self.waiting.take(WaitsFor.RUN, item.run_id):
+                if each is item:
+                    item.has_waited(WaitsFor.RUN)
+                    self._leave(item)
+                else:
+                    self.waiting.put(each, WaitsFor.RUN, item.run_id)
+
+    def _wait(self, item: Pending, why: WaitsFor, which: str) -> None:
+        item.rest()
+        item.count_among(self._elsewhere[why])
+        self.waiting.put(item, why, which)
 
     def _leave(self, item: Pending) -> None:
         item.kept = False
         item.count_among(self._bytes)
         self._ready.append(item)
 
+    # What was said before a take-over. A cancel comes before any cost, and who has said in time what ends a wait is not
+    # late because nobody was there.
+
+    @property
+    def heard(self) -> bool:
+        """Whether all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
+        return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something is held back, so far, until all that was said before is answered."""
+        return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
+
+    def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
+        """What may be done of what is due. What `hears` others waits until all is heard that was there before."""
+        if self.heard:
+            due, self._unheard = [*self._unheard, *timers], []
+            return due
+        due = []
+        for timer in timers:
+            (self._unheard if hears(timer) else due).append(timer)
+        return due
+
+    def _has_heard(self, topic: str) -> bool:
+        if topic not in self._read_by:
+            if max(self._starts.get(topic, 0), self.read(topic)) < self._ends.get(topic, 0):
+                return False
+            self._read_by[topic] = self.turn
+        said = self._queues.get(topic)
+        if said and said[0][0] <= self._read_by[topic]:
+            return False  # what services say is answered before all that becomes due later
+        self._hears.discard(topic)  # for good: what comes from now on comes later
+        return True
+
     # Positions
+
+    def starts(self, positions: Mapping[str, int]) -> None:
+        """From where each topic is read."""
+        self._starts = {**positions}
 
     def reached(self, topic: str, offset: int) -> None:
         """Reading has come to this offset, though nothing lies before it any more."""
@@ -384,12 +511,16 @@ class Inbox:
 
     def passed(self, topic: str) -> int:
         """The offset below which every input of a topic is settled, or kept for a run that is known; 0: none."""
-        return self._outstanding[topic].passed() or 0
+        return max(self._starts.get(topic, 0), self._outstanding[topic].passed() or 0)
 
     def low_water(self) -> dict[str, int]:
         """By topic, the offset below which every input is settled."""
         positions = {topic: outstanding.low_water() for topic, outstanding in self._outstanding.items()}
-        return {topic: position for topic, position in positions.items() if position is not None}
+        return self._starts | {topic: position for topic, position in positions.items() if position is not None}
+
+
+_SAYS = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
+"""Where others say something of runs that are there."""
 
 
 ASK_MS = 1_000

@@ -24,7 +24,7 @@ from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.planner.agents.stalls import LiveCode
-from refold.planner.intake.inbox import Inbox, Pending
+from refold.planner.intake.inbox import Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.log.windows import Windows
 from refold.planner.snapshot import Anchor, Keeper
 from refold.ports.log import NEVER, Record
@@ -110,21 +110,6 @@ class Revivals:
         self._fold.forget(run)
         self.revived.pop(run, None)
         self.unknown.pop(run, None)
-
-
-@dataclass(slots=True, eq=False)
-class SentEntry:
-    """An entry on its way into the log: the input that it answers and the state that it makes.
-
-    `at_ms` is when the log has taken it.
-    """
-
-    id: EntryId
-    entry: Entry
-    after: RunState
-    value: bytes
-    item: Pending
-    at_ms: int = 0
 
 
 class AcceptedEntry(NamedTuple):
@@ -226,7 +211,8 @@ class Acceptance:
             self.drop(sent.entry.run_id)
             self.lost = True
             # Answered at once, it could get a second entry while the first still comes. Only the log can tell.
-            self._inbox.unconfirmed.ask(sent.item)
+            sent.item.begins_again()
+            self._inbox.waiting.put(sent.item, WaitsFor.LOG)
         elif offset == NEVER:
             self.unread.discard(sent.id)
             self.drop(sent.entry.run_id)

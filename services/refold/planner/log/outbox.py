@@ -46,8 +46,7 @@ from refold.core.topics import (
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, base_of, cloud_event
 from refold.planner.agents.stalls import hold_record
-from refold.planner.intake.inbox import Emitted, Pending
-from refold.planner.log.acceptance import SentEntry
+from refold.planner.intake.inbox import Buried, Closed, Emitted, Pending, SentEntry
 from refold.planner.log.windows import SentSpent
 from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
@@ -585,7 +584,7 @@ class Outbox:
             return
         record = item.record
         assert record is not None, "what people send is a record"
-        item.closed = True
+        item.answer = Closed()
         self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
 
     def bury(self, item: Pending, now: int, limit: int) -> None:
@@ -594,10 +593,11 @@ class Outbox:
         Of one that the log does not take like that there is only where it lies, what is wrong, and how it begins.
         """
         assert item.record is not None, "only records become dead letters"
-        assert item.letter is not None, "a dead letter has a reason"
-        limit = letters.SHORT_BYTES if item.short else limit
+        dead = item.answer
+        assert isinstance(dead, Buried), "a dead letter has a reason"
+        limit = letters.SHORT_BYTES if dead.short else limit
         at_ms = max(now, item.record.at_ms)
-        letter = letters.letter(item.record, item.letter, service=self._actor, at_ms=at_ms, limit=limit)
+        letter = letters.letter(item.record, dead[:2], service=self._actor, at_ms=at_ms, limit=limit)
         self._publish(letter, item)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:

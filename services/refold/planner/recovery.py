@@ -1,0 +1,451 @@
+"""How a lane comes to know its partition, and how it reads histories again.
+
+At a take-over the snapshot comes first, which says from where the log and the inputs are read. What it says of
+positions holds in the log in which it was written, and in no mirror of that. So the log is read from the entry on that
+the marks name, and unless that lies where they say, everything is read from its start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from refold.core.errors import ConflictError, MalformedError
+from refold.core.events import Entry
+from refold.core.ids import EntryId, RunId, child_id, parse_log_key
+from refold.core.messages import Marks, RunOperation
+from refold.core.planning.family import UNREAD
+from refold.core.planning.redrive import failure_named
+from refold.core.planning.verdict import ChildOver
+from refold.core.run import chain
+from refold.core.run.chain import Head, LogRecord, anchor_name
+from refold.core.run.fold import apply
+from refold.core.run.snapshot import Asleep
+from refold.core.run.state import RunState
+from refold.core.topics import BUDGET_SPENT, CATALOG, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.core.wire import canonical
+from refold.planner.agents.stalls import Holds
+from refold.planner.deciding.admission import Admission
+from refold.planner.intake.inbox import Inbox, Pending, WaitsFor
+from refold.planner.log.acceptance import Acceptance, Revived
+from refold.planner.log.outbox import Outbox
+from refold.planner.snapshot import Anchor
+from refold.ports.log import Assigned, Reached, Record
+from refold.runtime.lanes import CatchUp, resumed
+
+
+class TakeOver:
+    """What has to be read before a lane is live, and the runs that it takes up then.
+
+    With `distrust` no position is believed, whoever says it.
+    `foreign`: the marks proved to be those of another log; what was read so far is of no use.
+    """
+
+    def __init__(
+        self,
+        assigned: Assigned,
+        log: Acceptance,
+        outbox: Outbox,
+        *,
+        inbox: Inbox,
+        holds: Holds,
+        distrust: bool = False,
+    ) -> None:
+        self._assigned = replace(assigned, committed={}) if distrust else assigned
+        self._log, self._outbox, self._journal = log, outbox, log.journal
+        self._inbox, self._holds, self._distrust = inbox, holds, distrust
+        self._waiting: deque[RunId] = deque()
+        self._first = (RUN_SNAPSHOT, BUDGET_SPENT) if log.windows.limits else (RUN_SNAPSHOT,)
+        self._catch_up = CatchUp(assigned, (*self._first, CATALOG, RUN_LOG))
+        self.foreign = False
+        self._positions: dict[str, int] = {}
+        self._reads_log, self._anchored = False, True
+        self._wants = {topic: assigned.starts.get(topic, 0) for topic in self._first}
+        self.reached(RUN_SNAPSHOT, 0)
+
+    @property
+    def done(self) -> bool:
+        """Whether all that was there at the take-over has been read."""
+        return self._reads_log and self._anchored and self._catch_up.done
+
+    @property
+    def disowned(self) -> bool:
+        """True if the log has no marks any more that rest on what it has lost."""
+        return self._log.keeper.opened or not self._distrust
+
+    def wants(self) -> Mapping[str, int]:
+        """From where topics are to be read, each told once."""
+        wants, self._wants = self._wants, {}
+        return wants
+
+    def follow(self, record: Record) -> None:
+        """A record of the snapshot. What comes once the log is read is our own, or too late."""
+        if not self._catch_up.has(RUN_SNAPSHOT):
+            self._log.snapshot.feed(record.key or b"", record.value)
+            self.reached(RUN_SNAPSHOT, record.offset + 1)
+
+    def reached(self, topic: str, offset: int) -> None:
+        """Reading of a topic has come to this offset."""
+        if topic != RUN_LOG or self._reads_log:
+            self._catch_up.reached(topic, offset)
+        if self._catch_up.has(BUDGET_SPENT):
+            self._log.windows.load()  # what is told from now on is told by somebody who had the lane before
+        if not self._reads_log and all(map(self._catch_up.has, self._first)):
+            self._reads_log = True
+            self._read_log()
+
+    def admits(self, item: Record | Reached) -> bool:
+        """Whether what comes of the run log may be taken: where the anchor lies has to lie the anchor."""
+        marks = self._log.snapshot.marks
+        if self.foreign or self._anchored or marks is None:
+            return not self.foreign
+        if isinstance(item, Reached):
+            self.foreign = item.offset > marks.anchor_offset
+        elif item.offset == marks.anchor_offset and (anchor := _anchor(marks, item)) is not None:
+            self._anchored = True
+            self._log.keeper.anchors.add(anchor)
+            self._read_inputs(self._positions)
+        else:
+            self.foreign = item.offset >= marks.anchor_offset
+        return not self.foreign
+
+    def begin(self, states: Iterable[RunId]) -> None:
+        """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""
+        asleep = self._log.asleep
+        inputs = self._inbox.low_water() | {RUN_LOG: self._log.position}
+        live = [*self._log.fold.states, *asleep]
+        self._log.keeper.begin(self._log.snapshot, live, inputs, distrust=self._distrust)
+        self._waiting.extend(states)
+        self._waiting.extend(run for run, kept in asleep.items() if not kept.status)
+        if not self._waiting:
+            self._outbox.begun()
+
+    @property
+    def resuming(self) -> bool:
+        """Whether runs are left to be taken up."""
+        return bool(self._waiting)
+
+    def resume(self, count: int) -> None:
+        """Takes so many runs up: what is open and was not told goes out, and what can go on does."""
+        for _ in range(min(len(self._waiting), count)):
+            run = self._waiting.popleft()
+            state = self._log.accepted(run)
+            if state is not None and state.over:
+                self._log.finish(state)
+            elif state is not None and run not in self._log.fold.frozen:
+                self._outbox.take_up(state)
+                if state.unseen and self._holds.get(run) is None:
+                    self._inbox.push([Pending(run, None)])
+            if not self._waiting:
+                self._outbox.begun()
+
+    def _read_log(self) -> None:
+        snapshot, number, start = self._log.snapshot, self._assigned.partition, self._assigned.starts.get(RUN_LOG, 0)
+        asleep, marks, end = snapshot.close(), snapshot.marks, self._assigned.ends[RUN_LOG]
+        if marks is None and end > start:
+            # Either of the first version, which had the group's offsets alone, or somebody has emptied a topic.
+            self._journal.tell("marks.missing", partition=number)
+        elif marks is not None and not self._distrust and not self._has_all(marks, asleep):
+            self._distrust, self._assigned = True, replace(self._assigned, committed={})
+            self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
+        if self._distrust:
+            self._log.windows.distrust(end)
+        emit_from = self._emit_from(marks)
+        # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
+        # Of requests it is what is decided or kept, and what is kept has to be read again.
+        committed = (
+            {} if marks else {topic: at for topic, at in self._assigned.committed.items() if topic != RUN_REQUESTED}
+        )
+        known = replace(self._assigned, committed=committed)
+        inputs = resumed(known, self._inbox.topics)
+        if marks is None or not marks.anchor or self._distrust:
+            snapshot.whole = False
+            self._begin(start, start, emit_from=emit_from)
+            self._read_inputs(inputs)
+            return
+        self._positions = {topic: max(at, int(marks.inputs.get(topic, 0))) for topic, at in inputs.items()}
+        emit_from, self._anchored = max(marks.log, emit_from), False
+        if snapshot.whole:
+            self._log.asleep = asleep
+            self._begin(marks.log, marks.anchor_offset, emit_from=emit_from)
+        else:
+            self._journal.tell("snapshot.broken", partition=number, round=marks.round)
+            self._begin(start, start, emit_from=emit_from)
+
+    def _emit_from(self, marks: Marks | None) -> int:
+        """Below which offset of the log all that it orders was told, by the group's positions.
+
+        Who has found that the log lost its end says so by marks that say nothing: what was committed counts no more.
+        """
+        disowned = marks is not None and not (marks.anchor or marks.inputs)
+        return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
+
+    def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
+        """Whether all topics go on to where the marks, and what was kept since, say that they were read."""
+        positions = {topic: int(position) for topic, position in marks.inputs.items()}
+        logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
+        ends = self._assigned.ends
+        return all(at <= ends.get(topic, at) for topic, at in (positions | {RUN_LOG: max(logs)}).items())
+
+    def _read_inputs(self, positions: dict[str, int]) -> None:
+        self._inbox.starts(positions)
+        self._wants |= positions
+
+    def _begin(self, position: int, reads: int, *, emit_from: int) -> None:
+        self._log.position = position
+        self._outbox.begin(emit_from)
+        self._wants |= {RUN_LOG: reads}
+        self._catch_up.reached(RUN_LOG, position)
+
+
+def _anchor(marks: Marks, record: Record) -> Anchor | None:
+    """The anchor of the marks, if this is it. A mirror appends at a time of its own."""
+    parts, own = parse_log_key(record.key), anchor_name(record.key)
+    run, name = (parts[0], parts[2]) if parts else (RunId(""), own)
+    if name is None or not record.value or name.hex() != marks.anchor or record.at_ms != marks.anchor_ms:
+        return None
+    return Anchor(run, name, record.offset, record.at_ms)
+
+
+REPAIR = "repair"
+
+PASS_RUNS = 500
+"""Runs of which one reading of the log collects the histories. With 20 KiB each they take 10 MB until it is over."""
+
+
+@dataclass(slots=True)
+class Collected:
+    """The records of a run, by the id in their keys; whether one of them was there twice."""
+
+    records: dict[EntryId, Record] = field(default_factory=dict)
+    copied: bool = False
+
+
+class Refused(NamedTuple):
+    """An input for which a history was read cannot be carried out, and why."""
+
+    item: Pending
+    why: str
+
+
+class GoesOn(NamedTuple):
+    """A failed run has its history again, for somebody else has let it go on: nobody has heard of the `news`."""
+
+    state: RunState
+    news: list[Entry]
+
+
+class Histories:
+    """The histories of one lane that are read again: for repairs, for retries, and for results that nobody heard of.
+
+    Of a run that is over a lane has a row and no history. The log has it for as long as the run was not erased, so each
+    of these costs a reading of the partition: all that wait when one begins share it.
+    """
+
+    def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, admission: Admission) -> None:
+        self._log, self._outbox, self._inbox, self._admission = log, outbox, inbox, admission
+        self._asked = inbox.waiting.at(WaitsFor.HISTORY)
+        self._open: dict[RunId, Collected] = {}
+        self._brought: dict[RunId, list[Pending]] = {}
+        self._goal, self._last = 0, -1
+        self.wants_log = self._begun = False
+
+    def asks(self) -> bool:
+        """Whether the log has to be read once more from its start; told once."""
+        wanted, self.wants_log = self.wants_log, False
+        return wanted
+
+    def takes(self, item: Pending) -> bool:
+        """True if an input needs a history that is not here: then it waits for that, or for room.
+
+        **Raises** ConflictError for one that names no history.
+        """
+        said = item.input
+        if isinstance(said, ChildOver) and said.result == UNREAD:
+            return self._waits(child_id(said.run_id, said.step), item)
+        if not isinstance(said, RunOperation) or item.answer:
+            return False
+        run, row = item.run_id, self._log.finished.get(item.run_id)
+        if said.kind == REPAIR:
+            _named_head(said)
+            self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
+            return True
+        if said.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(said)):
+            return False
+        if run not in self._log.revivals.revived and self._admission.room() <= 0:  # it would be with executors at once
+            self._inbox.hold(item, "")
+            return True
+        return self._waits(run, item)
+
+    def _waits(self, run: RunId, item: Pending) -> bool:
+        """True if it has to wait for a history. One that was brought stays until the last is done that needs it."""
+        there = run in self._log.revivals.revived
+        if there:
+            self._brought[run].append(item)
+        else:
+            self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
+        return not there
+
+    def begin(self) -> None:
+        """Has the log read for whatever waits, unless that is under way. What was answered is not kept."""
+        for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
+            del self._brought[run]
+            self._log.revivals.revived.pop(run, None)
+        if self._open or not (self._asked or self._log.revivals.unknown):
+            return
+        for run in [*self._log.revivals.unknown, *self._asked][:PASS_RUNS]:
+            self._open[run] = Collected()
+        self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
+
+    def follow(self, record: Record) -> list[Refused | GoesOn]:
+        """A record of the run log, also one that was read long ago; what the histories that are whole by it bring."""
+        # What was on its way when the reading was asked for is not of it.
+        self._begun |= record.offset <= self._last and not self.wants_log
+        self._last = record.offset
+        if not self._open or not self._begun:
+            return []
+        parts = parse_log_key(record.key)
+        if parts is not None and (collected := self._open.get(parts[0])) is not None:
+            collected.copied |= collected.records.pop(parts[2], None) is not None and record.value is not None
+            if record.value is not None:
+                collected.records[parts[2]] = record
+        return self.reached(record.offset + 1)
+
+    def reached(self, offset: int) -> list[Refused | GoesOn]:
+        """Reading has come to this offset; see `follow`."""
+        if not self._open or not self._begun or offset < self._goal:
+            return []
+        opened, self._open = self._open, {}
+        return [each for run, collected in opened.items() for each in self._bring_back(run, collected)]
+
+    def _bring_back(self, run: RunId, collected: Collected) -> list[Refused | GoesOn]:
+        brings, items = list[Refused | GoesOn](), list[Pending]()
+        for item in self._inbox.waiting.take(WaitsFor.HISTORY, run):
+            if not isinstance(item.input, RunOperation) or item.input.kind != REPAIR:
+                items.append(item)
+                continue
+            try:
+                self._mend(run, item, _named_head(item.input), collected.records)
+            except ConflictError as error:
+                brings.append(Refused(item, error.message))
+        unknown, row = self._log.revivals.unknown.get(run), self._log.finished.get(run)
+        if not items and unknown is None:
+            return brings
+        try:
+            revived = _revived(run, collected, row.head if row else unknown, goes_on=unknown is not None)
+        except ConflictError as error:
+            if unknown:  # read once more, it would be the same
+                del self._log.revivals.unknown[run]
+                self._log.freeze(run, error.message)
+            return brings + [Refused(item, error.message) for item in items]
+        if unknown:
+            self._log.revivals.take_back(revived)
+            offsets = {seq: offset for offset, seq, _ in revived.entries}
+            for entry in revived.news:
+                self._log.windows.accepted(entry, revived.state, offsets[entry.seq])
+            brings.append(GoesOn(revived.state, revived.news))
+        elif row is not None and items:
+            self._log.revivals.revived[run], self._brought[run] = revived, items
+        self._inbox.push(items)
+        return brings
+
+    def _mend(self, run: RunId, item: Pending, named: EntryId | None, records: Mapping[EntryId, Record]) -> None:
+        """Writes the history once more that shall count. **Raises** ConflictError."""
+        entries = read_entries(records)
+        history = path(entries, named or self._head(run, entries))
+        for name in history:
+            self._outbox.repeat(records[name], None)
+        # What was not chosen must be gone, or the next reader has to choose again.
+        losers = entries.keys() - set(history) if named else set()
+        for name in losers:
+            self._outbox.sweep(records[name].key or b"")
+        self._outbox.repeat(records[history[-1]], item)
+
+    def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
+        state = self._log.latest(run)
+        if state is not None and run not in self._log.fold.frozen:
+            return state.head.id
+        ends = heads(entries)
+        if len(ends) != 1:
+            named = ", ".join(name.hex() for name in ends) or "none"
+            raise ConflictError(
+                f"the log has {len(ends)} histories of the run; name the head that shall count: {named}"
+            )
+        return ends[0]
+
+
+def _named_head(said: RunOperation) -> EntryId | None:
+    """The head that a repair names, if it does. **Raises** ConflictError."""
+    try:
+        named = canonical.parse(said.data)["head"]
+        return EntryId(bytes.fromhex(named)) if named else None
+    except (MalformedError, KeyError, TypeError, ValueError):
+        raise ConflictError("a repair names the id of a head, or nothing") from None
+
+
+def read_entries(records: Mapping[EntryId, Record]) -> dict[EntryId, LogRecord]:
+    """The records that are entries of a run."""
+    found = {name: chain.read(record.key, record.value) for name, record in records.items()}
+    return {name: read for name, read in found.items() if isinstance(read, LogRecord)}
+
+
+def path(entries: Mapping[EntryId, LogRecord], head: EntryId) -> list[EntryId]:
+    """The history that ends at a head. **Raises** ConflictError when it does not go back to a beginning."""
+    found: list[EntryId] = []
+    name = head
+    while name:
+        if name not in entries or name in found:
+            raise ConflictError(f"the log has no whole history that ends at {head.hex()}")
+        found.append(name)
+        name = EntryId(entries[name].entry.prev)
+    return found[::-1]
+
+
+def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
+    """Where whole histories end: the last entries of all that go back to a beginning."""
+    followed = {read.entry.prev for read in entries.values()}
+    ends = [name for name in entries if name not in followed]
+    found = []
+    for name in ends:
+        try:
+            path(entries, name)
+        except ConflictError:
+            continue
+        found.append(name)
+    return sorted(found)
+
+
+def _revived(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> Revived:
+    """A history that was read up to this head, or if it goes on, to its end.
+
+    **Raises** ConflictError when the log does not have all of it.
+    """
+    entries = read_entries(collected.records)
+    history = path(entries, head.id) if head else []
+    known = len(history)
+    if goes_on:
+        history += _after(history[-1], entries, collected, run)
+    state = RunState(run)
+    for name in history:
+        apply(state, entries[name].entry, name)
+    kept = [(collected.records[name], entries[name].entry.seq) for name in history]
+    news = [entries[name].entry for name in history[known:]]
+    return Revived(state, [(record.offset, seq, record.value or b"") for record, seq in kept], news)
+
+
+def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
+    """The entries that count after a head, of all that lie there: who was first to extend it has won."""
+    ends = [found for end in heads(entries) if head in (found := path(entries, end))]
+    if len(ends) == 1:
+        return ends[0][ends[0].index(head) + 1 :]
+    last, found = head, list[EntryId]()
+    for name, read in entries.items():
+        if read.entry.prev == last:
+            last = name
+            found.append(name)
+    # Among copies the first is not who came first.
+    if collected.copied or last not in [end[-1] for end in ends]:
+        raise ConflictError(f"the log has {len(ends)} histories of run {run}: `refold run repair` takes one of them")
+    return found
