@@ -47,7 +47,19 @@ from refold.core.planning import waiting
 from refold.core.planning.asking import Proposal
 from refold.core.planning.decide import decide
 from refold.core.planning.outgoing import dispatch
-from refold.core.planning.verdict import Again, ChildOver, Due, Ignore, Input, Park, Refuse, Rules, Ruling, Start
+from refold.core.planning.verdict import (
+    Again,
+    AppFacts,
+    ChildOver,
+    Due,
+    Ignore,
+    Input,
+    Park,
+    Refuse,
+    Rules,
+    Ruling,
+    Start,
+)
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
@@ -58,7 +70,7 @@ from tests.core import approvals
 
 RUN = "run-1"
 NOW = 1_700_000_000_000
-RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, versions={"deploy": "test"})
+RULES = Rules(redispatch_ms=10_000, redispatch_cap_ms=40_000, app=AppFacts(versions={"deploy": "test"}))
 JUDGED = replace(RULES, authority=approvals.authority())
 """The same with a policy that lets `pure` calls out, denies `probed` ones and asks people for the others."""
 EFFECTS = ("pure", "keyed", "probed", "once")

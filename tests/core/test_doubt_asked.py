@@ -26,7 +26,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import NOBODY_SETTLES, decide
-from refold.core.planning.verdict import Decided, Due, Ignore, Park, Refuse, Rules, Unsent
+from refold.core.planning.verdict import AppFacts, Decided, Due, Ignore, Park, Refuse, Rules, Unsent
 from refold.core.run.fold import fold
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
@@ -313,7 +313,7 @@ class TestAnOperator:
             if (tool, result) != ("push", "5"):
                 raise UsageError("it is no number")
 
-        log = asked(rules=replace(judged_by(doubt=None), takes=takes))
+        log = asked(rules=replace(judged_by(doubt=None), app=AppFacts(takes=takes)))
 
         assert isinstance(log.feed(operation("resolve", resolve("happened", result="x"))), Refuse)
         assert kinds(log.feed(operation("resolve", resolve("happened", result=5)))) == [DoubtResolved, CallCompleted]

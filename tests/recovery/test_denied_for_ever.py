@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from refold import App, CallFailed, Context
 from refold.core.events import CallProposed, Event, RunFailed
+from refold.core.planning.verdict import AppFacts
 from refold.core.run.fold import advance
 from refold.core.run.state import RunState
 from refold.planner.agents.hosting import MOST_DENIED, Agents
@@ -35,7 +36,7 @@ async def insist(ctx: Context, tries: int) -> str:
 def reaction(tries: int) -> list[Event]:
     """What the agent adds to its run at first."""
     denying = approvals.authority({"rules": [{"name": "never", "when": "true", "deny": "no"}]})
-    rules = replace(RULES, authority=denying, versions={"insist": app.agents["insist"].version})
+    rules = replace(RULES, authority=denying, app=AppFacts(versions={"insist": app.agents["insist"].version}))
     log = Log(rules=rules)
     log.feed(start(agent="insist", input=f'{{"tries":{tries}}}'))
     state: RunState = log.live

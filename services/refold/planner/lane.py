@@ -7,31 +7,38 @@ the log has it, to the `outbox`, which sends what it orders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from refold.core import events
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Due, Spoilt
 from refold.core.run.fold import wakes
+from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.run.snapshot import rests
 from refold.core.run.state import RunState, Step
 from refold.core.topics import BUDGET_SPENT, CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
-from refold.planner.agents.stalls import Holds
+from refold.planner.agents.hosting import Agents
+from refold.planner.agents.stalls import Holds, LiveCode
 from refold.planner.deciding.admission import Admission
-from refold.planner.deciding.answering import Answering, LaneParts, Means, Shared
+from refold.planner.deciding.answering import Answering, LaneParts, Shared
 from refold.planner.deciding.family import Family
 from refold.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.intake.timers import ASLEEP, Timers
 from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
 from refold.planner.log.outbox import Asker, Beat, Ordered, Outbox, SentHold
-from refold.planner.log.windows import SentSpent
-from refold.planner.recovery import GoesOn, Histories, Refused, TakeOver
+from refold.planner.log.windows import Purses, SentSpent, Windows
+from refold.planner.recovery import GoesOn, Histories, TakeOver, Unmended
 from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import Journal, Positions, Tokens
+from refold.runtime.lanes import Journal, Positions
 from refold.runtime.ruling import catalog_reached, follow
+from refold.sdk.sources import FactsTable
 
 _TOLD = {
     events.RunRequested: "run.requested",
@@ -258,30 +265,35 @@ class Lane:
     """What serves one partition. The service feeds it, lets it `work` once a turn, and collects what it sends."""
 
     def __init__(
-        self,
-        assigned: Assigned,
-        shared: Shared,
-        tokens: Tokens[tuple[Lane, Asker]],
-        means: Means,
-        *,
-        mono_ms: int,
-        distrust: bool = False,
+        self, assigned: Assigned, shared: Shared, *, mono_ms: int, lost: Lost | None = None, mirrored: bool = False
     ) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
-        settings, self._limits, self._journal = shared.settings, shared.settings.limits, shared.journal
-        self._agents, self._catalog, member = means.agents, means.catalog, settings.member
-        self._telling = Telling(shared.journal, self.partition, shared.actor)
+        settings, limits, journal, app = shared.settings, shared.settings.limits, shared.journal, shared.app
+        self._limits, self._journal, member = limits, journal, settings.member
+        self._catalog = catalog = Catalog(settings.trust)
+        self._telling = Telling(journal, self.partition, shared.actor)
         self._timers = timers = Timers()
-        self.inbox, self.log = inbox, log = means.inbox, means.log
-        self.outbox = outbox = Outbox(self.partition, member, lambda who: tokens.give((self, who)), means.catalog)
-        self.holds = holds = Holds(member, shared.journal, outbox.hold)
-        self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=distrust)
-        self.admission = admission = Admission(self._limits, means.rules.versions, inbox, log=log)
-        served, payload_bytes = (self.partition, outbox, inbox), self._limits.payload_bytes
-        self.family = family = Family(*served, log=log, purses=means.purses, payload_bytes=payload_bytes)
-        parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds)
-        self._answering = Answering(parts, shared, means, admission, family)
+        self.inbox = inbox = Inbox(settings.inputs, limits, assigned.ends)
+        live = LiveCode(shared.room, shared.mark)
+        of = self.partition, settings.partitions, app.windows
+        windows = Windows(*of, teller=shared.actor, journal=journal, mirrored=mirrored)
+        self.log = log = Acceptance(inbox, live, journal, windows=windows, member=member, lost=lost or NOTHING_LOST)
+        # Of a run that has failed and goes on, what it took before that is known too.
+        purses = Purses(log.latest, partial(windows.scopes, log.stands, log.speculated))
+        authority = Authority(FactsTable(app.tools), settings.environment, catalog)
+        rules = replace(settings.rules, app=app.facts(), authority=authority, above=purses.above)
+        budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
+        agents = Agents(app, rules, settings.environment, budget=budget, live=live, journal=journal)
+        self._agents = agents
+        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, catalog)
+        self.holds = holds = Holds(member, journal, outbox.hold)
+        self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=lost is not None)
+        self.admission = admission = Admission(limits, rules.app.versions, inbox, log=log)
+        served = self.partition, outbox, inbox
+        self.family = family = Family(*served, log=log, purses=purses, payload_bytes=limits.payload_bytes)
+        parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
+        self._answering = Answering(parts, shared, admission, family)
         self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
         self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
@@ -538,10 +550,10 @@ class Lane:
             self._refuse(item, error.message)
             return True
 
-    def _brought(self, brings: Iterable[Refused | GoesOn]) -> None:
+    def _brought(self, brings: Iterable[Unmended | GoesOn]) -> None:
         """What follows of histories that were read again."""
         for each in brings:
-            if isinstance(each, Refused):
+            if isinstance(each, Unmended):
                 self._refuse(*each)
                 continue
             state, position = each.state, self.log.position

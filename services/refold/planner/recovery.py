@@ -8,7 +8,7 @@ the marks name, and unless that lies where they say, everything is read from its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from refold.core.ids import EntryId, RunId, child_id, parse_log_key
 from refold.core.messages import Marks, RunOperation
 from refold.core.planning.family import UNREAD
 from refold.core.planning.redrive import failure_named
-from refold.core.planning.verdict import ChildOver
+from refold.core.planning.verdict import ChildOver, Input
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, anchor_name
 from refold.core.run.fold import apply
@@ -223,7 +223,7 @@ class Collected:
     copied: bool = False
 
 
-class Refused(NamedTuple):
+class Unmended(NamedTuple):
     """An input for which a history was read cannot be carried out, and why."""
 
     item: Pending
@@ -268,7 +268,7 @@ class Histories:
         if not isinstance(said, RunOperation) or item.answer:
             return False
         run, row = item.run_id, self._log.finished.get(item.run_id)
-        if said.kind == REPAIR:
+        if _repairs(said):
             _named_head(said)
             self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
             return True
@@ -299,7 +299,7 @@ class Histories:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
-    def follow(self, record: Record) -> list[Refused | GoesOn]:
+    def follow(self, record: Record) -> list[Unmended | GoesOn]:
         """A record of the run log, also one that was read long ago; what the histories that are whole by it bring."""
         # What was on its way when the reading was asked for is not of it.
         self._begun |= record.offset <= self._last and not self.wants_log
@@ -313,23 +313,17 @@ class Histories:
                 collected.records[parts[2]] = record
         return self.reached(record.offset + 1)
 
-    def reached(self, offset: int) -> list[Refused | GoesOn]:
+    def reached(self, offset: int) -> list[Unmended | GoesOn]:
         """Reading has come to this offset; see `follow`."""
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
         return [each for run, collected in opened.items() for each in self._bring_back(run, collected)]
 
-    def _bring_back(self, run: RunId, collected: Collected) -> list[Refused | GoesOn]:
-        brings, items = list[Refused | GoesOn](), list[Pending]()
-        for item in self._inbox.waiting.take(WaitsFor.HISTORY, run):
-            if not isinstance(item.input, RunOperation) or item.input.kind != REPAIR:
-                items.append(item)
-                continue
-            try:
-                self._mend(run, item, _named_head(item.input), collected.records)
-            except ConflictError as error:
-                brings.append(Refused(item, error.message))
+    def _bring_back(self, run: RunId, collected: Collected) -> list[Unmended | GoesOn]:
+        waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
+        items = [item for item in waits if not _repairs(item.input)]
+        brings: list[Unmended | GoesOn] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.revivals.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
             return brings
@@ -339,7 +333,7 @@ class Histories:
             if unknown:  # read once more, it would be the same
                 del self._log.revivals.unknown[run]
                 self._log.freeze(run, error.message)
-            return brings + [Refused(item, error.message) for item in items]
+            return brings + [Unmended(item, error.message) for item in items]
         if unknown:
             self._log.revivals.take_back(revived)
             offsets = {seq: offset for offset, seq, _ in revived.entries}
@@ -351,10 +345,18 @@ class Histories:
         self._inbox.push(items)
         return brings
 
-    def _mend(self, run: RunId, item: Pending, named: EntryId | None, records: Mapping[EntryId, Record]) -> None:
+    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended]:
+        for item in items:
+            try:
+                if _repairs(item.input):
+                    self._mend(item, records)
+            except ConflictError as error:
+                yield Unmended(item, error.message)
+
+    def _mend(self, item: Pending, records: Mapping[EntryId, Record]) -> None:
         """Writes the history once more that shall count. **Raises** ConflictError."""
-        entries = read_entries(records)
-        history = path(entries, named or self._head(run, entries))
+        entries, named = read_entries(records), _named_head(item.input)
+        history = path(entries, named or self._head(item.run_id, entries))
         for name in history:
             self._outbox.repeat(records[name], None)
         # What was not chosen must be gone, or the next reader has to choose again.
@@ -376,8 +378,13 @@ class Histories:
         return ends[0]
 
 
-def _named_head(said: RunOperation) -> EntryId | None:
+def _repairs(said: Input | None) -> bool:
+    return isinstance(said, RunOperation) and said.kind == REPAIR
+
+
+def _named_head(said: Input | None) -> EntryId | None:
     """The head that a repair names, if it does. **Raises** ConflictError."""
+    assert isinstance(said, RunOperation), "operators repair"
     try:
         named = canonical.parse(said.data)["head"]
         return EntryId(bytes.fromhex(named)) if named else None

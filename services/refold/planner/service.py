@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from itertools import count
 
-from refold.core.approval.authority import Authority
-from refold.core.approval.catalog import Catalog
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
-from refold.planner.agents.hosting import Agents
-from refold.planner.agents.stalls import LiveCode, LiveRoom, Mark
-from refold.planner.deciding.answering import BlobOrders, Means, Shared
-from refold.planner.intake.inbox import ASK_MS, Inbox, Patience, WaitsFor
+from refold.planner.agents.stalls import LiveRoom, Mark
+from refold.planner.deciding.answering import BlobOrders, Shared
+from refold.planner.intake.inbox import ASK_MS, Patience, WaitsFor
 from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance
-from refold.planner.log.outbox import Asker
-from refold.planner.log.windows import Purses, Windows
+from refold.planner.log.outbox import AskerAt
 from refold.planner.settings import PlannerSettings
 from refold.ports.effects import (
     Append,
@@ -38,7 +31,6 @@ from refold.ports.effects import (
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 from refold.runtime.lanes import Awake, Journal, Lanes, Tokens
 from refold.sdk.app import App
-from refold.sdk.sources import FactsTable
 
 USERS_BYTES = 262_144
 """What a turn begins to answer of what users say, or a single input that is larger: some 20 ms of work."""
@@ -105,16 +97,17 @@ class Planner:
         *,
         process: str = "",
     ) -> None:
-        self._mark, self._room = mark or Mark(), LiveRoom(settings.budget.live_bytes)
-        self._app, self._settings = app, settings
         assert settings.windows or not app.windows, "whoever shares limits reads what others tell"
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
-        self._patience = Patience(settings.membership.group, settings.partitions)
+        self._patience, self._blobs = Patience(settings.membership.group, settings.partitions), BlobOrders()
         actor = f"{settings.member}/{process}" if process else settings.member
-        self._blobs = BlobOrders()
-        self._shared = Shared(settings, nonce, self.journal, self._patience, actor, self._blobs)
-        self._tokens: Tokens[tuple[Lane, Asker]] = Tokens(count(1).__next__)
+        self._tokens = tokens = Tokens[AskerAt](count(1).__next__)
+        served, live = (
+            (self._patience, actor, self._blobs, tokens),
+            (LiveRoom(settings.budget.live_bytes), mark or Mark()),
+        )
+        self._shared = Shared(app, settings, nonce, self.journal, *served, *live)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
@@ -216,8 +209,10 @@ class Planner:
     def _deliver(self, delivery: Delivery) -> list[Effect]:
         if (asked := self._tokens.take(delivery.token)) is None:
             return []
-        lane, asker = asked
-        self._sharing.touch(lane.partition)
+        partition, asker = asked
+        if (lane := self.lanes.get(partition)) is None:
+            return []
+        self._sharing.touch(partition)
         lane.delivered(asker, delivery)
         return self._give_up(lane) if lane.log.shrunk else []
 
@@ -244,49 +239,24 @@ class Planner:
         self._sharing.forget(lane.partition)
         self._late.discard(lane.partition)
         # What a lane sent that was revoked since is its successor's to find out about.
-        self._tokens.forget(lambda asked: asked[0] is lane)
+        self._tokens.forget(lambda asked: asked[0] == lane.partition)
 
     def _open(self, assigned: Assigned) -> Lane:
-        settings, catalog = self._settings, Catalog(self._settings.trust)
-        authority = Authority(FactsTable(self._app.tools), settings.environment, catalog)
-        versions = {name: agent.version for name, agent in self._app.agents.items()}
-        if self._app.meters:
-            self._app.prices.load()
-        app, manifests = self._app, {name: self._app.manifest(name) for name in self._app.agents}
-        rules = replace(settings.rules, authority=authority, versions=versions, app=app.version, manifests=manifests)
-        rules = replace(rules, takes=app.read_result, fits=app.fit_args, price=app.prices.of, budgets=app.budgets)
-        limits = settings.limits
-        budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
-        lost = self._distrusted.pop(assigned.partition, None)
-        windows = Windows(
-            assigned.partition,
-            settings.partitions,
-            app.windows,
-            teller=self._shared.actor,
-            journal=self.journal,
-            mirrored=assigned.partition in self._mirrored,
-        )
-        inbox, live = Inbox(settings.inputs, limits, assigned.ends), LiveCode(self._room, self._mark)
-        served = inbox, live, self.journal
-        log = Acceptance(*served, windows=windows, member=settings.member, lost=lost or NOTHING_LOST)
-        # Of a run that has failed and goes on, what it took before that is known too.
-        purses = Purses(log.latest, partial(windows.scopes, log.stands, log.speculated))
-        rules = replace(rules, windows=app.windows, above=purses.above)
-        agents = Agents(self._app, rules, settings.environment, budget=budget, live=live, journal=self.journal)
-        means = Means(agents, rules, catalog, inbox, log, purses)
-        return Lane(assigned, self._shared, self._tokens, means, mono_ms=self._mono, distrust=lost is not None)
+        lost, mirrored = self._distrusted.pop(assigned.partition, None), assigned.partition in self._mirrored
+        return Lane(assigned, self._shared, mono_ms=self._mono, lost=lost, mirrored=mirrored)
 
     def _collect(self, lanes: list[Lane]) -> list[Effect]:
         publishes: list[Outgoing] = []
         appends: list[Outgoing] = []
         asks: list[Effect] = []
         for lane in lanes:
-            publishes += lane.outbox.publishes
-            appends += lane.outbox.appends
+            outbox = lane.outbox
+            publishes += outbox.publishes
+            appends += outbox.appends
             publishes += [
-                each._replace(token=self._tokens.give((lane, who))) for each, who in lane.log.windows.orders()
+                each._replace(token=self._tokens.give((lane.partition, who))) for each, who in lane.log.windows.orders()
             ]
-            lane.outbox.publishes, lane.outbox.appends = [], []
+            outbox.publishes, outbox.appends = [], []
             if lane.histories.asks():
                 asks.append(Read(RUN_LOG, lane.partition, 0))
             asks += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
 from refold.core.events import Spendable
+from refold.core.planning.verdict import AppFacts
 from refold.core.redaction import redacted
 from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
@@ -316,6 +317,15 @@ class App:
         stage._by_function = {function: stage.tools[tool.name] for function, tool in self._by_function.items()}
         stage.agents, stage._agent_by_function = self.agents, self._agent_by_function
         return stage
+
+    def facts(self) -> AppFacts:
+        """The facts on which decisions about the runs of this app rest."""
+        if self.meters:
+            self.prices.load()
+        versions = {name: agent.version for name, agent in self.agents.items()}
+        manifests = {name: self.manifest(name) for name in self.agents}
+        checks = self.read_result, self.fit_args
+        return AppFacts(self.version, versions, manifests, *checks, self.budgets, self.windows, self.prices.of)
 
     def read_result(self, tool: str, result: str) -> Any:
         """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""

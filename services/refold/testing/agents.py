@@ -92,11 +92,9 @@ class AgentRun(RunRead):
         self.events: list[Event] = []
         self.records: list[tuple[bytes, bytes]] = []
         self._panel = Panel(app, policy)
-        versions = {name: each.version for name, each in app.agents.items()}
-        rules = Rules(authority=self._panel.authority, versions=versions, app=app.version, takes=app.read_result)
         self._family: Relatives[AgentRun] = Relatives(app, agents or {})
         above = Purses(self._family.state).above
-        self._rules = replace(rules, price=app.prices.of, budgets=app.budgets, above=above)
+        self._rules = Rules(app=app.facts(), authority=self._panel.authority, above=above)
         self._agents = Agents(app, self._rules, ENVIRONMENT)
         self._decisions = dict(decisions or {})
         self._orders: dict[int, ToolRequest | ApprovalRequest] = {}

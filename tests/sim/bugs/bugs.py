@@ -159,7 +159,7 @@ class KeepsTheBytes(Outbox):
 
     def append_again(self) -> None:
         """Sends the same bytes."""
-        self.appends.append(self.last._replace(token=self._token(None)))
+        self.appends.append(self.last._replace(token=self._tokens.give((self._partition, None))))
 
 
 class SendsTheSameBytesAgain(Lane):
@@ -288,7 +288,7 @@ BUGS: dict[str, Bug] = {
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
     "time-by-snapshots": Bug(("sleep", "keyed"), _lane(TellsTheTimeBySnapshots)),
     "orders-forgotten": Bug(("keyed-eager",), (("Emitted.low_water", _whole_log),), ("lost", "die-after")),
-    "no-read-back": Bug(("keyed",), (("planner.service.Acceptance", NeverReadsBack),), ("lost",)),
+    "no-read-back": Bug(("keyed",), (("planner.lane.Acceptance", NeverReadsBack),), ("lost",)),
     **CREDULOUS,
     **CARELESS,
     **NEGLECTFUL,

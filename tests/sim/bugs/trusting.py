@@ -31,6 +31,6 @@ def _times_three(budget: Any, **more: Any) -> Any:
 
 TRUSTING: dict[str, Bug] = {
     "harm-as-wanted": Bug((), (("Authority.judge", _as_wanted), ("Gate.needs_decision", _without)), minds=60),
-    "limits-unread": Bug((), (("planner.service.replace", _times_three),), minds=60),
+    "limits-unread": Bug((), (("planner.lane.replace", _times_three),), minds=60),
     "deadline-unseen": Bug((), (("decide.missed", _never), ("pausing.missed", _never)), minds=200),
 }

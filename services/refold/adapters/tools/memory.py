@@ -22,7 +22,7 @@ from refold.core.errors import TerminalError, TransientError, UsageError
 from refold.core.events import CallCompleted, CallFailed, Failure, SleepEnded
 from refold.core.planning.budgets import amount_of
 from refold.core.planning.matrix import course
-from refold.core.planning.verdict import Rules
+from refold.core.planning.verdict import AppFacts, Rules
 from refold.core.run.building import earlier
 from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep
 from refold.core.run.metering import Reserve, in_usd
@@ -178,7 +178,7 @@ class MemoryRun:
         """Why an attempt does not go out; None if what all of the run may take, which is reserved, has room for it."""
         whole = self._agent.tool.reserve
         assert whole is not None, "it was looked at"
-        rules = Rules(price=self._app.prices.of)
+        rules = Rules(app=AppFacts(price=self._app.prices.of))
         bound, amount = amount_of(whole, rules), amount_of(most, rules)
         if bound is None or amount is None:
             return Failure(

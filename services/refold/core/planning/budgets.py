@@ -149,7 +149,7 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
 
 def _billed(result: ToolResult, call: int, booked: Booked, took: Amount, rules: Rules) -> events.CallBilled:
     billed = events.CallBilled(result.step, call, result.attempt, took.tokens, took.nano_usd, twice=result.again)
-    if not rules.windows:
+    if not rules.app.windows:
         return billed
     for_ = booked.amount
     return replace(billed, for_tokens=for_.tokens, for_nano_usd=for_.nano_usd, since_ms=booked.since_ms)
@@ -160,7 +160,7 @@ def _took(result: str, booked: Amount, rules: Rules) -> Amount:
     usage = usage_of(result) if booked.tokens else None
     if usage is None:
         return booked
-    price = rules.price(usage) if rules.price else None
+    price = rules.app.price(usage) if rules.app.price else None
     tokens = tokens_of(usage)
     assert tokens is not None, "a usage has numbers of tokens"
     return NOTHING.plus(Amount(tokens, booked.nano_usd if price is None else price))
@@ -170,7 +170,7 @@ def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
     """What a reservation comes to; None where nobody knows what its model costs."""
     if reserve.usd is not None:
         return NOTHING.plus(Amount(reserve.tokens, nano_usd(reserve.usd)))
-    price = rules.price(reserve.usage) if rules.price and reserve.model else None
+    price = rules.app.price(reserve.usage) if rules.app.price and reserve.model else None
     return None if price is None else NOTHING.plus(Amount(reserve.tokens, price))
 
 

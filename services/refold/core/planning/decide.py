@@ -136,8 +136,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
     if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
         return Refuse("unauthorised", why)
     policy = rules.authority.current if rules.authority else ""
-    budget = narrowed(rules.budgets.get(ask.agent), ask.budget, root=origin.counts_for if origin else "")
-    if budget is None and any(binding(rules.windows, ask.agent, ask.labels, ask.requester, now)):
+    budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=origin.counts_for if origin else "")
+    if budget is None and any(binding(rules.app.windows, ask.agent, ask.labels, ask.requester, now)):
         budget = events.Spendable()  # it is bound to nothing itself, and counted
     fresh: list[events.Event] = [
         events.RunRequested(
@@ -162,7 +162,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
         return [*fresh, what.pause]
     # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
     if ask.not_before_ms <= now and not what.waits:
-        fresh.append(rules.start(ask.agent))
+        fresh.append(rules.app.start(ask.agent))
     return fresh
 
 
@@ -180,7 +180,7 @@ def _started(state: RunState, what: Start, rules: Rules) -> Ruling:
 
 
 def _unasked(ask: RunRequest, sent_ms: int, rules: Rules) -> str:
-    return requester.why_refused(ask, _askers(rules), sent_ms, {each.label for each in rules.windows})
+    return requester.why_refused(ask, _askers(rules), sent_ms, {each.label for each in rules.app.windows})
 
 
 def _askers(rules: Rules) -> Mapping[str, PublicKey]:
@@ -204,7 +204,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
         if (end := missed(state, now)) is not None:
             return [end]
         if state.status == "pending" and state.request and state.request.not_before_ms <= now:
-            return [rules.start(state.request.agent)]
+            return [rules.app.start(state.request.agent)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
     # A timer may have been set for a deadline that was moved since: only the one in the log counts.
@@ -469,9 +469,9 @@ def resolve(
     if (ruling := _not_open(state, said, sent_ms) or _for_people(state, said, now, rules)) is not None:
         return ruling
     opened, call, result = state.open[step], state.call(step), canonical.dumps(data.get("result"))
-    if verdict == "happened" and rules.takes:
+    if verdict == "happened" and rules.app.takes:
         try:
-            rules.takes(call.tool, result)
+            rules.app.takes(call.tool, result)
         except UsageError as error:
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
     # What a budget holds after an attempt says nothing of that: it may have had its effect.

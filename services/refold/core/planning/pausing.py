@@ -96,7 +96,7 @@ def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> 
         return [over, end]
     asked = after.request
     if not after.paused and after.status == "pending" and asked and asked.not_before_ms <= now:
-        add([rules.start(asked.agent)])
+        add([rules.app.start(asked.agent)])
     for step in sorted(after.open) if not after.paused else ():
         opened, said = after.open[step], after.resolved.get(step)
         settled = opened.phase in ("doubt", "held") and said is not None and said.attempt == opened.attempt

@@ -136,7 +136,7 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
         return Refuse("malformed", "an edit has all arguments of the call, as an object")
     try:
         text = canonical.dumps(edit)
-        return rules.fits(asked.tool, text) if rules.fits else text
+        return rules.app.fits(asked.tool, text) if rules.app.fits else text
     except (UsageError, MalformedError) as error:
         return Refuse("malformed", f"{asked.tool} does not take these arguments: {error}")
 
@@ -171,7 +171,7 @@ def _anew(state: RunState, fresh: list[events.Event], now: int, rules: Rules) ->
         added.extend(more)
 
     if after.status == "pending" and after.request and after.request.not_before_ms <= now:
-        add(rules.start(after.request.agent))
+        add(rules.app.start(after.request.agent))
     for step in sorted(after.open):
         if after.is_call(step) and not after.over:
             add(events.CallRenewed(step))

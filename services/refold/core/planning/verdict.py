@@ -33,39 +33,50 @@ class Scope(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class AppFacts:
+    """The facts of an app on which decisions about its runs rest. `manifests` are what else its runs begin with.
+
+    `versions`, `manifests` and `budgets` go by agent. `takes` raises UsageError when a tool, by its name, cannot have
+    had such a result, and `fits` when it does not take such arguments, which it gives in their canonical form; without
+    them nobody knows. `price` is what a usage costs, if that is known. **Units**: billionths of a dollar.
+    """
+
+    version: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    takes: Callable[[str, str], object] | None = None
+    fits: Callable[[str, str], str] | None = None
+    budgets: Mapping[str, Spendable] = field(default_factory=dict)
+    windows: Sequence[Window] = ()
+    price: Callable[[Mapping[str, Any]], int | None] | None = None
+
+    def start(self, agent: str) -> RunStarted:
+        """The start of a run of this agent."""
+        return RunStarted(self.versions.get(agent, ""), self.version, dict(self.manifests.get(agent, {})))
+
+
+NO_FACTS = AppFacts()
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
-    """What the planner's settings decide about decisions.
+    """The rules of decisions: what the planner's settings say, its `app`, its policy, and who counts what is spent.
 
     **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
     unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
-    `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. Without an
-    `authority` every call goes out. `versions` are those of the agents by name, `app` that of the app, and `manifests`
-    say what else their runs begin with. `takes` raises UsageError when a tool, by its name, cannot have had such a
-    result, and `fits` when it does not take such arguments, which it gives in their canonical form; without them nobody
-    knows. A run keeps `signal_bytes` of signals that no wait has taken so far.
-    `budgets` are those of the agents by name, and `above` tells all that a run counts for at a time: its own, those of
-    the runs above, and the `windows`; without it that is its own. `price` is what a usage costs, in billionths of a
-    dollar, if that is known.
+    `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. A run
+    keeps `signal_bytes` of signals that no wait has taken so far. Without an `authority` every call goes out.
+    `above` tells all that a run counts for at a time: its own, those of the runs above, and the windows of its app;
+    without it that is its own.
     """
 
     redispatch_ms: int = REDISPATCH_MS
     redispatch_cap_ms: int = 600_000
     refused_ms: int = 1_000
-    versions: Mapping[str, str] = field(default_factory=dict)
-    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    app: str = ""
-    authority: Authority | None = None
-    takes: Callable[[str, str], object] | None = None
     signal_bytes: int = SIGNAL_BYTES
-    fits: Callable[[str, str], str] | None = None
-    budgets: Mapping[str, Spendable] = field(default_factory=dict)
-    windows: Sequence[Window] = ()
+    app: AppFacts = NO_FACTS
+    authority: Authority | None = None
     above: Callable[[RunState, int], Sequence[Scope]] | None = None
-    price: Callable[[Mapping[str, Any]], int | None] | None = None
-
-    def start(self, agent: str) -> RunStarted:
-        """The start of a run of this agent."""
-        return RunStarted(self.versions.get(agent, ""), self.app, dict(self.manifests.get(agent, {})))
 
 
 @dataclass(frozen=True, slots=True)

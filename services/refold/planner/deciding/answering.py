@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from refold.core import events
-from refold.core.approval.catalog import Catalog
 from refold.core.errors import FoldError, MalformedError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
 from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
@@ -47,7 +46,7 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire import blobs, canonical, codec
 from refold.core.wire.blobs import is_pointer
 from refold.planner.agents.hosting import MIGRATE, Agents
-from refold.planner.agents.stalls import JUDGED, Holds, Stall, retries
+from refold.planner.agents.stalls import JUDGED, Holds, LiveRoom, Mark, Stall, retries
 from refold.planner.deciding.admission import Admission
 from refold.planner.deciding.family import Family
 from refold.planner.intake import inputs
@@ -55,24 +54,12 @@ from refold.planner.intake.inbox import Buried, Closed, Inbox, Patience, Pending
 from refold.planner.intake.inputs import stranger
 from refold.planner.intake.timers import Timers
 from refold.planner.log.acceptance import Acceptance
-from refold.planner.log.outbox import Outbox, SentRequest
-from refold.planner.log.windows import Purses
+from refold.planner.log.outbox import AskerAt, Outbox, SentRequest
 from refold.planner.settings import PlannerSettings
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
 from refold.runtime.clock import LogClock
-from refold.runtime.lanes import Journal
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """By what one lane decides: the code of agents, rules, the catalog, its inputs, what the log has, and budgets."""
-
-    agents: Agents
-    rules: Rules
-    catalog: Catalog
-    inbox: Inbox
-    log: Acceptance
-    purses: Purses
+from refold.runtime.lanes import Journal, Tokens
+from refold.sdk.app import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +73,8 @@ class LaneParts:
     outbox: Outbox
     timers: Timers
     holds: Holds
+    agents: Agents
+    rules: Rules
 
 
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
@@ -271,25 +260,29 @@ class LargeValues:
 class Shared:
     """What all lanes of a planner share. `nonce` gives 16 fresh random bytes, `actor` is who writes entries."""
 
+    app: App
     settings: PlannerSettings
     nonce: Callable[[], bytes]
     journal: Journal
     patience: Patience
     actor: str
     blobs: BlobOrders
+    tokens: Tokens[AskerAt]
+    room: LiveRoom
+    mark: Mark
 
 
 class Answering:
     """The answers of one lane. **Units**: `now` in milliseconds since 1970."""
 
-    def __init__(self, parts: LaneParts, shared: Shared, means: Means, admission: Admission, family: Family) -> None:
+    def __init__(self, parts: LaneParts, shared: Shared, admission: Admission, family: Family) -> None:
         self._admission, self._family, self._shared, self._journal = admission, family, shared, shared.journal
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
-        self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, means.agents, means.rules
+        self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, parts.agents, parts.rules
         self._limits = limits = shared.settings.limits
-        self.redispatch = Redispatch(parts.outbox, parts.timers, means.rules, shared.journal)
+        self.redispatch = Redispatch(parts.outbox, parts.timers, parts.rules, shared.journal)
         served = shared.blobs, parts.inbox, parts.log, parts.outbox
-        self._large = LargeValues(*served, agents=means.agents, most=limits.blob_bytes)
+        self._large = LargeValues(*served, agents=parts.agents, most=limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
         """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""

@@ -206,9 +206,12 @@ class WaitingInputs:
         """Have an input wait."""
         self._items[why].setdefault(which, []).append(item)
 
-    def take(self, why: WaitsFor, which: Any = None) -> list[Pending]:
-        """Return the inputs that wait no more, in the order in which they came."""
-        return self._items[why].pop(which, [])
+    def take(self, why: WaitsFor, which: Any = None, most: int | None = None) -> list[Pending]:
+        """Return the inputs that wait no more, `most` of them, in the order in which they came."""
+        items = self._items[why].pop(which, [])
+        if most is not None and most < len(items):
+            self._items[why][which] = items[most:]
+        return items[:most]
 
     def at(self, why: WaitsFor) -> Mapping[Any, list[Pending]]:
         """Inputs that wait for one thing, by which of it."""
@@ -218,9 +221,7 @@ class WaitingInputs:
         """Numbers of inputs that wait, by what for."""
         return {why: sum(map(len, which.values())) for why, which in self._items.items()}
 
-    # Inputs that would change nothing, as far as the fold has come. That is final only if the fold has reached a high
-    # watermark captured after the input was taken, and no speculation lies under the answer: else somebody else's
-    # entry, written but not read so far, might say otherwise.
+    # A high watermark that is captured after an input was taken is what it waits for
 
     def asks(self, why: WaitsFor) -> bool:
         """True if a high watermark has to be asked for."""
@@ -400,11 +401,8 @@ class Inbox:
 
     def admit(self, agent: str, count: int) -> None:
         """There is room for so many runs of an agent."""
-        held = self.waiting.take(WaitsFor.ROOM, agent)
-        for item in held[:count]:
+        for item in self.waiting.take(WaitsFor.ROOM, agent, count):
             self._leave(item)
-        for item in held[count:]:
-            self.waiting.put(item, WaitsFor.ROOM, agent)
 
     def parkable(self, item: Pending) -> bool:
         """Whether an input may wait: no topic waits for what waits. Large ones leave room for the small."""

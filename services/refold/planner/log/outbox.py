@@ -52,7 +52,7 @@ from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import End, Outgoing, Record
 from refold.runtime import letters
-from refold.runtime.lanes import Recent
+from refold.runtime.lanes import Recent, Tokens
 
 
 @dataclass(slots=True)
@@ -266,6 +266,9 @@ class SentHold:
 Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | SentSpent | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
+AskerAt = tuple[int, Asker]
+"""The lane that waits, by its partition, and for what."""
+
 
 ENDS_BYTES = 16 << 20
 """Ends of runs that a take-over holds back at most: some 10,000, more than end between two snapshots."""
@@ -318,10 +321,10 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
 
 
 class Outbox:
-    """The outgoing records of one lane."""
+    """The outgoing records of one lane. `tokens` names who waits for the delivery of each."""
 
-    def __init__(self, partition: int, actor: str, token: Callable[[Asker], int], catalog: Catalog) -> None:
-        self._partition, self._actor, self._token, self.halting = partition, actor, token, Halting(catalog)
+    def __init__(self, partition: int, actor: str, tokens: Tokens[AskerAt], catalog: Catalog) -> None:
+        self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, Halting(catalog)
         self._begun = self._ends_bytes = 0
         self._touched: set[RunId] = set()
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
@@ -340,7 +343,8 @@ class Outbox:
         headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
         key = log_key(run, entry.seq, sent.id)
         self._mine.add(entry.nonce)
-        self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, self._token(sent)))
+        token = self._tokens.give((self._partition, sent))
+        self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, token))
 
     def hear(self, after: RunState, entry: Entry, offset: int) -> None:
         """Takes note of what an accepted entry orders."""
@@ -636,9 +640,8 @@ class Outbox:
         return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(message), headers, 0)
 
     def _publish(self, record: Outgoing, asker: Asker) -> None:
-        self.publishes.append(
-            Outgoing(*record[:5], self._token(asker), record[6])
-        )  # as `_replace` would, in half the time
+        token = self._tokens.give((self._partition, asker))
+        self.publishes.append(Outgoing(*record[:5], token, record[6]))  # as `_replace` would, in half the time
 
 
 def _bytes(records: list[Outgoing]) -> int:
