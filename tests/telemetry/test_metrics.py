@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.cli.commands.doctor import _waiting
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
 from refold.embedded.ports import free_port
@@ -24,6 +25,7 @@ from refold.projections.metrics import BUSIEST, OTHER, ViewMetrics
 from refold.projections.service import KeptProjection, shipped
 from refold.runtime.gauges import HUNG_S, Vitals
 from refold.runtime.metrics import place_of, shown
+from tests.planner.clocked import Rig
 from tests.projections.histories import USAGE, begun, entries
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
@@ -172,3 +174,26 @@ def test_a_database_that_is_away_is_said_and_nothing_old_is_shown(monkeypatch: p
 
     assert found["refold_views_unreadable{}"] == 1
     assert not any(name.startswith("refold_runs") for name in found)
+
+
+def test_what_the_inputs_of_a_planner_wait_for_is_in_its_metrics_and_a_doctor_reads_it() -> None:
+    rig, vitals = Rig(active=1), Vitals()
+    rig.start("first", "looking", {"what": "it"})
+    rig.run(10)
+    rig.start("behind", "looking", {"what": "it"})
+    rig.signal("nobody", "cancel")
+    rig.run(10)
+    vitals.measure([rig.planner], Depth({}, 0, True))
+
+    port = free_port()
+    with shown(str(port), vitals, (), service="planner", ends=ends):
+        waits = [what for _, what in _waiting(f"127.0.0.1:{port}")]
+        text = ask(port, "/metrics")[1]
+    with shown(str(port), Vitals(), (), service="relay", ends=ends):
+        [(other, _)] = _waiting(f"127.0.0.1:{port}")
+    [(gone, why)] = _waiting(f"127.0.0.1:{port}")
+
+    assert waits == ["1 input for a run that is not known", "1 input for room for a run"]
+    assert samples(text)['refold_waiting_inputs{"for": "large values"}'] == 0
+    assert (other, gone) == ("problem", "problem")
+    assert f"REFOLD_METRICS__ADDRESS=127.0.0.1:{port}" in why

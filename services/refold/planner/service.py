@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
@@ -150,7 +151,11 @@ class Planner:
     def lanes_now(self) -> LanesNow:
         """See `Service`."""
         lanes = list(self.lanes)
-        return LanesNow(len(lanes), sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes))
+        waiting = Counter[str]()
+        for lane in lanes:
+            waiting.update(lane.inbox.waiting.counts())
+        behind, executions = sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes)
+        return LanesNow(len(lanes), behind, executions, waiting)
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""

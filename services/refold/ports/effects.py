@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 from refold.core.approval.decision import Refusal
@@ -218,11 +219,15 @@ News = tuple[str, dict[str, object]]
 
 
 class LanesNow(NamedTuple):
-    """The partitions of a service, those of them that have not caught up, and executions of agents in memory."""
+    """The partitions of a service, those of them that have not caught up, and executions of agents in memory.
+
+    `waiting` are the numbers of inputs that wait, by what for.
+    """
 
     lanes: int = 0
     behind: int = 0
     executions: int = 0
+    waiting: Mapping[str, int] = MappingProxyType({})
 
 
 class Service(Protocol):

@@ -22,6 +22,10 @@ HUNG_S = 30.0
 are not part of a turn: a restart of this process would end none of them."""
 
 
+WAITING_INPUTS = "refold_waiting_inputs"
+"""Numbers of inputs that a planner has taken and cannot answer yet, by what they wait `for`."""
+
+
 @dataclass(slots=True)
 class Durations:
     """How often something took how long. **Units**: seconds."""
@@ -50,6 +54,7 @@ class Vitals:
     positions: Mapping[Place, int] = field(default_factory=dict)
     unacknowledged: int = 0
     executions: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)
     lanes: int = 0
     ready: bool = False
     started: bool = False
@@ -83,7 +88,11 @@ class Vitals:
 
     def measure(self, services: Sequence[Service], depth: Depth) -> None:
         """Note how services are, what they have counted so far, and how far their log is."""
-        self.lanes, behind, self.executions = map(sum, zip(*(each.lanes_now() for each in services), strict=True))
+        now = [each.lanes_now() for each in services]
+        self.lanes, behind, self.executions = map(sum, zip(*(each[:3] for each in now), strict=True))
+        self.waiting = Counter()
+        for each in now:
+            self.waiting.update(each.waiting)
         self.counts = sum((each.counts for each in services), Counter())
         self.positions, self.unacknowledged = depth.positions, depth.unacknowledged
         # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy of

@@ -183,6 +183,7 @@ class Awake(Generic[C]):
     def __init__(self, lanes: Lanes[C]) -> None:
         self._lanes, self._mono = lanes, 0
         self._awake: set[int] = set()
+        self._sorted: list[C] | None = None
         self._due: dict[int, int] = {}
         self._times: list[tuple[int, int]] = []
 
@@ -202,16 +203,20 @@ class Awake(Generic[C]):
         lane = self._lanes.get(partition)
         if lane is not None and partition not in self._awake:
             self._awake.add(partition)
+            self._sorted = None
             lane.clock.tick(self._mono)
         return lane
 
     def forget(self, partition: int) -> None:
         """The lane of a partition is gone."""
         self._awake.discard(partition)
+        self._sorted = None
         self._due.pop(partition, None)
 
     def __iter__(self) -> Iterator[C]:
-        return iter([lane for each in sorted(self._awake) if (lane := self._lanes.get(each)) is not None])
+        if self._sorted is None:
+            self._sorted = [lane for each in sorted(self._awake) if (lane := self._lanes.get(each)) is not None]
+        return iter(self._sorted)
 
     def rest(self, next_due_ms: Callable[[C], int | None]) -> None:
         """The turn is over: note when its lanes want the next one."""
@@ -223,6 +228,7 @@ class Awake(Generic[C]):
                 self._due[lane.partition] = due
                 heappush(self._times, (due, lane.partition))
         self._awake.clear()
+        self._sorted = None
         if len(self._times) > 2 * len(self._due) + self._STALE:
             self._times = [(due, partition) for partition, due in self._due.items()]
             heapify(self._times)

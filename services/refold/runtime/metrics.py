@@ -19,7 +19,7 @@ import structlog
 
 from refold.core.errors import UsageError, not_installed
 from refold.ports.log import Place
-from refold.runtime.gauges import SECONDS, Durations, Vitals
+from refold.runtime.gauges import SECONDS, WAITING_INPUTS, Durations, Vitals
 from refold.runtime.host import ALARMS
 
 try:
@@ -77,6 +77,9 @@ class VitalMetrics(Collector):
         }
         for name, (value, text) in gauges.items():
             yield _family(GaugeMetricFamily, name, text, labels, {(): value})
+        waiting = {(why,): count for why, count in of.waiting.items()}
+        if waiting:
+            yield _family(GaugeMetricFamily, WAITING_INPUTS, "Inputs that wait for something", labels, waiting, "for")
         lag, alarms = Counter[tuple[str]](), {(name,): of.alarms[name] for name in ALARMS}
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])

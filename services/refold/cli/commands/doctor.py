@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple
+from urllib.request import urlopen
 
 import confluent_kafka
 
@@ -36,6 +38,7 @@ from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
+from refold.runtime.gauges import WAITING_INPUTS
 from refold.schemas import decoder
 from refold.views.halt import halt_rows
 from refold.views.member import agents_served
@@ -63,6 +66,7 @@ class Symptom(NamedTuple):
 def doctor(
     *,
     app: Annotated[str, "Also load this app: MODULE:APP or path/file.py[:APP]."] = "",
+    metrics: Annotated[str, "Also list what the inputs of a planner wait for: HOST:PORT of its metrics."] = "",
     redis: options.RedisOption = "",
     shell: Shell,
 ) -> None:
@@ -79,6 +83,7 @@ def doctor(
         ("redis", lambda: _redis(there)),
         ("blobs", lambda: _blobs(there)),
         ("approvals", lambda: _approvals(there)),
+        ("waiting", lambda: _waiting(metrics)),
     ]
     symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
     healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
@@ -238,6 +243,26 @@ def _open(there: Platform, ledger: RedisLedger) -> Iterator[Finding]:
     # Of other machines' settings nothing is known here.
     text = f"no REFOLD_EXECUTOR__LEDGER_KEY is set here: whoever writes there may answer for tools{fine}"
     yield "ok" if local else "warning", text if local else f"{text}; an executor would not start"
+
+
+def _waiting(address: str) -> Iterator[Finding]:
+    """The inputs that wait in the planner whose metrics are at this address."""
+    if not address:
+        return
+    try:
+        with urlopen(f"http://{address}/metrics", timeout=3) as answer:
+            page = answer.read().decode()
+    except (OSError, ValueError) as error:
+        yield "problem", f"no metrics at {address}: {error}; start the planner with REFOLD_METRICS__ADDRESS={address}"
+        return
+    counts = {why: int(float(count)) for why, count in re.findall(WAITING_INPUTS + r'{for="([^"]+)".*} (\S+)', page)}
+    if not counts:
+        yield "problem", f"{address} is not a planner's: give it REFOLD_METRICS__ADDRESS of its own"
+    for why, count in counts.items():
+        if count:
+            yield "ok", f"{output.counted(count, 'input')} for {why}"
+    if counts and not any(counts.values()):
+        yield "ok", "no input waits"
 
 
 def _approvals(there: Platform) -> Iterator[Finding]:

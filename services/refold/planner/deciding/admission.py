@@ -167,7 +167,8 @@ class Admission:
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
         """The topics of which no more is to be taken. `before`: of which none is taken so far."""
-        topics = {topic for topic in self._inbox.topics if self._inbox.full(topic)}
+        inbox = self._inbox
+        topics = {topic for topic in inbox.topics if inbox.full(topic)} if inbox.crowded else set[str]()
         least = self._limits.active // 10 if RUN_REQUESTED in before else 0
         # A request that waits for a place which is crowded lets those behind it by, while not too many do.
         queued = any(not self._waits(agent) for agent in self._inbox.holders)

@@ -378,6 +378,11 @@ class Inbox:
         item.rest()
         return False
 
+    @property
+    def crowded(self) -> bool:
+        """False where no topic is `full`, at a glance."""
+        return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
+
     def full(self, topic: str) -> bool:
         """Whether no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
