@@ -28,7 +28,7 @@ from tests.waiting import eventually
 GUIDES = ROOT / "docs" / "guides"
 FIRST, CLASSES, OPERATING = (GUIDES / f"{name}.md" for name in ("first-agent", "effect-classes", "operating"))
 APPROVING, POLICIES, KEYS = (GUIDES / f"{name}.md" for name in ("approving", "policies", "keys-and-acls"))
-OUTSIDE = GUIDES / "outside-producers-and-consumers.md"
+OUTSIDE, CLIENT = (GUIDES / f"{name}.md" for name in ("outside-producers-and-consumers", "client"))
 WRITES = bool(os.environ.get("REFOLD_WRITE_OUTPUTS"))
 LONGER = "sleep(5)", 'sleep((5,12)[ctx.run_id=="r-1"])'
 """The nap in which a reader kills: a busy machine types slowly. The program keeps its number of words."""
@@ -122,13 +122,9 @@ def is_dev(block: Block) -> bool:
     return re.fullmatch(r"refold dev \S+\.py\n", block.text) is not None
 
 
-def is_make(block: Block) -> bool:
-    return block.text.startswith("make ")
-
-
 def typed(page: Path) -> list[Block]:
     """What is to be typed beside a running `refold dev`."""
-    return [block for block in blocks(page, "bash") if not is_dev(block) and not is_make(block)]
+    return [block for block in blocks(page, "bash") if not is_dev(block)]
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +134,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def test_no_shell_block_is_left_out() -> None:
-    shown = (ROOT / "README.md", FIRST, CLASSES, OPERATING, APPROVING, POLICIES, KEYS)
+    shown = (ROOT / "README.md", FIRST, CLASSES, OPERATING, OUTSIDE, CLIENT, APPROVING, POLICIES, KEYS)
     here = {block for page in shown for block in blocks(page, "bash")}
 
     assert set(everywhere("bash")) == here
-    assert [block.text.split() for block in here if is_make(block)] == [["make", "demo", "make", "test"]]
 
 
 def test_every_block_of_the_readme_does_what_it_says(stack: Stack) -> None:
@@ -154,8 +149,8 @@ def test_every_block_of_the_readme_does_what_it_says(stack: Stack) -> None:
 
     words = len((stack.folder / "report.py").read_text().split())
     reports = [path.read_text() for path in stack.folder.glob("report-*.txt")]
-    assert reports == [f"{words} words in 1 files"] * 3
-    assert len(said) == 5
+    assert reports == [f"{words} words in 1 files"]
+    assert len(said) == 3
     assert len(shown) == 2
     for (block, _), (_, printed) in zip(shown, outputs(ROOT / "README.md"), strict=True):
         assert settled(printed.text) == settled(said[block])
@@ -168,7 +163,9 @@ def settled(printed: str) -> list[str]:
     return [re.sub("|".join(changing), "...", line).rstrip() for line in printed.splitlines()]
 
 
-@pytest.mark.parametrize("block", [*typed(CLASSES), *typed(OPERATING)], ids=lambda block: block.name)
+@pytest.mark.parametrize(
+    "block", [*typed(CLASSES), *typed(OPERATING), *typed(OUTSIDE), *typed(CLIENT)], ids=lambda block: block.name
+)
 def test_a_block_of_the_guides_works_on_a_running_stack(stack: Stack, block: Block) -> None:
     stack.type(block.text)
 
@@ -220,13 +217,6 @@ def test_people_decide_as_the_guides_say(tmp_path: Path) -> None:
     assert "\u2192" in policies[1]
     assert "is in force" in policies[2]
     assert "revoked" in keys[1]
-
-
-def test_the_incident_of_the_readme_is_that_of_its_guide() -> None:
-    def ids(page: Path) -> set[str]:
-        return set(re.findall(r"refold approval \w+ (inc-1\.3/\d+)", page.read_text()))
-
-    assert ids(ROOT / "README.md") == ids(APPROVING) == {"inc-1.3/19", "inc-1.3/30"}
 
 
 def raw_log(kafka: str) -> list[tuple[bytes, bytes | None]]:
