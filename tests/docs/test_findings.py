@@ -41,7 +41,7 @@ def names(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("page", ["security.md", "reliability.md"])
+@pytest.mark.parametrize("page", LABELS)
 def test_every_test_that_a_table_of_findings_names_is_there(page: str) -> None:
     named = [each for tests in rows(page).values() for each in tests]
 
