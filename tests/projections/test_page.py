@@ -23,7 +23,8 @@ def described() -> dict[str, dict[str, str]]:
     """The columns of each table with their types, as the page has them."""
     found: dict[str, dict[str, str]] = {}
     for name, text in re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", PAGE.read_text(), re.MULTILINE | re.DOTALL):
-        found[name] = dict(re.findall(r"^\| (`\w+`(?: to `\w+`)?) \| (\w+) \| \S", text, re.MULTILINE))
+        rows = re.findall(r"^\| (`\w+`(?:(?:, | to )`\w+`)*) \| (\w+) \| \S", text, re.MULTILINE)
+        found[name] = {column: kind for columns, kind in rows for column in columns.split(", ")}
     return found
 
 
