@@ -2,7 +2,7 @@
 
 The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function: its
 positional parameters are arguments, the others are options. `Annotated` has their help, behind what is written for them
-where that is not their name: `step: Annotated[int, "--from STEP", "Repeat this step and all after it."]`. A parameter
+where that is not their name: `step: Annotated[int, "--from STEP", "Repeat this step and all later ones."]`. A parameter
 that is a dataclass of options is spread into them, so that shared options are written once.
 """
 
@@ -132,7 +132,11 @@ class Later(TyperCommand):
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         example = f"Example: {words} {self.row.example}".rstrip()
         settings = dict(self.row.settings)
-        one.command(self.name, cls=PlainCommand, context_settings=settings, epilog=example)(_spread(self.row.function))
+        # Typer keeps the line breaks of a docstring, which are those of 120 columns.
+        told = "\n\n".join(" ".join(part.split()) for part in (self.row.function.__doc__ or "").split("\n\n"))
+        one.command(self.name, cls=PlainCommand, context_settings=settings, help=told, epilog=example)(
+            _spread(self.row.function)
+        )
         command: Any = typer.main.get_command(one)
         if not self.commands:
             return command

@@ -20,14 +20,16 @@ KafkaOption = Annotated[str, "HOST:PORT", "Kafka's bootstrap address."]
 RedisOption = Annotated[str, "URL", "Address of Redis or Valkey."]
 DataOption = Annotated[
     str,
-    typer.Option("--data", envvar="REFOLD_DATA", help="Folder of a `refold dev`  \\[default: .refold]"),
+    typer.Option(
+        "--data", envvar="REFOLD_DATA", metavar="FOLDER", help="Data folder of `refold dev`.  \\[default: .refold]"
+    ),
 ]
-JsonOption = Annotated[bool, "Print data, one JSON value."]
+JsonOption = Annotated[bool, "Print JSON, one value."]
 RunArgument = Annotated[str, "RUN", "The run's id."]
 AgentOption = Annotated[str, "NAME", "Only runs of this agent."]
 SessionOption = Annotated[str, "ID", "Only runs of this session."]
-LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label; may be repeated."]
-SignOption = Annotated[str, "FILE", "The key that signs who asks for it; without it, the only one in --data, if any."]
+LabelOption = Annotated[list[str] | None, "K=V", "Only runs with this label. May be repeated."]
+SignOption = Annotated[str, "FILE", "Key that signs the request.  \\[default: the only one in --data, if any]"]
 ActorOption = Annotated[str, "Name to record as the actor.  \\[default: your login]"]
 RootOption = Annotated[
     str,
@@ -35,9 +37,9 @@ RootOption = Annotated[
         "--root",
         envvar="REFOLD_ROOT",
         metavar="FILE",
-        help="The root key, which signs the catalog.  \\[default: keys/root.json in --data]",
+        help="Root key, which signs the catalog.  \\[default: keys/root.json in --data]",
     ),
 ]
-ArchiveOption = Annotated[str, "URL", "file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]"]
-PoliciesOption = Annotated[str, "FOLDER", "Policy files.  \\[default: policies/, if it is there]"]
-ReasonOption = Annotated[str, "Why; it stays in the history."]
+ArchiveOption = Annotated[str, "URL", "Archive: file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]"]
+PoliciesOption = Annotated[str, "FOLDER", "Policy files.  \\[default: policies/, if it exists]"]
+ReasonOption = Annotated[str, "Reason, for the history."]

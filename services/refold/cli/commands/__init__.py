@@ -16,7 +16,7 @@ _DEV = CommandGroup(
     itself=Verb("dev:dev", "Run a broker, Valkey and every service on this machine.", "app.py"),
 )
 _RUN = CommandGroup(
-    "Start runs, look at them, steer them, and repair them.",
+    "Start, show, steer and repair runs.",
     {
         "start": Verb("run:begin_run", "Start a run.", 'hello --input \'{"name": "Ada"}\' --wait'),
         "show": Verb("run:show_run", "Show a run: its status, its steps, and what waits for people.", "r-7"),
@@ -39,7 +39,7 @@ _RUN = CommandGroup(
         "resolve": Verb(
             "approval:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
         ),
-        "fail": Verb("steering:fail_run", "End a stalled run whose code will never agree with its history.", "r-7"),
+        "fail": Verb("steering:fail_run", "Fail a stalled run whose code will never match its history.", "r-7"),
         "repair": Verb("steering:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
         "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
         "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
@@ -79,7 +79,7 @@ _TOOLS = CommandGroup(
     {"list": Verb("serving:list_tools", "List the tools that executors run, by pool.", "--pool model --json")},
 )
 _DEADLETTER = CommandGroup(
-    "Look at dead letters, and replay them.",
+    "Show and replay dead letters.",
     {
         "list": Verb("deadletter:list_letters", "List dead letters, the oldest first.", "--code malformed"),
         "show": Verb("deadletter:show_letter", "Show a dead letter in full.", "0/17"),
@@ -90,38 +90,42 @@ _ARCHIVE = CommandGroup(
     "List, verify and restore archived runs.",
     {
         "list": Verb("archive:list_archived", "List archived runs, by the time they ended.", "--since 30d"),
-        "status": Verb("archive:archive_status", "Show what the archivist will erase, and leave.", "--app app.py"),
-        "verify": Verb("archive:verify_archive", "Check archived copies by their bytes alone.", "r-7"),
+        "status": Verb("archive:archive_status", "Show which runs the archivist will erase or keep.", "--app app.py"),
+        "verify": Verb("archive:verify_archive", "Check archived copies from their bytes alone.", "r-7"),
         "restore": Verb("archive:restore_run", "Write a run to files that need no Refold to read.", "r-7 --to r-7"),
     },
 )
 _PROJECTION = CommandGroup(
-    "Look at the tables that the log fills, check them, and build them anew.",
+    "Show, check and rebuild the tables that are filled from the log.",
     {
-        "list": Verb("projection:list_projections", "List projections: the generation in use, and how far it is."),
-        "status": Verb("projection:show_status", "Show how far a projection is, or why it stands still.", "refold"),
+        "list": Verb("projection:list_projections", "List projections, their generations and progress."),
+        "status": Verb("projection:show_status", "Show the progress of a projection, or why it stopped.", "refold"),
         "verify": Verb("projection:verify_projection", "Compare every row with a fold of the log.", "refold"),
-        "rebuild": Verb("projection:rebuild_projection", "Build it from the start of the log, then switch.", "refold"),
+        "rebuild": Verb(
+            "projection:rebuild_projection",
+            "Build a projection from the start of the log, then switch to it.",
+            "refold",
+        ),
         "drop": Verb("projection:drop_projection", "Remove all tables of a projection.", "refunds --yes"),
     },
 )
 _APPROVAL = CommandGroup(
-    "Decide on calls that wait for people.\n\nExit codes of a vote: 0 it counts or is recorded, 2 it is void or wrong,"
-    " 4 the approval is decided or closed already, 6 no answer within the timeout.",
+    "Decide on calls that wait for people.\n\nExit codes of a vote: 0 counted or recorded, 2 void or invalid, "
+    "4 already decided or closed, 6 no answer within the timeout.",
     {
         "list": Verb("approval:list_approvals", "List approvals, the oldest first.", "--mine"),
         "show": Verb("approval:show_approval", "Show an approval: the call, its people, their votes.", "r-7/3"),
-        "grants": Verb("approval:list_grants", "List grants: calls that pass again without being asked about."),
+        "grants": Verb("approval:list_grants", "List grants: calls that pass without asking again."),
         "approve": Verb("approval:approve", "Approve the call as it is.", "r-7/3~8f14 -m 'as agreed'"),
         "edit": Verb("approval:edit", "Approve the call with other arguments.", "r-7/3 --set amount=20"),
         "answer": Verb("approval:answer", "Give the result in the tool's place.", "r-7/3~8f14 '{\"paid\": false}'"),
         "reject": Verb("approval:reject", "Reject the call: the agent sees your message.", "r-7/3 -m expensive"),
-        "comment": Verb("approval:comment", "Add a comment, which decides nothing.", "r-7/3 'who knows him?'"),
+        "comment": Verb("approval:comment", "Add a comment, without a vote.", "r-7/3 'who knows him?'"),
         "remind": Verb("approval:remind", "Remind the people who may decide.", "r-7/3"),
         "delegate": Verb("approval:delegate", "Let another person decide in your place.", "r-7/3 grace"),
         "reassign": Verb("approval:reassign", "Replace the list of people who may decide.", "r-7/3 role:lead"),
         "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided.", "r-7/3"),
-        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the same call is asked about again.", "r-7/3"),
+        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the next such call needs approval again.", "r-7/3"),
     },
     panels={
         "Look": "list show grants",
@@ -130,13 +134,13 @@ _APPROVAL = CommandGroup(
     },
 )
 _POLICY = CommandGroup(
-    "Write, test and publish the rules that judge every call.",
+    "Check, test and publish the rules that judge every call.",
     {
         "check": Verb("policy:check_policy", "Report errors in policy files, and dead rules.", "policies --app app.py"),
         "test": Verb("policy:try_policy", "Compare the decisions of a draft with those in the log.", "policies"),
         "publish": Verb("policy:publish_policy", "Put a policy in force for new runs, and roles for all.", "policies"),
         "show": Verb("policy:show_policy", "Show what is in force: the policy of new runs, roles, keys."),
-        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and by which values.", "r-7/3"),
+        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and the values it used.", "r-7/3"),
         "drop": Verb("policy:drop_policy", "Remove an old policy from the catalog.", "8f14e45fceea167a5a36"),
     },
 )
@@ -144,14 +148,14 @@ _SERVE = CommandGroup(
     "Run one service in this process: planner, executor, approval, archivist, projections, gateway, "
     "telemetry or insights.",
     {
-        "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, order calls.", "--app app.py"),
-        "executor": Verb("serve.executor:executor", "Act: claim calls, run tools, record results.", "--app app.py"),
-        "approval": Verb("serve.approval:approval", "Judge: count votes of people, and sign.", "--app app.py"),
+        "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, request calls.", "--app app.py"),
+        "executor": Verb("serve.executor:executor", "Claim calls, run tools, record results.", "--app app.py"),
+        "approval": Verb("serve.approval:approval", "Count votes on approvals, and sign decisions.", "--app app.py"),
         "archivist": Verb("serve.archivist:archivist", "Archive and erase runs after their retention.", "--app app.py"),
         "gateway": Verb("serve.gateway:gateway", "Serve the HTTP API over the views.", "--port 8321"),
-        "telemetry": Verb("serve.telemetry:telemetry", "Export traces out of the views by OTLP.", "--from-start"),
+        "telemetry": Verb("serve.telemetry:telemetry", "Export traces from the views by OTLP.", "--from-start"),
         "insights": Verb(
-            "serve.insights:insights", "Count what happens, and raise alerts, by Faust.", "--state sqlite:///figures.db"
+            "serve.insights:insights", "Count events and raise alerts, with Faust.", "--state sqlite:///figures.db"
         ),
         "projections": Verb("serve.projections:projections", "Keep tables up to date with the log.", "--app app.py"),
     },
@@ -162,7 +166,7 @@ _TOPICS = CommandGroup(
         "apply": Verb("topics:apply_topics", "Create missing topics and correct their settings.", "--app app.py"),
         "diff": Verb("topics:diff_topics", "Show what `apply` would change; exit code 1 if anything.", "--app app.py"),
         "list": Verb("topics:list_topics", "List the topics on the broker."),
-        "acls": Verb("topics:compare_acls", "Show who may do what, and compare it with the broker.", "--apply"),
+        "acls": Verb("topics:compare_acls", "Show the ACLs of each role, and compare them with the broker.", "--apply"),
     },
 )
 _KEYS = CommandGroup(
@@ -171,8 +175,8 @@ _KEYS = CommandGroup(
         "init": Verb("keys:init_root", "Create the root key, which signs policies, roles and keys.", "--root r.json"),
         "new": Verb("keys:new_key", "Create a key: a file, and a catalog entry.", "ada --use vote --actor ada"),
         "list": Verb("keys:list_keys", "List the keys in the catalog."),
-        "rotate": Verb("keys:rotate_key", "Create a key that succeeds another.", "decision-8f14e45f"),
-        "revoke": Verb("keys:revoke_key", "Revoke a key, and all that it ever signed.", "ada-8f14 --reason stolen"),
+        "rotate": Verb("keys:rotate_key", "Create a key that replaces another.", "decision-8f14e45f"),
+        "revoke": Verb("keys:revoke_key", "Revoke a key and everything it ever signed.", "ada-8f14 --reason stolen"),
         "api": CommandGroup(
             "Create, list and revoke API keys of the gateway.",
             {

@@ -19,7 +19,7 @@ from refold.runtime.settings import load
 class KeyFile(Teller):
     """Where the API keys are, and how to tell what was found."""
 
-    file: Annotated[str, "FILE", "The file of API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"] = ""
+    file: Annotated[str, "FILE", "File of API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"] = ""
 
     @property
     def keys(self) -> ApiKeys:
@@ -28,16 +28,16 @@ class KeyFile(Teller):
 
 
 def make_api_key(
-    actor: Annotated[str, "In whose name its holder speaks."],
+    actor: Annotated[str, "Name that requests with this key are recorded under."],
     *,
     role: Annotated[
         list[str] | None,
-        "viewer, operator, approver or admin, or a role that goes into votes. May be repeated.",
+        "Role: viewer, operator, approver, admin, or a role that policies name. May be repeated.",
     ] = None,
-    expires: Annotated[str, "TIME", "When it ends: a time, or how long from now, as 90d.  \\[default: never]"] = "",
+    expires: Annotated[str, "TIME", "Expiry: a time, or a duration from now such as 90d.  \\[default: never]"] = "",
     where: KeyFile,
 ) -> None:
-    """Create an API key, and print it once. Gateways take it at once."""
+    """Create an API key, and print it once. Gateways accept it at once."""
     roles = tuple(dict.fromkeys(role or ()))
     if not is_person(actor):
         raise UsageError(no_person(actor), hint="name a person, or a program")
@@ -61,7 +61,7 @@ def list_api_keys(*, where: KeyFile) -> None:
 def revoke_api_key(
     prefix: Annotated[str, "PREFIX", "The key's prefix, as `refold keys api list` prints it."], *, where: KeyFile
 ) -> None:
-    """Revoke an API key at once. Sessions and streams that rest on it end within seconds."""
+    """Revoke an API key at once. Its sessions and streams end within seconds."""
 
     def remove(there: dict[str, ApiKey]) -> None:
         if there.pop(prefix, None) is None:

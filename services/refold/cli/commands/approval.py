@@ -32,8 +32,8 @@ from refold.views.outcome import Resolved
 ApprovalArgument = Annotated[
     str,
     "ID",
-    "RUN/SEQ~DIGEST, as `refold approval show` prints it; RUN/SEQ for the open one of a call, RUN for that of"
-    " a run and what it has started.",
+    "RUN/SEQ~DIGEST, as `refold approval list` prints it. RUN/SEQ: the open approval of a call. RUN: the only open one "
+    "of a run and its children.",
 ]
 ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
 """What lets nothing out, so that nobody has to have seen the question that it is said about."""
@@ -44,8 +44,8 @@ class Voter(Shell):
     """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
 
     actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
-    key: Annotated[str, "FILE", "The key that signs the vote; without it, the only one in --data."] = ""
-    timeout: Annotated[options.Seconds, "How long to wait for Kafka and the approval service."] = 30.0
+    key: Annotated[str, "FILE", "Key that signs the vote.  \\[default: the only one in --data]"] = ""
+    timeout: Annotated[options.Seconds, "Wait up to this long for Kafka and the approval service."] = 30.0
 
     @property
     def who(self) -> str:
@@ -97,7 +97,7 @@ class Voter(Shell):
 class Messenger(Voter):
     """A voter who may say why."""
 
-    message: Annotated[str, "--message, -m", "Why; it stays in the history."] = ""
+    message: Annotated[str, "--message, -m", "Reason, for the history."] = ""
 
     def vote(self, name: str, action: str, **more: Any) -> None:
         """Votes, with the message."""
@@ -130,8 +130,8 @@ class Filter:
     state: Annotated[str, f"One of {', '.join(APPROVAL_STATES)}."] = "open"
     agent: Annotated[str, "Only calls of this agent."] = ""
     tool: Annotated[str, "Only calls of this tool."] = ""
-    run: Annotated[str, "Only calls of this run, and of what it has started."] = ""
-    approver: Annotated[str, "Only what this person or role:NAME may decide."] = ""
+    run: Annotated[str, "Only calls of this run and its children."] = ""
+    approver: Annotated[str, "Only calls that this person or role:NAME may decide."] = ""
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
@@ -150,11 +150,11 @@ class Filter:
 def list_approvals(
     *,
     wanted: Filter,
-    mine: Annotated[bool, "Only what your login may decide."] = False,
-    watch: Annotated[bool, "Go on, and print every change."] = False,
+    mine: Annotated[bool, "Only calls that your login may decide."] = False,
+    watch: Annotated[bool, "Keep running and print every change."] = False,
     shell: Shell,
 ) -> None:
-    """List approvals, the oldest first. What was closed long ago is in `refold run show`."""
+    """List approvals, the oldest first. `refold run show` has approvals closed long ago."""
     if wanted.state not in APPROVAL_STATES:
         raise UsageError(f"{wanted.state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
     wanted = replace(wanted, approver=wanted.approver or (login() if mine else ""))
@@ -186,7 +186,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 def show_approval(
     approval: ApprovalArgument,
     *,
-    full: Annotated[bool, "Also show what a framework adds to the arguments: names with $."] = False,
+    full: Annotated[bool, "Also show the arguments that a framework adds: names with $."] = False,
     shell: Shell,
 ) -> None:
     """Show an approval: the call, its people, their votes."""
@@ -204,7 +204,7 @@ def show_approval(
 
 
 def list_grants(*, shell: Shell) -> None:
-    """List grants: calls that pass again without being asked about."""
+    """List grants: calls that pass without asking again."""
     rows = shell.platform.approvals.read().grants()
     shell.tell(rows, lambda: approval_views.print_grants(rows))
 
@@ -212,9 +212,9 @@ def list_grants(*, shell: Shell) -> None:
 def approve(
     approval: ApprovalArgument,
     *,
-    remember: Annotated[str, "run", "Let the same call pass again without asking."] = "",
-    for_: Annotated[str | None, "TIME", "How long the grant lasts, such as 30m.  \\[default: 1h]"] = None,
-    uses: Annotated[int | None, "Uses of the grant.  \\[default: 1]", options.AtLeast(1)] = None,
+    remember: Annotated[str, "run", "Grant: let the same call pass again without asking."] = "",
+    for_: Annotated[str | None, "TIME", "Lifetime of the grant, such as 30m.  \\[default: 1h]"] = None,
+    uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", options.AtLeast(1)] = None,
     voter: Messenger,
 ) -> None:
     """Approve the call as it is."""
@@ -228,7 +228,7 @@ def edit(
     set_: Annotated[
         list[str] | None,
         "NAME=VALUE",
-        "Change this argument alone: JSON, text, or @FILE. A number in the place of a text is text.",
+        "Change one argument: JSON, text, or @FILE. May be repeated.",
     ] = None,
     voter: Messenger,
 ) -> None:
@@ -244,21 +244,21 @@ def edit(
 
 def answer(
     approval: ApprovalArgument,
-    result: Annotated[str, "JSON|@FILE|-", "The JSON, a file of it, or stdin."],
+    result: Annotated[str, "JSON|@FILE|-", "The result: JSON, a file, or - for stdin."],
     *,
     voter: Messenger,
 ) -> None:
-    """Give the result in the tool's place: the call never goes out."""
+    """Give the result in the tool's place; the tool is not called."""
     voter.vote(approval, "answer", result=canonical.dumps(json_value(result, "the result")))
 
 
 def delegate(
     approval: ApprovalArgument,
-    to: Annotated[str, "NAME", "Who decides in your place."],
+    to: Annotated[str, "NAME", "The person who decides in your place."],
     *,
     voter: Messenger,
 ) -> None:
-    """Let another person decide in your place. It ends when you vote yourself or withdraw."""
+    """Let another person decide in your place. The delegation ends when you vote yourself or withdraw."""
     voter.vote(approval, "delegate", to=(to,))
 
 
@@ -274,11 +274,11 @@ def reassign(
 
 def comment(
     approval: ApprovalArgument,
-    message: Annotated[str, "TEXT", "What is to be said."],
+    message: Annotated[str, "TEXT", "The comment."],
     *,
     voter: Voter,
 ) -> None:
-    """Add a comment, which decides nothing."""
+    """Add a comment, without a vote."""
     voter.vote(approval, "comment", message=message)
 
 
@@ -298,7 +298,7 @@ def withdraw(approval: ApprovalArgument, *, voter: Messenger) -> None:
 
 
 def revoke_grant(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """End a grant: the same call is asked about again."""
+    """End a grant: the next such call needs approval again."""
     voter.vote(approval, "revoke-grant")
 
 
@@ -329,10 +329,12 @@ class Settler(Voter):
     happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
         None
     )
-    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "It did not happen: run it."] = False
-    give_up: Annotated[bool, "--give-up, --fail", "Nobody can tell: the call fails."] = False
-    comment: Annotated[str, "How you know; it stays in the history."] = ""
-    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], to check the result before it is said."] = ""
+    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "The effect did not happen: run the call again."] = (
+        False
+    )
+    give_up: Annotated[bool, "--give-up, --fail", "The outcome stays unknown: fail the call."] = False
+    comment: Annotated[str, "Evidence, for the history."] = ""
+    app_: Annotated[str, "APP", "App that checks the type of the result: MODULE:APP or path/file.py[:APP]."] = ""
     as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False
 
     @property
@@ -372,9 +374,8 @@ def resolve_call(
 ) -> None:
     """Settle a call in doubt: record its outcome.
 
-    Your word is a signed vote where the policy names people for doubts, and an operator's where it names nobody.
-    A call that is held, as its attempts are used up, gets as many anew (--retry), a result (--answer), or fails
-    (--fail), by an operator's word.
+    If the policy names people for doubts, this is a signed vote; otherwise it is an operator's command. An operator
+    also settles a call that has used up its attempts: --retry, --answer or --fail.
     """
     found, name = voter.found, asked_about(call)
     result = canonical.dumps(found.result) if found.verdict == "happened" else ""

@@ -33,8 +33,8 @@ class Archive(Teller):
 def list_archived(
     *,
     agent: Annotated[str, "Only runs of this agent."] = "",
-    status: Annotated[str, "Only runs that ended like this."] = "",
-    since: Annotated[str, "30d|TIME", "Only runs that ended since then."] = "",
+    status: Annotated[str, "Only runs with this final status."] = "",
+    since: Annotated[str, "30d|TIME", "Only runs that ended since TIME, or in the last 30d."] = "",
     limit: Annotated[options.Positive, "Show only the newest N."] = Listing.limit,
     where: Archive,
 ) -> None:
@@ -55,12 +55,12 @@ def archive_status(
     *,
     app: ServedApp,
     archive: options.ArchiveOption = "",
-    no_archive: Annotated[bool, "The archivist keeps no copies."] = False,
+    no_archive: Annotated[bool, "Assume an archivist that keeps no copies."] = False,
     shell: Shell,
 ) -> None:
-    """Show what the archivist will erase, and leave.
+    """Show which runs the archivist will erase or keep.
 
-    Each run that is left has the reason; nothing is written.
+    Prints the reason for each run that is kept; writes nothing.
     """
     settings = shell.platform.settings
     url = "" if no_archive else shelf(archive).url
@@ -78,8 +78,8 @@ def archive_status(
     shell.tell_rows(rows, "run_id status reason", "no run is due")
 
 
-def verify_archive(run: Annotated[str, "This run only."] = "", *, where: Archive) -> None:
-    """Check archived copies by their bytes alone: each chain from its first entry to its end, every id and digest."""
+def verify_archive(run: Annotated[str, "Only this run."] = "", *, where: Archive) -> None:
+    """Check archived copies from their bytes alone: each chain from its first entry to its end, every id and digest."""
     archive = shelf(where.archive)
     count, problems = 0, list[dict[str, str]]()
     for file in [archive.find(run).file] if run else archive.files():
@@ -93,7 +93,7 @@ def verify_archive(run: Annotated[str, "This run only."] = "", *, where: Archive
 def restore_run(
     run: Annotated[str, "The run's id."],
     *,
-    to: Annotated[Path, "FOLDER", "Where the files go; made if it is missing."],
+    to: Annotated[Path, "FOLDER", "Folder for the files; created if missing."],
     where: Archive,
 ) -> None:
     """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
@@ -150,12 +150,12 @@ def erase_run(
     run: Annotated[str, "The run's id."],
     *,
     archive: options.ArchiveOption = "",
-    no_archive: Annotated[bool, "Keep no copy of it."] = False,
-    dry_run: Annotated[bool, "Say whether it could be erased; write nothing."] = False,
-    yes: Annotated[bool, "Do not ask."] = False,
+    no_archive: Annotated[bool, "Erase it without a copy."] = False,
+    dry_run: Annotated[bool, "Report if the run can be erased; write nothing."] = False,
+    yes: Annotated[bool, "Skip the confirmation."] = False,
     shell: Shell,
 ) -> None:
-    """Erase a finished run from every topic at once. It is archived first, unless you say otherwise."""
+    """Erase a finished run from every topic at once. It is archived first, unless you pass --no-archive."""
     platform = shell.platform
     if archive and no_archive:
         raise UsageError("a copy is wanted and not wanted", hint="--archive URL, or --no-archive")

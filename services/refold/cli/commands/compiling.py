@@ -9,8 +9,8 @@ from refold.schemas import decoder
 def compile_decoder(*, teller: Teller) -> None:
     """Compile the decoder in C. It becomes part of this installation: compile again after every upgrade.
 
-    It needs refold[fast] and a C compiler, and takes some seconds. Services and commands that start afterwards use it,
-    unless REFOLD_DECODER says otherwise; `refold doctor` shows which one is in use.
+    Needs the extra `fast` and a C compiler, and takes some seconds. Services and commands use it from their next start,
+    unless REFOLD_DECODER is set; `refold doctor` shows the one in use.
     """
     path = decoder.build_decoder()
     decoder.load(path.parent)

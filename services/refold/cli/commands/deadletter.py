@@ -14,10 +14,12 @@ from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTERS
 from refold.views.letter import letter_of, letters_in, whole_letter
 
-LetterArgument = Annotated[str, "[SERVICE/]PARTITION/OFFSET", "Where the dead letter lies, as `list` prints it."]
+LetterArgument = Annotated[
+    str, "[SERVICE/]PARTITION/OFFSET", "Position of the dead letter, as `refold deadletter list` prints it."
+]
 
 
-def list_letters(*, code: Annotated[str, "Only those with this code."] = "", shell: Listing) -> None:
+def list_letters(*, code: Annotated[str, "Only dead letters with this code."] = "", shell: Listing) -> None:
     """List dead letters, the oldest first."""
     letters = _letters(shell.platform)
     rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)
@@ -34,11 +36,11 @@ def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
 def replay_letter(
     letter: LetterArgument,
     *,
-    yes: Annotated[bool, "Do not ask."] = False,
-    dry_run: Annotated[bool, "Say what would be sent, and where to."] = False,
+    yes: Annotated[bool, "Skip the confirmation."] = False,
+    dry_run: Annotated[bool, "Show the input and its topic; send nothing."] = False,
     shell: Shell,
 ) -> None:
-    """Publish the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
+    """Publish the input of a dead letter again, from its topic, to the partition it belongs to."""
     platform = shell.platform
     found, partition = replayed(platform.runs.reader, letter)
     topic, key, value = found.topic, found.key or b"", found.value or b""

@@ -35,9 +35,9 @@ from refold.embedded.stack import VIEWS_URL, DevStack, Listeners, Servers, Servi
 class OwnServers:
     """The options that say which servers are started, and which are there already."""
 
-    kafka: Annotated[str, "HOST:PORT", "Use this Kafka instead."] = ""
-    redis: Annotated[str, "URL", "Use this Redis instead."] = ""
-    postgres: Annotated[bool, "Keep views in a Postgres of its own, not in SQLite."] = False
+    kafka: Annotated[str, "HOST:PORT", "Use this Kafka; start none."] = ""
+    redis: Annotated[str, "URL", "Use this Redis; start none."] = ""
+    postgres: Annotated[bool, "Start a Postgres for the views, in place of SQLite."] = False
 
 
 SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started")
@@ -52,12 +52,14 @@ def dev(
     app: Annotated[
         str,
         typer.Argument(
-            metavar="APP", help="MODULE:APP or path/file.py[:APP]; without it, a hello app.", show_default=False
+            metavar="APP",
+            help="App to serve: MODULE:APP or path/file.py[:APP].  \\[default: a hello app]",
+            show_default=False,
         ),
     ] = HELLO,
     *,
     data: options.DataOption = "",
-    fresh: Annotated[bool, "Forget all earlier runs."] = False,
+    fresh: Annotated[bool, "Delete all earlier runs first."] = False,
     policies: options.PoliciesOption = "",
     own: OwnServers,
 ) -> None:
@@ -208,13 +210,13 @@ def status(*, beside: Beside) -> None:
 
 def kill_processes(
     role: Annotated[str, f"One of {', '.join(ROLES_KILLED)}."] = "",
-    number: Annotated[int, "N", "Which of several, as `refold dev status` counts."] = 1,
+    number: Annotated[int, "N", "Number of the process in its role, as `refold dev status` prints it."] = 1,
     *,
-    all_: Annotated[bool, "All of the role; without a role, all there are."] = False,
-    no_wait: Annotated[bool, "Do not wait for the successor."] = False,
+    all_: Annotated[bool, "All processes of the role, or of every role."] = False,
+    no_wait: Annotated[bool, "Return without waiting for the replacement."] = False,
     beside: Beside,
 ) -> None:
-    """Kill processes of a running `refold dev` by SIGKILL, and say how long nobody served."""
+    """Kill processes of a running `refold dev` by SIGKILL, and print how long the role was down."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
     there = beside.running()["processes"]

@@ -65,8 +65,8 @@ class Symptom(NamedTuple):
 
 def doctor(
     *,
-    app: Annotated[str, "Also load this app: MODULE:APP or path/file.py[:APP]."] = "",
-    metrics: Annotated[str, "Also list what the inputs of a planner wait for: HOST:PORT of its metrics."] = "",
+    app: Annotated[str, "APP", "App to load and check: MODULE:APP or path/file.py[:APP]."] = "",
+    metrics: Annotated[str, "HOST:PORT", "Address of a planner's metrics, to list the inputs that wait in it."] = "",
     redis: options.RedisOption = "",
     shell: Shell,
 ) -> None:

@@ -24,11 +24,11 @@ Names = list[str] | None
 class What(Office):
     """The options that say what is meant."""
 
-    everything: Annotated[bool, "--all", "Everything."] = False
+    everything: Annotated[bool, "--all", "All calls."] = False
     agent: Annotated[Names, "Calls of runs of this agent. May be repeated."] = None
     tool: Annotated[Names, "Calls of this tool. May be repeated."] = None
     pool: Annotated[Names, "Calls of this pool. May be repeated."] = None
-    requester: Annotated[Names, "Calls of runs that they asked for. May be repeated."] = None
+    requester: Annotated[Names, "Calls of runs that this person requested. May be repeated."] = None
 
     def names(self) -> Iterator[str]:
         """The entries that are meant."""
@@ -49,14 +49,14 @@ class What(Office):
 
 def halt(
     *,
-    reason: Annotated[str, "Why; everybody reads it."] = "",
-    listed: Annotated[bool, "--list", "Halt nothing; show what is."] = False,
+    reason: Annotated[str, "Reason, shown beside each halted call."] = "",
+    listed: Annotated[bool, "--list", "List the halts; halt nothing."] = False,
     what: What,
 ) -> None:
     """Halt a tool, agent, pool, requester, or all. It takes effect within a second.
 
-    Planners order no such call and executors begin none, undeclared tools too; what has begun goes on. Runs keep their
-    state, and what is halted waits until `refold unhalt`.
+    No such call starts, of undeclared tools too; calls that have begun finish. Runs keep their state and wait until
+    `refold unhalt`.
     """
     if listed:
         _show(what)
@@ -69,7 +69,7 @@ def halt(
 
 
 def unhalt(*, what: What) -> None:
-    """Lift a halt. What is halted for another reason too still waits."""
+    """Lift a halt. Calls that another halt covers still wait."""
     names = what.say(None)
     left = halt_rows(what.platform.catalog.whole.halts)
     lines = [f"{output.escape(_said(name))} goes on" for name in names]

@@ -19,7 +19,7 @@ _NAME, _SUFFIX = "my-agents", ".template"
 _DOTTED = ("gitignore",)
 
 
-def init(name: Annotated[str, "The project, and the folder that is made for it."], *, teller: Teller) -> None:
+def init(name: Annotated[str, "Name of the project and of its new folder."], *, teller: Teller) -> None:
     """Create a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten."""
     folder = Path(name)
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):

@@ -19,19 +19,21 @@ from refold.runtime import keys
 from refold.runtime.clock import clock_ms
 
 KidArgument = Annotated[str, "KID", "The key's id, as `refold keys list` prints it."]
-OutOption = Annotated[str, "FILE", "The private key; without it, keys/KID.json in --data."]
+OutOption = Annotated[str, "FILE", "File for the private key.  \\[default: keys/KID.json in --data]"]
 
 
 def init_root(
     *,
     root: options.RootOption = "",
-    pub: Annotated[str, "FILE", "What services are to trust; without it, beside the root key."] = "",
+    pub: Annotated[
+        str, "FILE", "File for the public key, which services trust.  \\[default: beside the root key]"
+    ] = "",
     data: options.DataOption = "",
     teller: Teller,
 ) -> None:
     """Create the root key, which signs policies, roles and keys. An existing one is shown again.
 
-    Everything rests on it: keep the file away from services and from people's daily work.
+    Whoever has it controls the platform: store the file away from services and people's daily work.
     """
     path = root_path(root, data)
     try:
@@ -55,15 +57,13 @@ def init_root(
 class Holder(Office):
     """What a new key signs, and for whom it speaks."""
 
-    use: Annotated[str, "What it signs: decision, vote or request."]
-    actor: Annotated[list[str] | None, "It speaks for nobody else. May be repeated."] = None
-    anybody: Annotated[bool, "It speaks for everybody: for a gateway that knows its users."] = False
-    role: Annotated[
-        list[str] | None, "It may say that its actors have this role, which logins tell. May be repeated."
-    ] = None
-    strength: Annotated[str, "How its holder makes sure who somebody is."] = ""
+    use: Annotated[str, "Purpose: decision, vote or request."]
+    actor: Annotated[list[str] | None, "Person the key signs for. May be repeated."] = None
+    anybody: Annotated[bool, "Sign for anybody: for a gateway that authenticates its users."] = False
+    role: Annotated[list[str] | None, "Role that the key may assert for its actors. May be repeated."] = None
+    strength: Annotated[str, "Login method of the key's holder, for policies."] = ""
     out: OutOption = ""
-    publish_: Annotated[bool, "--publish/--no-publish", "Put the public key into the catalog."] = True
+    publish_: Annotated[bool, "--publish/--no-publish", "Publish the public key in the catalog."] = True
 
     def check(self) -> None:
         """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
@@ -78,7 +78,7 @@ class Holder(Office):
             raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
 
 
-def new_key(name: Annotated[str, "Whose key it is; its id begins with it."], *, holder: Holder) -> None:
+def new_key(name: Annotated[str, "Name of the key's owner, which begins its id."], *, holder: Holder) -> None:
     """Create a key: a file, and a catalog entry."""
     key = keys.new(holder.use, name)
     more = {"actors": tuple(holder.actor or ()), "roles": tuple(holder.role or ()), "strength": holder.strength}
@@ -108,14 +108,14 @@ def list_keys(*, shell: Shell) -> None:
 def rotate_key(
     kid: KidArgument,
     *,
-    at: Annotated[str, "TIME", "When the old key retires, as 2030-01-31T12:00Z; without it, now."] = "",
+    at: Annotated[str, "TIME", "Time the old key retires, such as 2030-01-31T12:00Z.  \\[default: now]"] = "",
     out: OutOption = "",
     office: Office,
 ) -> None:
-    """Create a key that succeeds another. The old one signs nothing more; what it signed before still holds.
+    """Create a key that replaces another. The old key signs no more; its earlier signatures stay valid.
 
-    With --at in the future both sign until then: time to restart services with the new one. A key that somebody else
-    may have is to be revoked instead.
+    With --at in the future both sign until then: time to restart services with the new one. If somebody else may have
+    the key, revoke it instead.
     """
     retired_ms = time_ms(at) if at else clock_ms()
     if at and retired_ms < clock_ms():
@@ -132,8 +132,8 @@ def rotate_key(
     _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
 
 
-def revoke_key(kid: KidArgument, *, reason: Annotated[str, "Why; it stays in the catalog."], office: Office) -> None:
-    """Revoke a key, and all that it ever signed. Revoked again, it only gets the reason."""
+def revoke_key(kid: KidArgument, *, reason: Annotated[str, "Reason, for the catalog."], office: Office) -> None:
+    """Revoke a key and everything it ever signed. Revoking it again only changes the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
     public = replace(_find(office.platform, kid), revoked=True, reason=reason)

@@ -10,6 +10,6 @@ from refold.gateway.app import routed
 
 
 def print_openapi(*, teller: Teller) -> None:
-    """Print the OpenAPI document of the gateway, as `schemas/openapi.json` has it."""
+    """Print the OpenAPI document of the gateway: `schemas/openapi.json`."""
     document = routed().openapi()
     teller.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))

@@ -28,14 +28,14 @@ from refold.operations.runs import Selector
 from refold.runtime.clock import clock_ms
 from refold.sdk.sources import FactsTable
 
-FilesArgument = Annotated[list[str], "FILES", "Policy files, or folders of them; together they are one policy."]
-AppOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for what its tools declare."]
+FilesArgument = Annotated[list[str], "FILES", "Policy files or folders; together they form one policy."]
+AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or path/file.py[:APP]."]
 
 
 def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
-    """Report errors in policy files, and dead rules. Exit code 1 if there is anything.
+    """Report errors in policy files, and dead rules. Exit code 1 if there are any.
 
-    With --app also which of its tools nobody can send again after a doubt.
+    With --app, also report tools whose calls in doubt nobody can run again.
     """
     tools = load_app(app_).tools.values() if app_ else ()
     content: dict[str, Any] = {}
@@ -56,16 +56,16 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) 
 
 
 def publish_policy(
-    files: Annotated[list[str] | None, "Policy files, or folders; together one policy."] = None,
+    files: Annotated[list[str] | None, "Policy files or folders; together they form one policy."] = None,
     *,
-    roles: Annotated[str, "FILE", "Who has which role, and who none."] = "",
+    roles: Annotated[str, "FILE", "File of people and their roles."] = "",
     actor: options.ActorOption = "",
     office: Office,
 ) -> None:
-    """Put a policy in force for new runs, and roles for all runs. Published again, it changes nothing.
+    """Put a policy in force for new runs, and roles for all runs. Publishing it again changes nothing.
 
-    Rules that no call can reach and roles that nobody has are published all the same, with a warning. A role that
-    neither the roles nor a key of the catalog know is refused: nobody could ever decide by it.
+    Warns of rules that no call can reach and roles without people. Refuses a role that is neither in the roles nor on
+    a key of the catalog: nobody could decide by it.
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
@@ -100,15 +100,15 @@ def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) ->
 
 
 def drop_policy(
-    digest: Annotated[str, "As `refold policy show` prints it."],
+    digest: Annotated[str, "The policy's digest, as `refold policy show` prints it."],
     *,
-    force: Annotated[bool, "Though approvals wait or runs go on under it."] = False,
+    force: Annotated[bool, "Drop it even if approvals or runs still use it."] = False,
     office: Office,
 ) -> None:
-    """Remove an old policy from the catalog: nobody can be asked by its rules any more.
+    """Remove an old policy from the catalog: its rules ask nobody any more.
 
-    Runs that were begun under it are judged by the policy in force from now on. Approvals that wait under it are held:
-    until its files are published again they can only be rejected. If there are any of the two, it takes --force.
+    The policy in force judges runs that began under it. Open approvals under it can only be rejected until its files
+    are published again. If there are such runs or approvals, --force is required.
     """
     platform = office.platform
     known = platform.catalog.partitions
@@ -139,9 +139,9 @@ def show_policy(*, shell: Shell) -> None:
 def try_policy(
     files: FilesArgument,
     *,
-    runs: Annotated[list[str] | None, "all|RUN", "Which runs; may be repeated."] = None,
+    runs: Annotated[list[str] | None, "all|RUN", "Runs to test. May be repeated."] = None,
     agent: Annotated[str, "Only runs of this agent."] = "",
-    since: Annotated[str, "2h|TIME", "Only calls judged since then: 7d, 2030-01-31T12:00Z."] = "",
+    since: Annotated[str, "2h|TIME", "Only calls judged since TIME, or in the last 2h."] = "",
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
@@ -170,11 +170,11 @@ def try_policy(
 def explain_judgement(
     call: Annotated[str, "RUN/SEQ of the call, or of an approval of it."],
     *,
-    draft: Annotated[list[str] | None, "FILE", "Ask these files instead; may be repeated."] = None,
+    draft: Annotated[list[str] | None, "FILE", "Use these policy files. May be repeated."] = None,
     app_: AppOption = "",
     shell: Shell,
 ) -> None:
-    """Show which rule judged a call, and by which values."""
+    """Show which rule judged a call, and the values it used."""
     run, _ = parse_call_id(asked_about(call))
     content = policies.load_files(draft) if draft else None
     platform = shell.platform

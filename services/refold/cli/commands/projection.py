@@ -23,13 +23,13 @@ from refold.projections.status import as_verified, stands_still, status_of
 from refold.sdk.projection import Projection
 from refold.views.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
 
-ProjectionArgument = Annotated[str, "PROJECTION", "Its name; `refold` is the one that Refold ships."]
-AppOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for projections of an app."]
+ProjectionArgument = Annotated[str, "PROJECTION", "Name of the projection; `refold` is the built-in one."]
+AppOption = Annotated[str, "APP", "App that defines projections: MODULE:APP or path/file.py[:APP]."]
 POLL_S = 0.3
 
 
 def list_projections(*, shell: Shell) -> None:
-    """List projections: the generation in use, and how far it is."""
+    """List projections, their generations and progress."""
     database, source, url = _views(shell)
     rows = [status_of(name, database, url, source).row for name in database.projections()]
     shell.tell_rows(
@@ -38,14 +38,14 @@ def list_projections(*, shell: Shell) -> None:
 
 
 def show_status(projection: ProjectionArgument = "refold", *, shell: Shell) -> None:
-    """Show how far a projection is, or why it stands still: positions, rate and lag of its generations."""
+    """Show the progress of a projection, or why it stopped: positions, rate and lag of its generations."""
     database, source, url = _views(shell)
     info = status_of(projection, database, url, source)
     shell.tell(info, lambda: _print_status(info))
 
 
 def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
-    """Compare every row with a fold of the log, made anew, while the projection goes on."""
+    """Compare every row with a fold of the log. The projection keeps running."""
     database, source, _ = _views(shell)
     code = _code(projection, app)
     told = output.progress()
@@ -70,7 +70,7 @@ def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOpti
 
 
 def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
-    """Build it from the start of the log, then switch: beside the generation in use, until it has caught up."""
+    """Build a projection from the start of the log, then switch to it once it has caught up."""
     database, source, _ = _views(shell)
     kept = KeptProjection(_code(projection, app), database, source)
     there = database.generations(projection)
@@ -103,7 +103,7 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
 
 
 def drop_projection(
-    projection: ProjectionArgument, *, yes: Annotated[bool, "Do not ask."] = False, shell: Shell
+    projection: ProjectionArgument, *, yes: Annotated[bool, "Skip the confirmation."] = False, shell: Shell
 ) -> None:
     """Remove all tables of a projection. `refold serve projections` builds them again from the log."""
     database = views(shell.platform.settings)

@@ -181,7 +181,7 @@ def roles_entry(path: Path, actor: str) -> CatalogEntry:
 
 def setup(
     *,
-    app: Annotated[str, "MODULE:APP or path/file.py[:APP], for its pools and policies."],
+    app: Annotated[str, "APP", "App with the pools and policies: MODULE:APP or path/file.py[:APP]."],
     policies: options.PoliciesOption = "",
     kafka: options.KafkaOption = "",
     root: options.RootOption = "",
@@ -189,9 +189,9 @@ def setup(
 ) -> None:
     """Create topics, keys and a policy on an existing Kafka.
 
-    Creates topics, a decision key, roles and a policy. Keys go into the folder keys of --data; what is there is left
-    alone. A root key, a vote key for anybody and the default policy it makes only where all brokers are on this
-    machine; else `refold keys init` comes first.
+    Creates topics, a decision key, roles and a policy. Keys go into the folder `keys` of --data; existing ones are
+    kept. A root key, a vote key for anybody and the default policy are created only if all brokers are on this
+    machine; otherwise run `refold keys init` first.
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()

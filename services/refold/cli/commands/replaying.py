@@ -19,23 +19,23 @@ from refold.ports.blobs import Blobs
 from refold.runtime.settings import load
 from refold.views.history import Run
 
-AppArgument = Annotated[str, "MODULE:APP", "The app with the code to try."]
-ArchiveUrl = Annotated[str, "URL", "Runs of this archive, without asking Kafka."]
+AppArgument = Annotated[str, "MODULE:APP", "App with the code to check."]
+ArchiveUrl = Annotated[str, "URL", "Read runs from this archive, not from Kafka."]
 
 
 def check_app(
     app: AppArgument,
     *,
-    runs: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*",
+    runs: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*",
     agent: Annotated[str, "Only runs of this agent."] = "",
-    live: Annotated[bool, "Only runs that are not over."] = False,
+    live: Annotated[bool, "Only runs that have not ended."] = False,
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Check new code against recorded runs. Names the first step that differs in each, for CI.
+    """Check new code against recorded runs. Prints the first step that differs in each, for CI.
 
-    Exits with 1 when a run would stand still, and with 3 when there is no such run. Warns of runs that began on another
-    Python or framework than this one has.
+    Exit code 1 if a run would stall, 3 if no run matches. Warns of runs that began on another version of Python or of
+    a framework.
     """
     code, rows, blobs = load_app(app), list[Rehearsed](), _blobs(archive, shell)
     for run in _recorded(archive, shell):
@@ -61,11 +61,11 @@ def check_app(
 def replay_run(
     run: Annotated[str, "The run's id."],
     *,
-    app: Annotated[str, "MODULE:APP", "The app with its code."],
+    app: Annotated[str, "MODULE:APP", "App with the agent's code."],
     archive: ArchiveUrl = "",
     shell: Shell,
 ) -> None:
-    """Replay a run's decisions from its history. Says where it stands; nothing is called or written."""
+    """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
     found = archived(archive, run) if archive else shell.runs.get(run)
     row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:

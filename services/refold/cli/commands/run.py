@@ -63,9 +63,9 @@ _BEGUN_S = 1.0
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """What a run may be beside its status, and what says so of it."""
 
-ArchiveUrl = Annotated[str, "URL", "Its copy in this archive, without asking Kafka."]
-AtOption = Annotated[str, "SEQ|TIME", "As it was after event SEQ, or at TIME: 2030-01-31T12:00Z, 2h ago."]
-FromLog = Annotated[bool, "Read the log, though there is a view."]
+ArchiveUrl = Annotated[str, "URL", "Read the copy in this archive, not Kafka."]
+AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-31T12:00Z, 2h ago."]
+FromLog = Annotated[bool, "Read the log in place of the view."]
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,15 @@ class Asking(Shell):
     """What is asked for beside the agent, and whether somebody waits for it."""
 
     input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
-    id_: Annotated[str, "The run's id.  \\[default: a fresh one]"] = ""
-    wait: Annotated[bool, "Wait until the run is over."] = False
-    timeout: Annotated[float | None, "How long to wait at most; implies --wait.", options.AtLeast(0.1)] = None
-    label: Annotated[list[str] | None, "K=V", "May be repeated."] = None
-    session: Annotated[list[str] | None, "ID", "What it is part of; may be repeated."] = None
-    requester: Annotated[str, "Who asks for it.  \\[default: your login]"] = ""
-    not_before: Annotated[str, "2h|TIME", "When it begins: in 10m, or at 2030-01-31T12:00Z."] = ""
-    deadline: Annotated[str, "2h|TIME", "The run fails if it is not over by then."] = ""
-    budget: Annotated[str, "usd=2.50,calls=9", "A smaller budget than the agent has."] = ""
+    id_: Annotated[str, "The run's id.  \\[default: a new one]"] = ""
+    wait: Annotated[bool, "Wait until the run ends."] = False
+    timeout: Annotated[float | None, "Wait up to this long; implies --wait.", options.AtLeast(0.1)] = None
+    label: Annotated[list[str] | None, "K=V", "Label of the run. May be repeated."] = None
+    session: Annotated[list[str] | None, "ID", "Session the run belongs to. May be repeated."] = None
+    requester: Annotated[str, "NAME", "Name to record as the requester.  \\[default: your login]"] = ""
+    not_before: Annotated[str, "2h|TIME", "Start no earlier: in 10m, or at 2030-01-31T12:00Z."] = ""
+    deadline: Annotated[str, "2h|TIME", "Fail the run if it has not ended by then."] = ""
+    budget: Annotated[str, "usd=2.50,calls=9", "Budget of the run; at most the agent's."] = ""
     key: options.SignOption = ""
 
     def request(self, agent: str) -> RunRequest:
@@ -125,8 +125,10 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> 
 class Showing(Shell):
     """The options that say which point of a run is shown, and how much of it."""
 
-    full: Annotated[bool, "With --json: large values in full, from the blob store."] = False
-    messages: Annotated[int | None, "STEP", "What the model saw that this step asked.", options.AtLeast(1)] = None
+    full: Annotated[bool, "With --json: print large values in full, from the blob store."] = False
+    messages: Annotated[
+        int | None, "STEP", "Show the messages that the model call of this step sent.", options.AtLeast(1)
+    ] = None
     archive: ArchiveUrl = ""
     at: AtOption = ""
     from_log: FromLog = False
@@ -161,19 +163,19 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
 class ListingThen(Listing):
     """The options of a list of runs, as they are or were."""
 
-    at: Annotated[str, "TIME", "As they were at TIME: 2030-01-31T12:00Z, 2h ago."] = ""
+    at: Annotated[str, "TIME", "Show runs as of TIME: 2030-01-31T12:00Z, 2h ago."] = ""
 
 
 def list_runs(
     *,
-    status: Annotated[str, "Only these; also `doubt`, `held`, `stalled`, `paused`."] = "",
+    status: Annotated[str, "Only runs with this status; also `doubt`, `held`, `stalled`, `paused`."] = "",
     agent: options.AgentOption = "",
     session: options.SessionOption = "",
     label: options.LabelOption = None,
     from_log: FromLog = False,
     shell: ListingThen,
 ) -> None:
-    """List runs, the oldest first. With --at, also what each had open, and what its models and tools were given."""
+    """List runs, the oldest first. With --at, also their open calls and the inputs of models and tools."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Selector(session, labels_of(label), agent)
@@ -191,11 +193,11 @@ def list_runs(
 class Events(Shell):
     """The options that say which events of a run are printed, and how."""
 
-    raw: Annotated[bool, "Records as they lie in the log, void ones too."] = False
-    since: Annotated[str, "2h|TIME", "Only events since then: 10m, 2030-01-31T12:00Z."] = ""
-    tail: Annotated[int | None, "N", "Only the last N of them.", options.AtLeast(1)] = None
-    full: Annotated[bool, "Values in full, however long they are."] = False
-    follow: Annotated[bool, "--follow, -f", "Go on, and print each event as it comes."] = False
+    raw: Annotated[bool, "Print the records of the log, void ones too."] = False
+    since: Annotated[str, "2h|TIME", "Only events since TIME, or in the last 10m."] = ""
+    tail: Annotated[int | None, "N", "Only the last N events.", options.AtLeast(1)] = None
+    full: Annotated[bool, "Print long values in full."] = False
+    follow: Annotated[bool, "--follow, -f", "Keep running and print new events."] = False
     archive: ArchiveUrl = ""
     from_log: FromLog = False
 
@@ -235,7 +237,7 @@ class Events(Shell):
 
 
 def print_events(run: options.RunArgument, *, events: Events) -> None:
-    """Print the history of a run, one event a line, with its place in Kafka and the input that caused it."""
+    """Print the history of a run, one event a line, with its Kafka offset and the input that caused it."""
     if events.follow:
         events.go_on(run)
         return
@@ -250,7 +252,7 @@ def print_events(run: options.RunArgument, *, events: Events) -> None:
 def watch_run(
     run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, "How long to wait at most.", options.AtLeast(0.1)] = None,
+    timeout: Annotated[float | None, "Stop after this long.", options.AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Show a run live until it is over. With --json one event a line."""
@@ -265,7 +267,7 @@ def watch_run(
 def stream_run(
     run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, "End after this long without output.", options.AtLeast(0.1)] = None,
+    timeout: Annotated[float | None, "Stop after this long without output.", options.AtLeast(0.1)] = None,
     shell: Shell,
 ) -> None:
     """Print a run's live output, such as the tokens of a model. With --json one part a line."""
@@ -273,9 +275,9 @@ def stream_run(
 
 
 def verify_runs(
-    run: Annotated[str, "Report on this run only."] = "",
+    run: Annotated[str, "Only this run."] = "",
     *,
-    settle: Annotated[float, "How long other topics may take to agree with the log.", options.AtLeast(0)] = 5.0,
+    settle: Annotated[float, "Wait up to this long for other topics to agree with the log.", options.AtLeast(0)] = 5.0,
     shell: Shell,
 ) -> None:
     """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
@@ -289,7 +291,7 @@ def verify_runs(
 def diff_run(
     run: options.RunArgument,
     left: Annotated[str, "SEQ|TIME|RUN", "A point of the run, or another run."],
-    right: Annotated[str, "SEQ|TIME", "A later point of the run; without it LEFT is another run."] = "",
+    right: Annotated[str, "SEQ|TIME", "A later point of the run; without it, the second argument is a run."] = "",
     *,
     from_log: FromLog = False,
     shell: Shell,
@@ -430,10 +432,10 @@ def _is_known(runs: Runs, request: RunRequest) -> bool:
 def limits(
     *,
     agent: Annotated[str, "Only limits of this agent."] = "",
-    value: Annotated[str, "Only this tenant, say: the value of a label."] = "",
+    value: Annotated[str, "Only limits for this value of a label, such as a tenant."] = "",
     shell: Shell,
 ) -> None:
-    """List what runs have spent of the limits per day and month. The newest window is first."""
+    """List what runs have spent of the limits per day and month. The newest period is first."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))

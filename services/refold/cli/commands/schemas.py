@@ -13,7 +13,7 @@ from refold.schemas.asyncapi import asyncapi
 
 
 def append_changes(*, teller: Teller) -> None:
-    """Append changed classes as new schema versions. What was exported never changes."""
+    """Append changed classes as new schema versions. Exported versions never change."""
     added = export.export_schemas()
     lines = [f"exported {line.subject} version {line.version} under id {line.id}" for line in added]
     teller.tell(added, "\n".join(lines) or "[green]nothing changed[/]")
@@ -28,6 +28,6 @@ def compare_schemas(*, teller: Teller) -> None:
 
 
 def print_asyncapi(*, teller: Teller) -> None:
-    """Print the AsyncAPI document of the topics, as `schemas/asyncapi.json` has it."""
+    """Print the AsyncAPI document of the topics: `schemas/asyncapi.json`."""
     document = asyncapi(declared()["topics"])
     teller.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))

@@ -11,7 +11,7 @@ from refold.views.member import ServedBy, agents_served, tools_served
 
 
 def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell) -> None:
-    """List the agents that planners have, by version. Planners whose code differs are apart."""
+    """List the agents that planners have, by version. Planners with different code are listed separately."""
     rows = [each for each in agents_served(shell.runs.reader.scan(MEMBER)) if agent in ("", each.agent)]
     cells = [
         {"agent": each.agent, "version": each.version, "code": each.manifest.get("code", ""), **_who(each.members)}
@@ -21,9 +21,9 @@ def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell)
 
 
 def list_tools(
-    *, tool: Annotated[str, "Only this tool."] = "", pool: Annotated[str, "Only of this pool."] = "", shell: Shell
+    *, tool: Annotated[str, "Only this tool."] = "", pool: Annotated[str, "Only tools of this pool."] = "", shell: Shell
 ) -> None:
-    """List the tools that executors run, by pool. `--json` has the schemas of their arguments."""
+    """List the tools that executors run, by pool. `--json` adds the schemas of their arguments."""
     found = tools_served(shell.runs.reader.scan(MEMBER))
     rows = [each for each in found if tool in ("", each.tool) and pool in ("", each.pool)]
     cells = [

@@ -57,7 +57,7 @@ class Operator(Shell):
     """Who says something about a run, and how long they wait: the options of what only a human may do."""
 
     actor: options.ActorOption = ""
-    timeout: Annotated[options.Seconds, "How long to wait for the planner."] = 30.0
+    timeout: Annotated[options.Seconds, "Wait up to this long for the planner."] = 30.0
 
     @property
     def who(self) -> str:
@@ -92,8 +92,8 @@ class Operator(Shell):
         self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
 
 
-AsOperator = Annotated[bool, "Say it as an operator, though you asked for the run."]
-OneOrMany = Annotated[str, "RUN", "The run; without it, filters."]
+AsOperator = Annotated[bool, "Act as an operator, even on a run you requested."]
+OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with filters."]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Speaker(Operator):
     session: options.SessionOption = ""
     label: options.LabelOption = None
     agent: options.AgentOption = ""
-    yes: Annotated[bool, "Do it to all of them; without it they are shown."] = False
+    yes: Annotated[bool, "Apply to all selected runs. Without it, list them."] = False
     as_operator: AsOperator = False
     key: options.SignOption = ""
 
@@ -152,18 +152,17 @@ _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 def cancel_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
     """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
-    A run that somebody else asked for is cancelled as an operator, which takes the right to write `run-operated`.
-    Many runs are named by --session, --label and --agent: without --yes they are shown.
+    To cancel a run that somebody else requested, you need the right to write `run-operated`. --session, --label and
+    --agent select many runs; add --yes to cancel them.
     """
     operator.say("cancel", run, reason)
 
 
 def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
-    """Pause a run and the runs it has started. Nothing new goes out of it until `refold run resume`.
+    """Pause a run and the runs it has started. It starts no new call until `refold run resume`.
 
-    What executors have already they finish, and the run has it when it goes on. Signals, answers and decisions are
-    kept, and what falls due meanwhile is due then. Many runs are named by --session, --label and --agent: without
-    --yes they are shown.
+    Calls that executors have begun finish. Their results, signals, answers and timers take effect on resume.
+    --session, --label and --agent select many runs; add --yes to pause them.
     """
     operator.say(PAUSE, run, reason)
 
@@ -171,17 +170,17 @@ def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operato
 def resume_run(run: OneOrMany = "", *, operator: Speaker) -> None:
     """Resume a paused run. The runs it has started resume too, unless they were paused themselves.
 
-    What an operator has paused only operators resume. Many runs are named by --session, --label and --agent: of these
-    all that are paused by themselves; without --yes they are shown.
+    Only an operator resumes a run that an operator paused. --session, --label and --agent select many runs that were
+    paused themselves; add --yes to resume them.
     """
     operator.say(RESUME, run)
 
 
 def annotate_run(
     run: options.RunArgument,
-    note: Annotated[str, "TEXT", "The note: it stays in the history of the run."],
+    note: Annotated[str, "TEXT", "The note."],
     *,
-    id_: Annotated[str, "Its id: twice is one note.  \\[default: a fresh one]"] = "",
+    id_: Annotated[str, "Id of the note; a resend with the same id is ignored.  \\[default: a new one]"] = "",
     as_operator: AsOperator = False,
     key: options.SignOption = "",
     operator: Operator,
@@ -204,7 +203,7 @@ def _is_what(state: RunState, kind: str) -> bool:
 
 
 TokenArgument = Annotated[str, "TOKEN", "The callback's token, which begins with cb_."]
-KeyOption = Annotated[str, "KEY", "Your own name for this answer: said again, it is the same answer."]
+KeyOption = Annotated[str, "KEY", "Idempotency key; a resend with the same key is ignored."]
 PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 
@@ -213,10 +212,10 @@ class Caller(Operator):
     """Who sends a signal to a run, or to many, and what these have in common."""
 
     payload: PayloadOption = "null"
-    id_: Annotated[str, "Its id: twice is one signal.  \\[default: a fresh one]"] = ""
+    id_: Annotated[str, "Id of the signal; a resend with the same id is ignored.  \\[default: a new one]"] = ""
     session: options.SessionOption = ""
     label: options.LabelOption = None
-    yes: Annotated[bool, "Tell all of them; without it they are shown."] = False
+    yes: Annotated[bool, "Signal all selected runs. Without it, list them."] = False
 
     def message(self, run: str, name: str) -> RunSignal:
         """The signal for a run, or for many, where it is empty."""
@@ -248,15 +247,15 @@ class Caller(Operator):
 
 
 def signal_run(
-    run: Annotated[str, "The run; without it, filters."],
-    name: Annotated[str, "What it waits for: `ctx.wait_for(NAME)`."] = "",
+    run: Annotated[str, "The run's id. Omit it to select runs with filters."],
+    name: Annotated[str, "Name of the signal, as in `ctx.wait_for(NAME)`."] = "",
     *,
     caller: Caller,
 ) -> None:
     """Send a signal that a run waits for, now or later. A wait takes it once.
 
-    Many runs are named by --session and --label, each with what it has started: without --yes they are shown. One that
-    never waits for it keeps it until its end.
+    --session and --label select many runs and their children; add --yes to signal them. A run that never waits for
+    the signal keeps it until the run ends.
 
     Example: refold run signal closed --session shop-7 --yes
     """
@@ -286,7 +285,7 @@ def _became(outcome: Outcome, said: RunSignal) -> output.Data:
 def resolve_callback(
     token: TokenArgument, *, payload: PayloadOption = "null", key: KeyOption = "", operator: Operator
 ) -> None:
-    """Complete a callback with its result. The first answer counts; the same one again is harmless."""
+    """Complete a callback with its result. The first result counts; sending it again is harmless."""
     said = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who)
     _answer(operator, said, "has the result")
 
@@ -294,7 +293,7 @@ def resolve_callback(
 def fail_callback(
     token: TokenArgument,
     *,
-    message: Annotated[str, "Why there will be no result; the agent sees it."],
+    message: Annotated[str, "Reason for the failure; the agent sees it."],
     key: KeyOption = "",
     operator: Operator,
 ) -> None:
@@ -320,20 +319,22 @@ def _tell(operator: Operator, answer: Performed, step: int, said: str, words: st
 class Retry(Operator):
     """What a retry changes, and which runs it is about where it is about many."""
 
-    step: Annotated[options.Natural, "--from STEP", "Repeat this step and all after it."] = 0
-    edit: Annotated[str, "JSON|@FILE|-", "That call's arguments instead."] = ""
-    steps: Annotated[options.Natural, "Raise the limit of steps to N."] = 0
-    history_bytes: Annotated[options.Natural, "--bytes", "Raise the limit of the history to N bytes."] = 0
-    children: Annotated[options.Natural, "Raise the limit of started runs to N."] = 0
-    tokens: Annotated[options.Natural, "Raise the budget to N tokens."] = 0
-    usd: Annotated[str, "2.50", "Raise the budget to so many dollars."] = "0"
-    calls: Annotated[options.Natural, "Raise the budget to N calls."] = 0
-    deadline: Annotated[str, "2h|TIME|none", "When it fails if it is not over."] = ""
+    step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
+    edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
+    steps: Annotated[options.Natural, "Raise the step limit to N.  \\[default: unchanged]"] = 0
+    history_bytes: Annotated[
+        options.Natural, "--bytes", "Raise the history limit to N bytes.  \\[default: unchanged]"
+    ] = 0
+    children: Annotated[options.Natural, "Raise the limit of child runs to N.  \\[default: unchanged]"] = 0
+    tokens: Annotated[options.Natural, "Raise the token budget to N.  \\[default: unchanged]"] = 0
+    usd: Annotated[str, "DOLLARS", "Raise the money budget, such as 2.50.  \\[default: unchanged]"] = "0"
+    calls: Annotated[options.Natural, "Raise the call budget to N.  \\[default: unchanged]"] = 0
+    deadline: Annotated[str, "2h|TIME|none", "Set a new deadline.  \\[default: unchanged]"] = ""
     reason: options.ReasonOption = ""
-    agent: Annotated[str, "All failed runs of this agent."] = ""
-    code: Annotated[str, "All that failed with this code."] = ""
-    since: Annotated[str, "2h|TIME", "All that failed since then."] = ""
-    yes: Annotated[bool, "Do it, and do not ask."] = False
+    agent: Annotated[str, "NAME", "Only failed runs of this agent."] = ""
+    code: Annotated[str, "CODE", "Only runs that failed with this code."] = ""
+    since: Annotated[str, "2h|TIME", "Only runs that failed since TIME, or in the last 2h."] = ""
+    yes: Annotated[bool, "Apply to all selected runs. Without it, list them."] = False
 
     @property
     def changes(self) -> Changes:
@@ -377,11 +378,11 @@ class Retry(Operator):
         self.tell_many(rows, text + hint, ok=not late)
 
 
-def retry_run(run: Annotated[str, "The run; without it, filters."] = "", *, retry: Retry) -> None:
+def retry_run(run: Annotated[str, "The run's id. Omit it to select runs with filters."] = "", *, retry: Retry) -> None:
     """Retry a failed run where it failed, or a stalled one.
 
-    What a failed run has done stays done. With --from the steps before STEP stay, and that one and all after it are
-    done again, as new steps. Many runs at once are named by --agent, --code and --since: without --yes they are shown.
+    Completed steps are kept. With --from, STEP and all later steps are repeated as new ones. --agent, --code and
+    --since select many failed runs; add --yes to retry them.
 
     Example: refold run retry --agent order --code timeout --since 2h --yes
     """
@@ -437,8 +438,8 @@ def _warning(again: list[Done]) -> str:
     )
 
 
-def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: Shell) -> None:
-    """List the versions that live runs need, stalled runs, and the planners that report to have a version."""
+def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:
+    """List the versions that live runs need, stalled runs, and the planners that have each version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
     serving = agents_served(shell.runs.reader.scan(MEMBER)) if rows else []
     have = {(each.agent, each.version): [by.member for by in each.members] for each in serving}
@@ -455,12 +456,12 @@ def list_versions(*, agent: Annotated[str, "Only of this agent."] = "", shell: S
 
 
 def migrate_runs(
-    run: Annotated[str, "This run."] = "",
+    run: Annotated[str, "The run's id."] = "",
     *,
-    to: Annotated[str, "VERSION", "What the runs are to go on with."],
-    agent: Annotated[str, "All runs of this agent that live, with --from."] = "",
-    since: Annotated[str, "--from VERSION", "Only runs that are of this version."] = "",
-    dry_run: Annotated[bool, "Say which runs it would be; write nothing."] = False,
+    to: Annotated[str, "VERSION", "Version to migrate to."],
+    agent: Annotated[str, "All live runs of this agent, with --from."] = "",
+    since: Annotated[str, "--from VERSION", "Only runs of this version."] = "",
+    dry_run: Annotated[bool, "List the runs; write nothing."] = False,
     operator: Operator,
 ) -> None:
     """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
@@ -504,7 +505,7 @@ def _migrate(run: Run, to: str, operator: Operator) -> str:
 
 
 def fail_run(run: options.RunArgument, *, reason: options.ReasonOption = "", operator: Operator) -> None:
-    """End a stalled run whose code will never agree with its history."""
+    """Fail a stalled run whose code will never match its history."""
     fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
     operator.tell_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
@@ -512,13 +513,12 @@ def fail_run(run: options.RunArgument, *, reason: options.ReasonOption = "", ope
 def repair_run(
     run: options.RunArgument,
     *,
-    head: Annotated[str, "ID", "The last entry of the history that counts."] = "",
+    head: Annotated[str, "ID", "Last entry of the history to keep."] = "",
     operator: Operator,
 ) -> None:
     """Rewrite a run's records in order where a tool has mixed them. Adds and changes no event.
 
-    With --head that history counts, and what is not part of it is buried for good: `refold run events RUN --raw` shows
-    all records, void ones too.
+    With --head, records outside that history become void for good. `refold run events RUN --raw` prints all records.
     """
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")

@@ -18,7 +18,7 @@ from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.core.errors import UsageError
 
-PoolsOption = Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."]
+PoolsOption = Annotated[str, "APP", "App whose pools get topics: MODULE:APP or path/file.py[:APP]."]
 
 
 def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
@@ -55,21 +55,21 @@ _STATES = {
 
 def compare_acls(
     *,
-    apply: Annotated[bool, "Create what is missing."] = False,
-    prune: Annotated[bool, "With --apply: also remove what is surplus about our topics and groups."] = False,
-    commands: Annotated[bool, "Print command lines of Kafka's own tools, quotas too, and ask no broker."] = False,
+    apply: Annotated[bool, "Create the missing ACLs."] = False,
+    prune: Annotated[bool, "With --apply: remove surplus ACLs on Refold's topics and groups."] = False,
+    commands: Annotated[bool, "Print commands for Kafka's own tools, quotas too; contact no broker."] = False,
     principal: Annotated[
         list[str] | None,
         "ROLE=User:NAME",
-        "Who a role is on your cluster, User:refold-ROLE unless it is said here; several times for several. "
-        "Roles: planner, executor.POOL, approval, client, approver, operator, archivist.",
+        "Kafka principal of a role: planner, executor.POOL, approval, client, approver, operator or archivist. "
+        "May be repeated.  \\[default: User:refold-ROLE]",
     ] = None,
-    app_: Annotated[str, "MODULE:APP or path/file.py[:APP], for the pools that its tools name."] = "",
+    app_: Annotated[str, "APP", "App whose pools get topics: MODULE:APP or path/file.py[:APP]."] = "",
     shell: Shell,
 ) -> None:
-    """Show who may do what, and compare it with the broker. Exit code 1 if they differ.
+    """Show the ACLs of each role, and compare them with the broker. Exit code 1 if they differ.
 
-    What is not in the table is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
+    Everything else is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
     """
     if prune and not apply:
         raise UsageError("--prune removes nothing by itself", hint="look first, then add --apply")

@@ -19,10 +19,10 @@ def approval(
     *,
     app: ServedApp,
     member: Member = "",
-    key: Annotated[str, "FILE", "The key that signs decisions; without it, REFOLD_APPROVAL__KEY"] = "",
+    key: Annotated[str, "FILE", "Key that signs decisions.  \\[default: REFOLD_APPROVAL__KEY]"] = "",
     data: DevOption = "",
 ) -> None:
-    """Judge: count votes of people, and sign."""
+    """Count votes on approvals, and sign decisions."""
     process = served("approval", member, data)
     options = process.where.settings
     own = ApprovalSettings(

@@ -23,8 +23,8 @@ _log = structlog.get_logger()
 def archivist(
     *,
     app: ServedApp,
-    once: Annotated[bool, "One pass, then end; for a cron job."] = False,
-    no_archive: Annotated[bool, "Erase without a copy."] = False,
+    once: Annotated[bool, "Make one pass and exit, for a cron job."] = False,
+    no_archive: Annotated[bool, "Erase runs without a copy."] = False,
     member: Member = "",
     data: DevOption = "",
 ) -> None:

@@ -46,7 +46,7 @@ def executor(
     data: DevOption = "",
     standby: StandbyOption = False,
 ) -> None:
-    """Act: claim calls, run tools, record results. The relay runs in here too."""
+    """Claim calls, run tools, record results. The relay runs in this process too."""
     process = served("executor", member, data, role=f"executor-{pool}")
     options, name, loaded = process.where.settings, process.member, load_app(app)
     if standby:

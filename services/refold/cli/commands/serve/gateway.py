@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Annotated
 
 import structlog
-import typer
 
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, served
 from refold.cli.commands.serve.projections import keep_views, view_metrics
@@ -45,15 +44,15 @@ def gateway(
     *,
     host: Annotated[str, "HOST", "Address to listen at.  \\[default: REFOLD_GATEWAY__HOST, 127.0.0.1]"] = "",
     port: Annotated[int, "PORT", "Port to listen at.  \\[default: REFOLD_GATEWAY__PORT, 8321]"] = 0,
-    app: Annotated[str, typer.Option(help="MODULE:APP or path/file.py[:APP], for projections of an app.")] = "",
-    actor: Annotated[str, "Name of the one user of this machine, without logins.  \\[default: your login]"] = "",
+    app: Annotated[str, "APP", "App that defines projections: MODULE:APP or path/file.py[:APP]."] = "",
+    actor: Annotated[str, "Name of the only user, if no login is configured.  \\[default: your login]"] = "",
     member: Member = "",
     data: DevOption = "",
 ) -> None:
     """Serve the HTTP API over the views of REFOLD_VIEWS__URL.
 
-    Views in SQLite it keeps up to date itself, unless another process does; those in Postgres are kept by
-    `refold serve projections`.
+    It keeps views in SQLite up to date itself, unless another process does. `refold serve projections` keeps those in
+    Postgres.
     """
     process = served("gateway", member, data)
     settings = process.where.settings

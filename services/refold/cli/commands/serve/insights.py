@@ -22,10 +22,12 @@ _log = structlog.get_logger()
 
 def insights(
     *,
-    state: Annotated[str, "URL", "Database of figures and positions, its own."] = "sqlite:///insights.db",
+    state: Annotated[
+        str, "URL", "Database for figures and positions; share it with nothing."
+    ] = "sqlite:///insights.db",
     data: DevOption = "",
 ) -> None:
-    """Count what happens, and raise alerts, by Faust. Figures go to the topic `run-insight`."""
+    """Count events and raise alerts, with Faust. Figures go to the topic `run-insight`."""
     kafka = served("insights", "", data).where.settings.kafka
     source, (price, table) = KafkaLogSource(kafka), priced()
     price({}, 0)  # the table takes a second, which a batch has not

@@ -24,7 +24,7 @@ DRAIN_S = 1.0
 
 
 def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standby: StandbyOption = False) -> None:
-    """Decide: read inputs, write the log, order calls."""
+    """Decide: read inputs, write the log, request calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)
     if standby:

@@ -91,21 +91,20 @@ CLOSE_S = 5.0
 """How long a process that has drained may take to leave its group and to hang up: a fraction of a second, but for
 servers that do not answer. Then it is ended: its clients may wait for longer than its partitions would for others."""
 
-ServedApp = Annotated[str, "MODULE:APP or path/file.py[:APP]"]
-Member = Annotated[
-    str, "Name of this process in its group; two processes never share one.  \\[default: service and host]"
-]
+ServedApp = Annotated[str, "APP", "App to serve: MODULE:APP or path/file.py[:APP]."]
+Member = Annotated[str, "Name of this process in its group; no two processes share one.  \\[default: service and host]"]
 DevOption = Annotated[
     str,
     typer.Option(
         "--data",
         envvar="REFOLD_DATA",
-        help="Folder of a `refold dev` to serve beside, where no address is set  \\[default: .refold]",
+        metavar="FOLDER",
+        help="Data folder of `refold dev`, for addresses that are not set.  \\[default: .refold]",
     ),
 ]
 StandbyOption = Annotated[
     bool,
-    "Keep a process in reserve that has loaded everything, and starts the next one at once when the service dies.",
+    "Keep a loaded process in reserve, which takes over at once when the service dies.",
 ]
 _log = structlog.get_logger()
 

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import structlog
-import typer
 
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.table import TableTopic
@@ -25,7 +24,7 @@ _log = structlog.get_logger()
 
 def projections(
     *,
-    app: Annotated[str, typer.Option(help="MODULE:APP or path/file.py[:APP], for projections of an app.")] = "",
+    app: Annotated[str, "APP", "App that defines projections: MODULE:APP or path/file.py[:APP]."] = "",
     member: Member = "",
     data: DevOption = "",
 ) -> None:

@@ -6,7 +6,6 @@ import os
 from typing import Annotated
 
 import structlog
-import typer
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
@@ -31,12 +30,12 @@ _log = structlog.get_logger()
 
 def telemetry(
     *,
-    app: Annotated[str, typer.Option(help="MODULE:APP or path/file.py[:APP], to redact content as the app does.")] = "",
-    from_start: Annotated[bool, "Export what is in the views already, the first time."] = False,
+    app: Annotated[str, "APP", "App whose redaction applies: MODULE:APP or path/file.py[:APP]."] = "",
+    from_start: Annotated[bool, "On the first start, export all runs of the views."] = False,
     member: Member = "",
     data: DevOption = "",
 ) -> None:
-    """Export traces out of the views by OTLP. The collector is REFOLD_TELEMETRY__ENDPOINT."""
+    """Export traces from the views by OTLP. The collector is REFOLD_TELEMETRY__ENDPOINT."""
     process = served("telemetry", member, data)
     settings, vitals = process.where.settings, Vitals()
     content = (load_app(app).redact if app else redacted) if settings.telemetry.content else None
