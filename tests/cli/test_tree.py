@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "ya
 OF_A_CHECKOUT: set[Words] = {("demo",), ("bench",), ("sim",)}
 """They hand all words to a program of the checkout, `--help` too."""
 SERVICES = ("planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry", "insights")
-WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("version",), *OF_A_CHECKOUT}
+WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("version",), ("completion",), *OF_A_CHECKOUT}
 WITHOUT_JSON |= {("serve", service) for service in SERVICES}
 """Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""
 
@@ -106,10 +107,44 @@ def test_a_typo_is_answered_with_what_was_meant(words: str, meant: str) -> None:
     assert re.search(rf"[Dd]id you mean '?(`refold dev )?{meant}", result.output)
 
 
-def test_a_shell_completes_the_commands_of_a_group() -> None:
-    asked = {"_REFOLD_COMPLETE": "complete_bash", "COMP_WORDS": "refold run re", "COMP_CWORD": "2"}
-    program = [sys.executable, "-c", "from refold.cli.main import app; app(prog_name='refold')"]
+PRESSED = """
+eval "$(refold completion bash)"
+COMP_WORDS=($LINE); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_LINE=$LINE COMP_POINT=${#LINE}
+_refold_completion refold
+echo "${COMPREPLY[@]}"
+"""
+"""What bash does with the script at a press of Tab behind `$LINE`."""
 
-    done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, **asked})
 
-    assert set(done.stdout.split()) == {"resume", "retry", "resolve", "repair", "replay"}
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("refold run re", {"resume", "retry", "resolve", "repair", "replay"}),
+        ("refold comp", {"completion"}),
+        ("refold run start --wa", {"--wait"}),
+    ],
+)
+def test_bash_completes_commands_and_options(line: str, offered: set[str]) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-c", PRESSED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PATH": path, "LINE": line},
+    )
+
+    assert set(done.stdout.split()) == offered, done.stderr
+
+
+@pytest.mark.parametrize(("shell", "begin"), [("zsh", "#compdef refold"), ("fish", "complete --command refold")])
+def test_other_shells_have_a_script_too(shell: str, begin: str) -> None:
+    assert refold("completion", shell).stdout.startswith(begin)
+
+
+def test_a_shell_without_completion_is_refused_with_those_that_have_it() -> None:
+    result = refold("completion", "tcsh")
+
+    assert result.exit_code == 2
+    assert "refold completion bash | zsh | fish" in result.stderr

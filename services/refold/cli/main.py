@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer._completion_classes import completion_init
 
 from refold.cli.commands import COMMANDS
 from refold.cli.errors import expected, tell
@@ -32,9 +33,11 @@ app = typer.Typer(
     name="refold",
     help=COMMANDS.summary,
     no_args_is_help=True,
+    add_completion=False,  # `refold completion SHELL` prints the script, in place of two options of Typer's
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+completion_init()  # what a script of `refold completion` asks is answered by this program
 
 
 def _print_version(asked: bool) -> None:

@@ -233,9 +233,10 @@ COMMANDS = CommandGroup(
         "bench": Verb("checkout:bench", "Measure the figures on this machine (checkout only).", "", _PASS),
         "sim": Verb("checkout:sim", "Simulate the platform with faults (checkout only).", "--seeds 100", _PASS),
         "version": Verb("checkout:version", "Print the version."),
+        "completion": Verb("checkout:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
-        "Start": "init dev run callback",
+        "Start": "init dev run callback completion",
         "Look": "doctor agents tools versions limits deadletter archive projection",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",

@@ -1,4 +1,4 @@
-"""Commands of a checkout of the repository: the demo, the figures, the simulator; and the version of what is here."""
+"""Commands of a checkout of the repository: the demo, the figures, the simulator; the version; shell completion."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import sys
 from contextlib import suppress
 from importlib.metadata import version as installed
 from pathlib import Path
+from typing import Annotated
 
 import typer
+from typer._completion_shared import get_completion_script
 
 from refold.cli.errors import fail
 from refold.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[4]
+SHELLS = ("bash", "zsh", "fish")
 
 
 def demo(ctx: typer.Context) -> None:
@@ -38,6 +41,17 @@ def sim(ctx: typer.Context) -> None:
 def version() -> None:
     """Print the version."""
     typer.echo(installed("refold"))
+
+
+def print_completion(shell: Annotated[str, "SHELL", f"One of {', '.join(SHELLS)}."]) -> None:
+    """Print the completion script of a shell. Load it with `eval "$(refold completion bash)"` in ~/.bashrc.
+
+    For zsh, add `eval "$(refold completion zsh)"` to ~/.zshrc, after compinit. For fish, write the script to
+    ~/.config/fish/completions/refold.fish.
+    """
+    if shell not in SHELLS:
+        raise UsageError(f"there is no completion for {shell}", hint=f"refold completion {' | '.join(SHELLS)}")
+    typer.echo(get_completion_script(prog_name="refold", complete_var="_REFOLD_COMPLETE", shell=shell))
 
 
 def need(path: str) -> Path:
