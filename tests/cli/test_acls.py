@@ -69,7 +69,7 @@ def test_the_command_lines_say_the_same_as_the_table(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--prune",), "look first, then add --apply"),
+        (("--prune",), "then add --apply --prune"),
         (("--commands", "--apply"), "--commands applies nothing"),
         (("--principal", "boss=User:x"), "'boss' is not a role"),
         (("--principal", "client=x"), "write client=User:NAME"),

@@ -44,14 +44,14 @@ class TestFamilies:
 
         assert listed == [below.approval_id]
         assert desk.approvals.named("run-1") == desk.approvals.named("run-1.2") == below.approval_id
-        with pytest.raises(NotFoundError, match="nobody is asked about run run-1.3"):
+        with pytest.raises(NotFoundError, match="run run-1.3 and its children have no open approval"):
             desk.approvals.named("run-1.3")
 
     def test_of_several_questions_one_has_to_be_named(self, world: World, desk: Desk) -> None:
         world.ask(request("run-1.2/5"))
         world.ask(request("run-1/9"))
 
-        with pytest.raises(UsageError, match="people are asked 2 questions about run run-1 and its family"):
+        with pytest.raises(UsageError, match="run run-1 and its children have 2 open approvals"):
             desk.approvals.named("run-1")
 
 

@@ -95,7 +95,7 @@ def test_who_says_no_to_what_is_shown_has_not_voted(
 
 @pytest.mark.parametrize("more", [{}, {"json_": True}])
 def test_a_script_has_to_name_the_question(desk: Desk, asked: ApprovalRequest, more: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="which question you have seen") as refused:
+    with pytest.raises(UsageError, match="does not name the question you have seen") as refused:
         seen(desk, asked.call_id, **more)
 
     assert asked.approval_id in refused.value.hint
@@ -117,7 +117,7 @@ def test_a_question_with_the_same_first_digits_is_not_taken_for_the_one_that_was
     world.close(asked)
     world.ask(other)
 
-    with pytest.raises(UsageError, match="which question"):
+    with pytest.raises(UsageError, match="the question"):
         seen(desk, f"{asked.call_id}~{asked.question[:2]}")
     with pytest.raises(ConflictError, match="closed"):
         desk.vote(asked, "ada", "approve")

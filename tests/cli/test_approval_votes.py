@@ -70,7 +70,7 @@ class TestVoting:
         asked = request()
         world.ask(asked)
 
-        with pytest.raises(UsageError, match="unentitled.*no approval service was there"):
+        with pytest.raises(UsageError, match="unentitled.*no approval service answered"):
             Desk(world, None).vote(asked, "zoe", "approve")
 
     @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ class TestVoting:
         asked, other = request(), request(args='{"service":"other"}')
         world.ask(asked)
 
-        with pytest.raises(ConflictError, match="another question"):
+        with pytest.raises(ConflictError, match="is not the one that was shown"):
             desk.approvals.vote(asked.approval_id, "approve", question=other.question, actor="ada")
 
     def test_where_two_questions_are_open_the_call_names_none_of_them(self, world: World, desk: Desk) -> None:
@@ -190,7 +190,7 @@ class TestVoting:
         world.ask(asked)
         world.ask(other)
 
-        with pytest.raises(UsageError, match="2 questions about the call"):
+        with pytest.raises(UsageError, match="has 2 open approvals"):
             desk.approvals.named(asked.call_id)
         assert desk.approvals.named(other.approval_id) == other.approval_id
 
@@ -214,14 +214,14 @@ class TestVoting:
     def test_nobody_votes_on_a_question_that_is_not_what_is_shown(self, world: World, desk: Desk) -> None:
         world.ask(replace(request(), args='{"service":"other"}'))
 
-        with pytest.raises(ConflictError, match="no service takes the question"):
+        with pytest.raises(ConflictError, match="no service accepts the question"):
             desk.vote(request(), "ada", "approve")
 
     def test_without_a_service_the_vote_times_out_and_says_that_it_stays(self, world: World) -> None:
         asked = request()
         world.ask(asked)
 
-        with pytest.raises(TimedOutError, match="is an approval service running"):
+        with pytest.raises(TimedOutError, match="is recorded, and nothing has come of it"):
             Desk(world, None).vote(asked, "ada", "approve")
 
     def test_what_decides_nothing_is_recorded(self, world: World, desk: Desk) -> None:
@@ -303,9 +303,9 @@ class TestWords:
         ("words", "says"),
         [
             (["list", "--state", "waiting"], "is not a state"),
-            (["approve", "r/5", "--remember", "world"], "cannot remember"),
+            (["approve", "r/5", "--remember", "world"], "a grant cannot cover 'world'"),
             (["approve", "r/5", "--remember", "run", "--for", "soon"], "is not a duration"),
-            (["approve", "r/5", "--remember", "run", "--for", "0"], "for no time"),
+            (["approve", "r/5", "--remember", "run", "--for", "0"], "--for 0 grants nothing"),
             (["approve", "r/5", "--for", "1h"], "add --remember run"),
             (["approve", "r/5", "--uses", "3"], "add --remember run"),
             (["edit", "r/5", "{}", "--set", "a=1"], "given twice"),

@@ -168,7 +168,7 @@ def test_an_operator_s_word_may_come_to_a_question_to_people(chronicle: Chronicl
     assert one(runs, Hand(chronicle), signal, 5).what == "asked"
     assert question_of(runs, "r/3") == Doubted("push", f"r/3~{'0' * 32}")
     assert question_of(runs, "r/3~00") == question_of(runs, "r/3")
-    with pytest.raises(ConflictError, match="people are asked about the call r/3"):
+    with pytest.raises(ConflictError, match="the call r/3 waits for an approval"):
         settle_call(runs, "r/3", Settlement("give_up"), "ann")
     said = settle_call(runs, "r/3", Settlement("give_up"), "ann", though_asked=True)
     assert isinstance(said.message, RunOperation)

@@ -229,7 +229,7 @@ def test_a_question_is_shown_and_decided_signed(client: Client) -> None:
         "cleaner",
     )
     assert client.approval("c-clean") == question
-    with pytest.raises(UsageError, match="does not say which question"):
+    with pytest.raises(UsageError, match="does not name the question"):
         client.decide(question.call_id, "approve")
     decided = client.decide(name, "approve", message="go on")
 

@@ -115,7 +115,7 @@ class TestAQuestion:
         self, desk: Desk, asked: ApprovalRequest, action: str, more: dict[str, str]
     ) -> None:
         """Who approves of a call says of a doubt that nothing came of it: it would be sent again."""
-        with pytest.raises(UsageError, match="people are asked what came of run-1/5") as refused:
+        with pytest.raises(UsageError, match="this approval asks for the outcome of run-1/5") as refused:
             desk.vote(asked, "ada", action, **more)
 
         assert f"refold run resolve {asked.approval_id}" in refused.value.hint
@@ -124,7 +124,7 @@ class TestAQuestion:
     def test_who_means_to_settle_a_doubt_does_not_let_a_call_out(self, world: World, desk: Desk) -> None:
         world.ask(plain := request())
 
-        with pytest.raises(UsageError, match="whether run-1/5 may go out, not what came of it"):
+        with pytest.raises(UsageError, match="asks if run-1/5 may run, not for its outcome"):
             desk.vote(plain, "ada", "approve", about="doubt")
 
     def test_what_decides_nothing_is_said_as_of_any_question(self, desk: Desk, asked: ApprovalRequest) -> None:

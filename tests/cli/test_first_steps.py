@@ -81,8 +81,9 @@ def test_an_app_that_cannot_be_imported_is_told_by_its_cause(tmp_path: Path) -> 
 
     assert result.exit_code == 2
     first, second = result.stderr.splitlines()
-    assert first.endswith("broken.py cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'")
-    assert "broken.py, line 2: import no_such_module" in second
+    assert "broken.py cannot be loaded: ModuleNotFoundError: No module named 'no_such_module' (" in first
+    assert first.endswith("broken.py, line 2: import no_such_module)")
+    assert "REFOLD_DEBUG=1" in second
 
 
 def test_outside_a_checkout_it_is_said_where_the_demo_is(monkeypatch: pytest.MonkeyPatch) -> None:

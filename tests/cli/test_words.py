@@ -58,13 +58,13 @@ def test_where_nobody_listens_a_command_says_so_and_what_to_run(words: tuple[str
     [
         (("run", "list", "--status", "done"), "'done' is not a status"),
         (("run", "start", "deploy", "--label", "x"), "'x' is not a label"),
-        (("run", "start", "deploy", "--input", "{"), "--input: the text is not JSON (Expecting property name"),
+        (("run", "start", "deploy", "--input", "{"), "--input: the text is not JSON: Expecting property name"),
         (("run", "start", "deploy", "--input", '{"a": NaN}'), "--input: the JSON text holds NaN"),
         (("run", "start", "deploy", "--input", "@/nowhere"), "cannot read /nowhere: No such file or directory"),
         (("run", "signal", "r", "go", "--payload", "{"), "--payload: the text is not JSON"),
         (("run", "start", "deploy", "--id", "a/b"), "'a/b' is not a run id"),
-        (("run", "resolve", "r/3"), "say one thing about the call"),
-        (("run", "resolve", "r/3", "--give-up", "--did-not-happen"), "say one thing about the call"),
+        (("run", "resolve", "r/3"), "one outcome of the call is needed"),
+        (("run", "resolve", "r/3", "--give-up", "--did-not-happen"), "one outcome of the call is needed"),
     ],
 )
 def test_what_is_wrong_with_the_words_is_said_before_anything_is_asked(words: tuple[str, ...], said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -49,3 +50,33 @@ def test_no_file_holds_and_no_path_names_what_is_banned() -> None:
 )
 def test_each_of_them_would_be_seen(planted: str) -> None:
     assert found(planted.replace("~", ""))
+
+
+def causes(source: str) -> list[int]:
+    """The lines of hints that are made of an exception: a cause belongs into the message, `next` is what to do."""
+    found = []
+    for handler in ast.walk(ast.parse(source)):
+        if isinstance(handler, ast.ExceptHandler) and handler.name:
+            hints = [node for node in ast.walk(handler) if isinstance(node, ast.keyword) and node.arg == "hint"]
+            for hint in hints:
+                passed_on = {id(node.value) for node in ast.walk(hint.value) if isinstance(node, ast.Attribute)}
+                names = [
+                    node for node in ast.walk(hint.value) if isinstance(node, ast.Name) and id(node) not in passed_on
+                ]
+                found += [hint.value.lineno for name in names if name.id == handler.name]
+    return found
+
+
+def test_no_hint_is_a_cause() -> None:
+    code = {path: text(path) or "" for path in tracked() if path.suffix == ".py" and path.parts[0] == "services"}
+
+    assert {str(path): lines for path, source in code.items() if (lines := causes(source))} == {}
+
+
+@pytest.mark.parametrize(
+    ("hint", "seen"), [("str(error)", True), ('f"write it ({error})"', True), ("error.hint", False), ('"do"', False)]
+)
+def test_a_hint_that_is_a_cause_would_be_seen(hint: str, seen: bool) -> None:
+    source = f"try:\n    f()\nexcept ValueError as error:\n    raise UsageError('no', hint={hint}) from None\n"
+
+    assert bool(causes(source)) is seen

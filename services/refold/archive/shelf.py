@@ -143,7 +143,9 @@ class Shelf:
                 number += 1
         read_back = list(self.runs(file))
         if read_back != runs or any(inspection.flaws(run) for run in read_back):
-            raise ConflictError(f"{file} does not hold what was written", hint="is the store sound? nothing was erased")
+            raise ConflictError(
+                f"{file} does not hold what was written", hint="check the archive store; nothing was erased"
+            )
         self.index(file, mend=True)
         return file
 
@@ -176,7 +178,7 @@ class Shelf:
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
             f"the archive {self.url} does not answer: {first_line(error)}",
-            hint="are the address and the rights right?",
+            hint="check the address of the archive and your rights there",
         )
 
 

@@ -18,9 +18,9 @@ def load_app(target: str) -> App:
         raise
     except Exception as error:
         own = user_frames(error)
-        place = f"{own[-1].filename}, line {own[-1].lineno}: {own[-1].line}; " if own else ""
-        message = f"{target} cannot be loaded: {type(error).__name__}: {error}"
-        raise UsageError(message, hint=f"{place}REFOLD_DEBUG=1 shows the whole traceback") from error
+        place = f" ({own[-1].filename}, line {own[-1].lineno}: {own[-1].line})" if own else ""
+        message = f"{target} cannot be loaded: {type(error).__name__}: {error}{place}"
+        raise UsageError(message, hint="run it again with REFOLD_DEBUG=1 for the whole traceback") from error
 
 
 def app_pools(app: str) -> tuple[str, ...]:

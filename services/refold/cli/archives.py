@@ -19,7 +19,7 @@ def shelf(url: str) -> Shelf:
     """The archive that a command is about. **Raises** UsageError when none is named."""
     named = url or load().archive.url
     if not named:
-        raise UsageError("no archive is named", hint="--archive URL, or REFOLD_ARCHIVE__URL")
+        raise UsageError("no archive is named", hint="add --archive URL, or set REFOLD_ARCHIVE__URL")
     return Shelf(named)
 
 

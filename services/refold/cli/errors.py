@@ -43,7 +43,9 @@ def tell(error: Exception) -> int | None:
     if isinstance(error, OSError):
         if error.errno not in _FULL:
             return None
-        error = RefoldError(f"no space left on {error.filename or 'the disk'}", hint="make room, then do it again")
+        error = RefoldError(
+            f"no space left on {error.filename or 'the disk'}", hint="free some space, then run it again"
+        )
     if not isinstance(error, RefoldError):
         fault = error.args[0] if error.args else error
         error = errors.UnreachableError(f"Kafka does not answer ({fault.str() if hasattr(fault, 'str') else fault})")
@@ -62,7 +64,7 @@ def fail(code: int = FAILED) -> NoReturn:
 
 
 _NEXT = {
-    _UNREACHABLE: "`refold dev` starts a broker and Redis here; --kafka names another; `refold doctor` looks at both",
-    _TIMED_OUT: "ask again with a longer --timeout; nothing is lost meanwhile",
+    _UNREACHABLE: "`refold dev` starts a broker and Redis here, --kafka names another; `refold doctor` checks both",
+    _TIMED_OUT: "run it again with a longer --timeout; nothing is lost",
     _USAGE: "`refold --help`",
 }

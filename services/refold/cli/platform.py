@@ -141,8 +141,7 @@ def json_value(text: str, option: str) -> Any:
     try:
         return canonical.parse(given)
     except MalformedError as error:
-        why = f" ({error.hint})" if error.hint else ""
-        raise UsageError(f"{option}: {error.message}{why}", hint=_AS_JSON) from None
+        raise UsageError(f"{option}: {error.message}", hint=_AS_JSON) from None
 
 
 _AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has double quotes inside them: '"Ada"'"""

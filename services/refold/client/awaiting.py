@@ -421,7 +421,7 @@ class AsyncClient:
     def _vote(self, approval: str, action: str, timeout: timedelta, *, result: object, key: str, **more: Any) -> Voted:
         if not names_the_question(approval):
             hint = "give the whole id: a decision is on the question that somebody has seen, and on no other"
-            raise UsageError(f"{approval} does not say which question is decided", hint=hint)
+            raise UsageError(f"{approval} does not name the question that is decided", hint=hint)
         signs, approvals = vote_key(self._vote_key, self._data), self._platform.approvals
         self._open()
         name = self._asked(approval, time.monotonic() + timeout.total_seconds())

@@ -71,7 +71,7 @@ def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[Catal
     records: services take nothing from it any more.
     """
     if shelves.lost:
-        hint = "nothing runs and nobody may decide until the topic is made anew: docs/guides/keys-and-acls.md"
+        hint = "no run starts and no vote counts until the topic is recreated: docs/guides/keys-and-acls.md"
         raise ConflictError(f"partition {shelves.lost[0]} of the catalog has lost records", hint=hint)
     whole, ours = shelves.whole, platform_of(shelves.trust)
     if not whole.entries and (theirs := {each.elsewhere for each in shelves.partitions} - {""}):

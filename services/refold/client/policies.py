@@ -63,7 +63,10 @@ def load_files(paths: Sequence[str]) -> dict[str, Any]:
     """The content of policy files by name; of a folder, of all in it. **Raises** as `load_file`."""
     found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
     if not found:
-        raise UsageError(f"there is no policy file in {', '.join(paths)}", hint="name files or folders with *.yaml")
+        raise UsageError(
+            f"there is no policy file in {', '.join(paths)}",
+            hint="put a *.yaml file there, or name another with --policies",
+        )
     return found
 
 
@@ -84,7 +87,10 @@ def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
     try:
         return yaml.load(text, _Loader if aliases else _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise MalformedError(f"{name} is not YAML", hint=" ".join(str(error).split())[:300]) from None
+        why = " ".join(str(error).split())[:300]
+        raise MalformedError(
+            f"{name} is not YAML: {why}", hint=f"mend {name}; `refold policy check` checks it"
+        ) from None
 
 
 def _files(path: Path) -> list[Path]:

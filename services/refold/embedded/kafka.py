@@ -153,9 +153,10 @@ class EmbeddedKafka(EmbeddedServer):
             check=False,
         )
         if done.returncode != 0:
-            reason = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])
+            hint = f"`refold dev --fresh`, or delete {self.store}"
             raise RefoldError(
-                f"Kafka cannot format {self.store}", hint=" ".join(reason), output=done.stdout + done.stderr
+                f"Kafka cannot format {self.store}: {reason}", hint=hint, output=done.stdout + done.stderr
             )
 
     @property

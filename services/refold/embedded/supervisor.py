@@ -114,7 +114,7 @@ class Supervisor:
         self._inbox.put(None)
         self._thread.join()
         if not self._stopped_cleanly:
-            raise RefoldError("supervision broke off", hint="the traceback on stderr says why")
+            raise RefoldError("supervision broke off", hint="see the traceback on stderr")
 
     def hurry(self) -> None:
         """Cut short all grace periods of a stop, present and future."""

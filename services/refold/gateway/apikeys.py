@@ -92,7 +92,7 @@ class ApiKeys:
     def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
         """Change the file in one step, beside others who do. **Raises** as `load`, and UsageError without a path."""
         if self._path is None:
-            raise UsageError("there is no file of API keys", hint="--file, or REFOLD_GATEWAY__API_KEYS names it")
+            raise UsageError("there is no file of API keys", hint="add --file, or set REFOLD_GATEWAY__API_KEYS")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with closing(open(f"{self._path}.lock", "w")) as lock:  # noqa: PTH123 - closing unlocks it
             fcntl.flock(lock, fcntl.LOCK_EX)

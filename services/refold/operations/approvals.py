@@ -104,9 +104,12 @@ class Approvals:
         register = self.read(self._home(approval_id))
         approval = register.find(approval_id)
         if approval is None and (problem := register.unsound.get(approval_id)):
-            raise ConflictError(f"no service takes the question {approval_id}: {problem}", hint="tell an operator")
+            raise ConflictError(
+                f"no service accepts the question {approval_id}: {problem}",
+                hint="report it to an operator; do not vote",
+            )
         if approval is None:
-            hint = "`refold approval list --state all`; what is long over is in `refold run show`"
+            hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
             raise NotFoundError(f"there is no approval {approval_id}", hint=hint)
         return approval
 
@@ -123,12 +126,12 @@ class Approvals:
         register = self.read(home(parse_call_id(call)[0], self._partitions))
         known = register.named(beginning) or [each for each in register.unsound if each.startswith(beginning)]
         if not known:
-            hint = "`refold approval list --state all`; what is long over is in `refold run show`"
+            hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
             raise NotFoundError(f"there is no approval {name}", hint=hint)
         open_now = list(filter(register.waiting, known))
         if len(open_now) > 1:
-            hint = f"tell an operator: no planner of yours asks so; they are {', '.join(open_now)}"
-            raise UsageError(f"people are asked {len(open_now)} questions about the call {call}", hint=hint)
+            hint = f"report it to an operator, no planner asks so: {', '.join(open_now)}"
+            raise UsageError(f"the call {call} has {len(open_now)} open approvals", hint=hint)
         return (open_now or known)[-1]
 
     def _of_family(self, run: RunId) -> str:
@@ -136,11 +139,11 @@ class Approvals:
         asked = [a.request.approval_id for a in register.all() if is_below(a.request.run_id, run)]
         asked = list(filter(register.waiting, asked))
         if not asked:
-            hint = f"`refold run show {run}` tells what it waits for"
-            raise NotFoundError(f"nobody is asked about run {run}, or what it has started", hint=hint)
+            hint = f"`refold run show {run}` shows what it waits for"
+            raise NotFoundError(f"run {run} and its children have no open approval", hint=hint)
         if len(asked) > 1:
             hint = f"name one: {', '.join(asked)}"
-            raise UsageError(f"people are asked {len(asked)} questions about run {run} and its family", hint=hint)
+            raise UsageError(f"run {run} and its children have {len(asked)} open approvals", hint=hint)
         return asked[0]
 
     def vote(
@@ -154,11 +157,14 @@ class Approvals:
         would be void or come to nothing, MalformedError for one that nobody could read.
         """
         if not _is_name(actor):
-            raise UsageError(f"{actor!r} is not a name", hint="--actor says in whose name you vote")
+            raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
         asked = approval.request if approval else self.granted(approval_id)
         if asked.question != question:
-            raise ConflictError(f"{approval_id} is another question than the one that was shown", hint="look again")
+            raise ConflictError(
+                f"the question of {approval_id} is not the one that was shown",
+                hint=f"`refold approval show {approval_id}`",
+            )
         if approval and action in ballot.DECIDING and approval.request.about != about:
             raise _another_matter(approval.request, action)
         issued = approval.now if approval else clock_ms()
@@ -167,9 +173,9 @@ class Approvals:
         ballot.check_vote(vote)
         quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
-            raise UsageError(large.reason, hint="say less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere")
+            raise UsageError(large.reason, hint="shorten it, or raise REFOLD_MAX_PAYLOAD_BYTES in all services")
         if approval is not None and (problem := _objection(approval, vote)):
-            raise UsageError(problem, hint="`refold approval show` tells who may decide, and what was said")
+            raise UsageError(problem, hint=f"`refold approval show {approval_id}` shows who may decide, and the votes")
         return vote
 
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
@@ -203,7 +209,11 @@ class Approvals:
             call = approval.request.call_id
             register = self.read(self._home(approval_id))
             waits = next(filter(register.waiting, register.named(f"{call}~")), "")
-            hint = f"the run waits under {waits} now" if waits else "`refold run show` tells what became of the run"
+            hint = (
+                f"the run waits under {waits} now"
+                if waits
+                else f"`refold run show {approval.request.run_id}` shows the run"
+            )
             raise ConflictError(f"{approval_id} is closed", hint=hint)
         return approval
 
@@ -376,10 +386,10 @@ def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
     """Whoever means the one and says the other would send a call again, or settle what nobody has looked into."""
     if request.about != DOUBT:
         hint = f"`refold approval show {request.approval_id}`"
-        return UsageError(f"people are asked whether {request.call_id} may go out, not what came of it", hint=hint)
+        return UsageError(f"this approval asks if {request.call_id} may run, not for its outcome", hint=hint)
     ways = "--happened JSON, --did-not-happen or --give-up"
     hint = f"find out, then `refold run resolve {request.approval_id}` with {ways}"
-    return UsageError(f"there is nothing to {action}: people are asked what came of {request.call_id}", hint=hint)
+    return UsageError(f"cannot {action}: this approval asks for the outcome of {request.call_id}", hint=hint)
 
 
 def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
@@ -393,7 +403,7 @@ def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) ->
     voids = approval.count.void if approval else {}
     void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
     if void is not None:
-        hint = "it is void by the records alone; no approval service was there to say so"
+        hint = "no approval service answered; start `refold serve approval`"
         return _void(register, vote, void, hint=hint)
     if approval is not None and approval.held:
         ways = "`refold policy publish` puts the policy back, until then only a rejection decides"
@@ -402,7 +412,7 @@ def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) ->
         message = f"the vote on {vote.approval} is recorded, and the approval is held: {approval.held}"
         return TimedOutError(message, hint=f"{ways}; the vote stays in the log")
     waiting = "not settled" if counts else "recorded, and nothing has come of it"
-    hint = "is an approval service running? The vote stays in the log, nothing is lost"
+    hint = "start `refold serve approval` if none runs; the vote stays in the log"
     return TimedOutError(f"the vote on {vote.approval} is {waiting} after {waited}", hint=hint)
 
 

@@ -158,14 +158,18 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
     """Cancels a run. `known`: somebody has done so before."""
     if state.over and state.status != "cancelled":
-        raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing is left to cancel")
+        raise ConflictError(
+            f"run {state.run_id} is {state.status} already", hint=f"`refold run show {state.run_id}` shows its result"
+        )
 
     def judge(look: Followed) -> str | None:
         if not look.over:
             return None
         if look.run.state.status != "cancelled":
             how = look.run.state.status
-            raise ConflictError(f"run {state.run_id} {how} first", hint="nothing is left to cancel")
+            raise ConflictError(
+                f"run {state.run_id} {how} first", hint=f"`refold run show {state.run_id}` shows its result"
+            )
         return "accepted" if look.fresh else "known"
 
     return OperationRow(_said(state, kind, by), judge)
@@ -341,7 +345,7 @@ def signal(state: RunState, said: RunSignal) -> OperationRow:
         if any(isinstance(event, SignalDropped) for event in look.fresh):
             mail = look.run.state.mail
             reason = f"run {state.run_id} has no room for it: it keeps {mail.bytes:,} bytes of signals already"
-            raise ConflictError(reason, hint="say it again when the run has waited for some of them")
+            raise ConflictError(reason, hint="send it again once the run has consumed some signals")
         return once.judge(look)
 
     return OperationRow(said, judge)
@@ -357,7 +361,10 @@ def answered(token: str, data: object = None, *, failure: str = "", key: str = "
 def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
     """Resolves or fails a callback. **Raises** NotFoundError for a token that the run has not made."""
     if not (step := step_of(state, said)):
-        raise NotFoundError(f"run {said.run_id} has made no callback with this token", hint="pass it on whole")
+        raise NotFoundError(
+            f"run {said.run_id} has no callback with this token",
+            hint="pass the whole token, as `ctx.callback()` returned it",
+        )
     if not _was_answered(step, said, state):
         _refuse_the_end(state)
     return _once(said, partial(_was_answered, step, said), _refuse_the_end)
@@ -383,7 +390,9 @@ def step_of(state: RunState, said: RunSignal) -> int:
 
 def _refuse_the_end(state: RunState) -> None:
     if state.over:
-        raise ConflictError(f"run {state.run_id} is {state.status}", hint="nothing waits for this any more")
+        raise ConflictError(
+            f"run {state.run_id} is {state.status}", hint=f"`refold run show {state.run_id}` shows its result"
+        )
 
 
 def _was_told(said: RunSignal, state: RunState) -> bool:
@@ -471,8 +480,8 @@ def settle_call(
     state = runs.get(name).state
     step = _step(state, seq)
     if (approval := state.waits_for(step)) and not though_asked:
-        hint = f"`refold run resolve {approval}` is a vote on it"
-        raise ConflictError(f"people are asked about the call {call}", hint=hint)
+        hint = f"vote with `refold run resolve {approval}`"
+        raise ConflictError(f"the call {call} waits for an approval", hint=hint)
     opened, before = state.open.get(step), state.resolved.get(step)
     waits = opened is not None and opened.phase in ("doubt", "held")
     if before and before.verdict == verdict and not waits:
@@ -480,7 +489,7 @@ def settle_call(
     elif opened is None or not waits:
         now = f"resolved as {before.verdict}" if before else opened.phase if opened else "settled"
         raise ConflictError(
-            f"call {call} is neither in doubt nor held, it is {now}", hint=f"`refold run show {name}` tells more"
+            f"call {call} is neither in doubt nor held, it is {now}", hint=f"`refold run show {name}` shows the call"
         )
     else:
         attempt = opened.attempt
@@ -499,7 +508,7 @@ def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | No
         if settled.attempt == attempt and settled.verdict != verdict:
             raise ConflictError(
                 f"{settled.actor or 'somebody'} resolved step {step} of {state.run_id} as {settled.verdict}",
-                hint=f"`refold run show {state.run_id}` tells what followed",
+                hint=f"`refold run show {state.run_id}` shows what followed",
             )
         return "known"
     if look.over:
@@ -530,7 +539,10 @@ def migrate(state: RunState, to: str, actor: str) -> OperationRow:
 
     def refuse(state: RunState) -> None:
         if state.over:
-            raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing is left to do")
+            raise ConflictError(
+                f"run {state.run_id} is {state.status} already",
+                hint=f"`refold run show {state.run_id}` shows its result",
+            )
 
     data = {"from": state.version, "seq": state.versions[-1][0] if state.versions else 0, "to": to}
     return _once(operated(state.run_id, "migrate", data, actor), lambda state: spoken(state.version)[0] == to, refuse)

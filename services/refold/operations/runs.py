@@ -205,7 +205,11 @@ class Runs:
             if deadline is not None and time.monotonic() > deadline:
                 break
         now = f"it is {found.status}" if found.records else "the log does not know it yet"
-        hint = f"`refold run show {run}` tells what it waits for" if found.records else "is a planner running?"
+        hint = (
+            f"`refold run show {run}` shows what it waits for"
+            if found.records
+            else "`refold agents list` lists the planners"
+        )
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def stall(self, run: str, timeout_s: float) -> Hold | None:

@@ -52,8 +52,8 @@ class ObjectStore:
             options = _LOCAL if self._folder is not None else {} if url.startswith("memory:") else _CLOUD
             self.store = from_url(url, **options)
         except (BaseError, ValueError, OSError) as error:
-            hint = f"write file:///folder or s3://bucket/path ({first_line(error)})"
-            raise UsageError(f"{self.url} is not the address of {what}", hint=hint) from None
+            problem = f"{self.url} is not the address of {what}: {first_line(error)}"
+            raise UsageError(problem, hint="write file:///folder or s3://bucket/path") from None
 
     @property
     def there(self) -> bool:

@@ -278,7 +278,7 @@ def load(**overrides: Any) -> Settings:
     try:
         return Settings(**overrides)
     except (ValidationError, ValueError) as error:
-        raise UsageError("a setting is not valid", hint=_explain(error)) from None
+        raise UsageError(f"a setting is not valid: {_explain(error)}", hint="correct it in the environment") from None
 
 
 def _explain(error: Exception) -> str:

@@ -48,7 +48,8 @@ def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None 
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
     if problems := _compatibility_problems(folder, lines, subjects) + _file_problems(folder, lines):
-        raise ConflictError("the schemas cannot be exported", hint="; ".join(problems), problems=problems)
+        hint = "give new fields a default, and leave exported files as they are"
+        raise ConflictError(f"the schemas cannot be exported: {'; '.join(problems)}", hint=hint, problems=problems)
     added: list[Registered] = []
     for message, subject in subjects.items():
         text, newest = generate(message), _newest(lines, subject)

@@ -254,7 +254,9 @@ class Context:
             except MalformedError:
                 text = canonical.dumps(to_jsonable_python(_ordered(data), by_alias=True, inf_nan_mode="constants"))
         except (MalformedError, PydanticSerializationError) as error:
-            raise UsageError(f"the data of note {kind!r} is not JSON", hint=str(error)) from None
+            raise UsageError(
+                f"the data of note {kind!r} is not JSON: {error}", hint="pass numbers, texts, lists and dicts"
+            ) from None
         loop.running("ctx.note").tell(Note(kind, text))
 
     def checkpoint(self, name: str) -> None:
@@ -331,7 +333,7 @@ def _said(text: str, what: str, most: int) -> str:
     try:
         canonical.text(text)
     except MalformedError as error:
-        raise UsageError(f"{what} is no text", hint=str(error)) from None
+        raise UsageError(f"{what} is no text: {error}") from None
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

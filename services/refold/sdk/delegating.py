@@ -92,7 +92,7 @@ def signalled(run: str, name: str, data: Any) -> SendSignal:
     try:
         told = run_id(run)
     except MalformedError as error:
-        raise UsageError(f"ctx.signal({run!r}, ...)", hint=f"name a run by its id: {error.message}") from None
+        raise UsageError(f"ctx.signal({run!r}, ...): {error.message}", hint="pass the run's id") from None
     return SendSignal(told, check_name(name), json_of(data, f"data of signal {name!r}"))
 
 
@@ -104,7 +104,7 @@ def json_of(value: Any, what: str) -> str:
         except MalformedError:
             return canonical.dumps(to_jsonable_python(ordered(value), by_alias=True, inf_nan_mode="constants"))
     except (MalformedError, PydanticSerializationError) as error:
-        raise UsageError(f"the {what} is not JSON", hint=str(error)) from None
+        raise UsageError(f"the {what} is not JSON: {error}", hint="pass numbers, texts, lists and dicts") from None
 
 
 def ordered(data: Any) -> Any:

@@ -113,7 +113,8 @@ class Secrets:
                 secret._value = str(self._provider(secret.name))
             except Exception as error:  # noqa: BLE001 - a provider is the user's code, and asks a server of its own
                 problem = f"no value for the secret {secret.name}: {type(error).__name__}"
-                raise NotDone(problem, hint=text_of(error) if isinstance(error, UsageError) else "") from None
+                why = f": {text_of(error)}" if isinstance(error, UsageError) else ""
+                raise NotDone(problem + why) from None
 
     def hide(self, text: str) -> str:
         """The text without the values, also where they are written as part of a URL."""
@@ -137,7 +138,9 @@ def from_environment(name: str) -> str:
         try:
             return (Path(folder) / name).read_text().removesuffix("\n")
         except OSError as error:
-            raise UsageError(f"cannot read {Path(folder) / name}", hint=str(error.strerror)) from None
+            raise UsageError(
+                f"cannot read {Path(folder) / name}: {error.strerror}", hint=f"create it, or set {variable}"
+            ) from None
     raise UsageError(f"{variable} is not set, nor is REFOLD_SECRETS", hint="set one of them for the executor")
 
 

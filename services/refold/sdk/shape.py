@@ -33,7 +33,7 @@ class Shape:
             adapter = TypeAdapter(annotation)
             self.schema: dict[str, Any] = adapter.json_schema()
         except (PydanticUserError, NameError) as error:
-            raise UsageError(f"{what}: the type has no JSON form", hint=str(error).partition("\n")[0]) from error
+            raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
         if _holds_set(self.schema):
             raise UsageError(f"{what}: a set has no order that a replay could repeat", hint="use a list or a tuple")
         self._check = adapter.validator.validate_python
@@ -47,7 +47,7 @@ class Shape:
         except ValidationError as error:
             raise UsageError(f"{self.what}: {reasons(error)}") from None
         except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
-            raise UsageError(f"{self.what}: not JSON", hint=text_of(error)) from None
+            raise UsageError(f"{self.what}: not JSON: {text_of(error)}") from None
         except MemoryError:
             raise
         except Exception as error:

@@ -93,7 +93,7 @@ class ObjectBlobs:
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         message = f"the blob store {self.url} does not answer: {first_line(error)}"
-        return UnreachableError(message, hint="are the address and the rights right?")
+        return UnreachableError(message, hint="check the address of the archive and your rights there")
 
 
 def _path(run: RunId, pointer: str) -> str:

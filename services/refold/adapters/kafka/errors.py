@@ -75,4 +75,6 @@ def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
         return RefoldError(message, hint="the Kafka client cannot go on; restart this process", **facts)
     if code in UNLED:
         return UnreachableError(message, hint="leaders are being elected: try again in some seconds", **facts)
-    return UnreachableError(message, hint="is the broker up, and REFOLD_KAFKA__BOOTSTRAP right?", **facts)
+    return UnreachableError(
+        message, hint="`refold doctor` checks the broker and its address, REFOLD_KAFKA__BOOTSTRAP", **facts
+    )

@@ -238,7 +238,7 @@ class KafkaEventLog:
         except KafkaException as error:
             owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
             owed.late(error)
-            raise UnreachableError(f"nobody says where {name} ends", kafka=of(error).name()) from None
+            raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
         if answered := self._ending.pop((name, partition), None):
             answered.over()
         return end

@@ -57,4 +57,6 @@ class KafkaLookup:
                 return None
             if error is not None and is_final(error):
                 raise translate(error, f"read {topic}")
-        raise UnreachableError(f"nobody says what lies at {topic}/{offset}", hint="is the broker up?")
+        raise UnreachableError(
+            f"the broker does not return the record at {topic}/{offset}", hint="`refold doctor` checks the broker"
+        )

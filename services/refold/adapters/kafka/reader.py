@@ -121,7 +121,7 @@ class OnePass:
                 if found:
                     heard = now
                 elif now - heard > _STALL_S:
-                    hint = "is the broker up? try again"
+                    hint = "`refold doctor` checks the broker; then run it again"
                     raise UnreachableError(f"no more records of {self._what} in {_STALL_S:.0f} s", hint=hint)
                 for record in self._sorted(found):
                     if record.offset < ends[record.partition]:

@@ -85,8 +85,8 @@ class Voter(Shell):
             return found.request.question
         say = word_for(action, about)
         if self.json_ or not sys.stdin.isatty():
-            hint = f"look at `refold approval show {approval}`, then say {say} of {approval}"
-            raise UsageError(f"{name} does not say which question you have seen", hint=hint)
+            hint = f"see `refold approval show {approval}`, then {say} it by this id, {approval}"
+            raise UsageError(f"{name} does not name the question you have seen", hint=hint)
         run = self.runs.find(found.request.run_id)
         approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
         typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
@@ -311,14 +311,16 @@ def _setting(text: str) -> tuple[str, str]:
 def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None:
     if not scope:
         if for_ is not None or uses is not None:
-            raise UsageError("--for and --uses are about what is remembered", hint="add --remember run")
+            raise UsageError("--for and --uses need a grant", hint="add --remember run")
         return None
     for_ = "1h" if for_ is None else for_
     if scope != "run":
-        raise UsageError(f"{scope!r} cannot remember", hint="--remember run; a policy allows what is wider")
+        raise UsageError(
+            f"a grant cannot cover {scope!r}", hint="write --remember run; a policy allows calls of all runs"
+        )
     kept_ms = duration_ms("--for", int(for_) if re.fullmatch("[0-9]{1,15}", for_) else for_)
     if not kept_ms:
-        raise UsageError("what is remembered for no time is forgotten", hint="--for 1h")
+        raise UsageError("--for 0 grants nothing", hint="write --for 1h")
     return Remember(kept_ms, uses or 1)
 
 
@@ -341,7 +343,9 @@ class Settler(Voter):
     def found(self) -> Settlement:
         """The outcome as they have found it. **Raises** UsageError."""
         if (self.happened is not None) + self.did_not_happen + self.give_up != 1:
-            raise UsageError("say one thing about the call", hint="--happened JSON, --did-not-happen or --give-up")
+            raise UsageError(
+                "one outcome of the call is needed", hint="give --happened JSON, --did-not-happen or --give-up"
+            )
         if self.happened is not None:
             return Settlement("happened", json_value(self.happened, "--happened"), self.comment)
         return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)

@@ -100,7 +100,7 @@ def restore_run(
     copy = shelf(where.archive).get(run)
     if problems := inspection.flaws(copy):
         raise ConflictError(
-            f"the copy of run {run} is not sound: {problems[0]}", hint="`refold archive verify` says more"
+            f"the copy of run {run} is not sound: {problems[0]}", hint="`refold archive verify` checks the copy"
         )
     shown = history(copy)
     to.mkdir(parents=True, exist_ok=True)
@@ -158,10 +158,10 @@ def erase_run(
     """Erase a finished run from every topic at once. It is archived first, unless you pass --no-archive."""
     platform = shell.platform
     if archive and no_archive:
-        raise UsageError("a copy is wanted and not wanted", hint="--archive URL, or --no-archive")
+        raise UsageError("a copy is wanted and not wanted", hint="add --archive URL, or --no-archive")
     url = "" if no_archive else archive or platform.settings.archive.url
     if not (url or no_archive):
-        hint = "--archive URL (or REFOLD_ARCHIVE__URL), or --no-archive"
+        hint = "add --archive URL, set REFOLD_ARCHIVE__URL, or add --no-archive"
         raise UsageError("say whether a copy of the run is to be kept", hint=hint)
     copy = shelf(url) if url else None
     reader = platform.runs.reader

@@ -218,7 +218,7 @@ def kill_processes(
 ) -> None:
     """Kill processes of a running `refold dev` by SIGKILL, and print how long the role was down."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
-        raise UsageError(f"{role!r} is no role", hint=f"say which: {', '.join(ROLES_KILLED)}, or --all of them")
+        raise UsageError(f"{role!r} is no role", hint=f"name one of {', '.join(ROLES_KILLED)}, or --all")
     there = beside.running()["processes"]
     found = [(name, pid) for name in ([role] if role else ROLES_KILLED) for pid in there.get(name, [])]
     victims = found if all_ else found[number - 1 : number] * (number > 0)

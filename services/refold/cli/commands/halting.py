@@ -41,7 +41,7 @@ class What(Office):
     def say(self, reason: str | None) -> list[str]:
         """Publishes why all of it is halted, or that it is no longer. **Raises** UsageError when nothing is named."""
         if not (names := list(self.names())):
-            raise UsageError("say what is meant", hint="--tool, --agent, --pool, --requester or --all")
+            raise UsageError("say what is meant", hint="add --tool, --agent, --pool, --requester or --all")
         now_ms, content = clock_ms(), canonical.dumps(reason)
         self.publish([CatalogEntry(name, HALT, content, login(), now_ms) for name in names])
         return names
@@ -62,7 +62,7 @@ def halt(
         _show(what)
         return
     if not reason.strip():
-        raise UsageError("something is halted for a reason", hint="--reason TEXT")
+        raise UsageError("something is halted for a reason", hint="add --reason TEXT")
     names = what.say(reason)
     lines = [f"[red]halted[/] {output.escape(_said(name))}: {output.escape(reason)}" for name in names]
     what.tell({"halted": names, "reason": reason}, "\n".join(lines))

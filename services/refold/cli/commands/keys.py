@@ -70,7 +70,7 @@ class Holder(Office):
         if self.use in ("vote", REQUEST) and self.anybody == bool(self.actor):
             some = "the key is for some people and for anybody"
             problem = some if self.anybody else "whom the key speaks for is not said"
-            raise UsageError(problem, hint="--actor NAME, or --anybody for a gateway that knows its users")
+            raise UsageError(problem, hint="add --actor NAME, or --anybody for a gateway that authenticates its users")
         for name in self.actor or ():
             if not is_person(name):
                 raise UsageError(no_person(name), hint="--actor names a person")
@@ -135,7 +135,7 @@ def rotate_key(
 def revoke_key(kid: KidArgument, *, reason: Annotated[str, "Reason, for the catalog."], office: Office) -> None:
     """Revoke a key and everything it ever signed. Revoking it again only changes the reason."""
     if not reason.strip():
-        raise UsageError("a key is revoked for a reason", hint="--reason TEXT stays in the catalog")
+        raise UsageError("a key is revoked for a reason", hint="add --reason TEXT")
     public = replace(_find(office.platform, kid), revoked=True, reason=reason)
     office.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"

@@ -120,7 +120,7 @@ def drop_policy(
     held = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
     if (runs or waiting) and not force:
         names = ", ".join([*waiting, *runs][:5])
-        hint = f"wait until they are over ({names}), or --force: then these approvals can only be rejected"
+        hint = f"wait until they end ({names}), or add --force: then these approvals can only be rejected"
         raise ConflictError(f"policy {digest[:12]} is in use: {held}", hint=hint)
     office.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
     row = {"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting}

@@ -111,8 +111,8 @@ class Speaker(Operator):
         """What many have in common, if no single one is named. **Raises** UsageError."""
         which = Selector(self.session, labels_of(self.label), self.agent)
         if bool(run) == bool(which):
-            hint = "RUN, or --session S, --label K=V, --agent NAME"
-            raise UsageError("it takes a run, or what many have in common", hint=hint)
+            hint = "give RUN, or filters: --session ID, --label K=V, --agent NAME"
+            raise UsageError("a run and filters exclude each other" if run else "no run is named", hint=hint)
         return which
 
     def by(self, reason: str) -> By:
@@ -299,7 +299,7 @@ def fail_callback(
 ) -> None:
     """Fail a callback: the agent sees a failure."""
     if not message:
-        raise UsageError("a failure has a reason", hint="--message 'the card was declined'")
+        raise UsageError("a failure needs a reason", hint="add --message 'the card was declined'")
     _answer(operator, answered(token, failure=message, key=key, actor=operator.who), "has failed")
 
 
@@ -351,7 +351,7 @@ class Retry(Operator):
         found, words = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
         if found.status == "stalled":
             if changes != Changes():
-                hint = "only its code is run again; leave options out"
+                hint = f"refold run retry {run}, without limits, budgets and --from"
                 raise UsageError(f"run {run} is stalled, not failed", hint=hint)
             self.tell_answer(self.perform(retry_code(found, self.who)), words)
             return
@@ -374,7 +374,7 @@ class Retry(Operator):
         rows = [_row(run, outcomes[run.state.run_id].what) for run in found]
         late = sum(row["outcome"] != "accepted" for row in rows)
         text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
-        hint = "; of the others nothing was heard: `refold deadletter list` may tell" if late else ""
+        hint = "; the others did not answer: see `refold deadletter list`" if late else ""
         self.tell_many(rows, text + hint, ok=not late)
 
 
@@ -388,13 +388,13 @@ def retry_run(run: Annotated[str, "The run's id. Omit it to select runs with fil
     """
     changes, filtered = retry.changes, bool(retry.agent or retry.code or retry.since)
     if run and filtered:
-        raise UsageError("a run and filters name different things", hint="give one of them")
+        raise UsageError("a run and filters exclude each other", hint="give RUN, or --agent, --code and --since")
     if run:
         retry.one(run, changes)
     elif not filtered:
         raise UsageError("no run is named", hint="refold run retry RUN, or --agent, --code, --since for many")
     elif retry.step:
-        raise UsageError("--from is about the steps of one run", hint="name the run")
+        raise UsageError("--from needs one run", hint="refold run retry RUN --from STEP")
     else:
         retry.many(changes)
 
@@ -466,10 +466,14 @@ def migrate_runs(
 ) -> None:
     """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
     if bool(run) == bool(agent and since):
-        raise UsageError("say which runs", hint="RUN, or --agent and --from")
+        raise UsageError(
+            "a run and filters exclude each other" if run else "no run is named", hint="give RUN, or --agent and --from"
+        )
     chosen = _chosen(operator, run, agent, since)
     if not chosen:
-        raise NotFoundError(f"no run of {agent} of version {since} lives", hint="`refold versions list` shows all")
+        raise NotFoundError(
+            f"no live run of {agent} has version {since}", hint="`refold versions list` lists the versions in use"
+        )
     rows, told = list[dict[str, str]](), output.progress()
     for number, each in enumerate(chosen):
         told("migrate", number, len(chosen))
@@ -486,7 +490,10 @@ def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
     if run:
         found = operator.runs.get(run)
         if since and since not in _names(found):
-            raise ConflictError(f"run {run} is of version {found.state.version}", hint="leave --from out")
+            raise ConflictError(
+                f"run {run} has version {found.state.version}, not {since}",
+                hint=f"refold versions migrate {run} --to VERSION, without --from",
+            )
         return [found]
     live = [each for each in operator.all_runs() if each.state.started_ms and not each.state.over]
     return [each for each in live if Selector(agent=agent).takes(each) and since in _names(each)]

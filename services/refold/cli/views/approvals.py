@@ -151,7 +151,7 @@ def _people(found: Approval) -> str:
     """The people who may decide, as far as the catalog names them."""
     if "*" in found.count.approvers:
         return "anybody with a vote key"
-    return ", ".join(found.people()) or "nobody by the catalog; logins may say who has a role"
+    return ", ".join(found.people()) or "nobody in the catalog; a login may assert the role"
 
 
 def _requester(found: Approval) -> str:

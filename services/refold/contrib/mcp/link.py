@@ -230,7 +230,7 @@ def _request(asked: OutgoingCall) -> types.CallToolRequest:
     try:
         return types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params, by_name=False))
     except ValidationError as error:
-        raise UsageError("the call cannot be sent", hint=text_of(error)) from None
+        raise UsageError(f"the call cannot be sent: {text_of(error)}") from None
 
 
 def _recorded(result: types.CallToolResult | types.InputRequiredResult) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def durable(
         called = name or (bound or durability or agent).name or agent.name or ""
         bound = bound or _attached(agent, durability or RefoldDurability(), called, version)
     except UserError as error:
-        raise UsageError(f"agent {name or agent.name} cannot be durable", hint=str(error)) from None
+        raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
     if f"{bound.name}__model.request" in app.tools:
         hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)

@@ -77,7 +77,7 @@ def as_json(value: Any, what: str) -> Any:
     try:
         return to_jsonable_python(_ordered(value), inf_nan_mode="constants", by_alias=True)
     except (PydanticSerializationError, ValueError) as error:
-        raise UsageError(f"{what} is not JSON", hint=str(error).partition("\n")[0]) from None
+        raise UsageError(f"{what} is not JSON: {str(error).partition(chr(10))[0]}") from None
 
 
 def _ordered(value: Any) -> Any:

@@ -91,6 +91,6 @@ def _lines(script: Path) -> list[ScriptedAnswer]:
         lines = [line for line in script.read_text().splitlines() if line.strip()]
         return [ScriptedAnswer.model_validate_json(line) for line in lines]
     except OSError as error:
-        raise UsageError(f"the script {script} cannot be read", hint=str(error)) from None
+        raise UsageError(f"the script {script} cannot be read: {error}", hint="name a file of answers") from None
     except ValidationError as error:
-        raise UsageError(f"a line of {script} is no answer of a model", hint=str(error)) from None
+        raise UsageError(f"a line of {script} is no answer of a model: {error}") from None

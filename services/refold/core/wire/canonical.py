@@ -43,7 +43,7 @@ def parse(data: bytes | str, *, containers: int = 0) -> Any:
     try:
         source = data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
-        raise MalformedError("the text is not UTF-8", hint=str(error)) from None
+        raise MalformedError(f"the text is not UTF-8: {error}", hint="send JSON in UTF-8") from None
     refuse_depth(source, containers)
     try:
         value = json.loads(
@@ -51,7 +51,7 @@ def parse(data: bytes | str, *, containers: int = 0) -> Any:
         )
         _refuse_surrogates(source, value)
     except (ValueError, RecursionError) as error:
-        raise MalformedError("the text is not JSON", hint=str(error)[:200]) from None
+        raise MalformedError(f"the text is not JSON: {str(error)[:200]}") from None
     return value
 
 
@@ -66,7 +66,7 @@ def dumps(value: Any) -> str:
             return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS).decode()
         found = rfc8785.dumps(value).decode()
     except (rfc8785.CanonicalizationError, ValueError, RecursionError, TypeError) as error:
-        raise MalformedError("the value has no JSON form", hint=str(error)[:200]) from None
+        raise MalformedError(f"the value has no JSON form: {str(error)[:200]}") from None
     if found.count("[") + found.count("{") > MAX_DEPTH or _LONG_INTEGER.search(found):
         parse(found)  # what is too deep or an integer too large is refused here and not by every later reader
     return found

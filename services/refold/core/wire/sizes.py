@@ -50,7 +50,7 @@ def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> No
     for name, text in names.items():
         if len(text) > NAME_CHARACTERS:
             reason = f"the {name} has {len(text):,} characters, more than {NAME_CHARACTERS}"
-            raise MalformedError(reason, hint="a name is short; what is long belongs into the input")
+            raise MalformedError(reason, hint="put long text into the input")
 
 
 def _check_sessions(sessions: list[str]) -> None:
@@ -65,8 +65,8 @@ def _check_sessions(sessions: list[str]) -> None:
 def _check_labels(labels: dict[str, str]) -> None:
     if len(labels) > LABELS:
         reason = f"there are {len(labels):,} labels, more than {LABELS}"
-        raise MalformedError(reason, hint="put what is not looked for into the input")
+        raise MalformedError(reason, hint="put data you do not search for into the input")
     for name, value in labels.items():
         if canonical.utf8_bytes(name) + canonical.utf8_bytes(value) > LABEL_BYTES:
             reason = f"the label {name[:40]!r} has more than {LABEL_BYTES:,} bytes"
-            raise MalformedError(reason, hint="put what is long into the input")
+            raise MalformedError(reason, hint="put long text into the input")

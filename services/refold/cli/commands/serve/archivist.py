@@ -33,7 +33,7 @@ def archivist(
     options = process.where.settings
     url = "" if no_archive else options.archive.url
     if not (url or no_archive):
-        hint = "REFOLD_ARCHIVE__URL, or --no-archive to erase without"
+        hint = "set REFOLD_ARCHIVE__URL, or add --no-archive to erase without a copy"
         raise UsageError("say whether copies of the runs are to be kept", hint=hint)
     loaded = process.load(app)
     own = settings_for(loaded, options)
