@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-long test-all frameworks pages tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -63,6 +63,10 @@ frameworks: ## Run the tests of pydantic-ai on its newest release, in .venvs/new
 pages: setup ## Test the pages in a browser, and write a picture of each to .ci/pages (PICTURE=1 renews those of the README)
 	$(BIN)/pytest tests/pages -m 'pages or not pages'
 	$(if $(PICTURE),for look in light dark; do cp .ci/pages/question-$$look.png docs/images/run-$$look.png; done)
+
+docs: setup ## Build the site of the docs into build/site, links checked (OPEN=1 serves it at 127.0.0.1:8000)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file docs/site/mkdocs.yml
+	$(if $(OPEN),$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000)
 
 tidy: setup ## Show what must hold of the code, and fail where it does not
 	@$(BIN)/python -m tests.tidy.house

@@ -27,6 +27,7 @@ LONGEST = (
     "cli/test_client_live.py",
     "golden/test_seen.py",
     "cli/test_init.py",
+    "docs/test_site.py",
     "recovery/test_hostile_code.py",
     "sim/test_faults.py",
     "sdk/test_programs.py",

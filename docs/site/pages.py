@@ -1,0 +1,94 @@
+"""Pages of the site out of the files that GitHub shows: links that lead out of docs/, lists, and the navigation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from posixpath import normpath, relpath
+from typing import Any
+
+from mkdocs.structure.files import File, InclusionLevel
+
+ROOT = Path(__file__).resolve().parents[2]
+BESIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Files beside docs/ that are pages, too."""
+LINK = re.compile(r"(\]\(|(?:src|srcset|href)=\")(?!https?:|mailto:|#)([^)\s\"#]+)(#[^)\s\"]*)?")
+TO_FOLDER = re.compile(r"\[([^\]]+)\]\(\x00[^)]*\)")
+FENCE = re.compile(r"^(```.*?^```[^\S\n]*$)", re.MULTILINE | re.DOTALL)
+LIST = re.compile(r"^((?![-*>|#\s]|\d+\. ).*\S.*)\n(?=[-*] |\d+\. )", re.MULTILINE)
+TITLES = {"adr": "Decisions"}
+
+
+def place(path: str) -> str:
+    """The page of a file of the repository, or of the README of a folder; empty where there is none."""
+    if (ROOT / path).is_dir():
+        return place(f"{path}/README.md") if (ROOT / path / "README.md").is_file() else ""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path in BESIDE:
+        return BESIDE[path]
+    return f"source/{path}.md" if (ROOT / path).is_file() else ""
+
+
+def rewritten(markdown: str, path: str) -> str:
+    """The Markdown of a file with links as the site has them, and with lists as its dialect wants them."""
+
+    def moved(found: re.Match[str]) -> str:
+        begin, target, anchor = found[1], found[2], found[3] or ""
+        there = normpath(f"{Path(path).parent}/{target}")
+        if not (ROOT / there).exists() and not there.startswith("docs/reference/"):
+            return found[0]  # a broken link, which the build refuses
+        page = place(there)
+        return f"{begin}{relpath(page, Path(place(path)).parent) if page else chr(0)}{anchor if page else ''}"
+
+    parts = FENCE.split(markdown)
+    for index in range(0, len(parts), 2):
+        parts[index] = LIST.sub(r"\1\n\n", TO_FOLDER.sub(r"\1", LINK.sub(moved, parts[index])))
+    return "".join(parts)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the files beside docs/, and sources that a page links to."""
+    pages = {name: (ROOT / name).read_text() for name in BESIDE}
+    pages |= {f"docs/{file.src_uri}": Path(file.abs_src_path).read_text() for file in files.documentation_pages()}
+    for name, text in pages.items():
+        for found in LINK.finditer(text):
+            there = normpath(f"{Path(name).parent}/{found[2]}")
+            page = place(there) if (ROOT / there).is_file() else ""
+            if page.startswith("source/") and page not in files.src_uris:
+                lines = (ROOT / there).read_text()
+                content = (
+                    f"---\nsearch: {{exclude: true}}\n---\n\n# {there}\n\n````{Path(there).suffix[1:]}\n{lines}````\n"
+                )
+                files.append(File.generated(config, page, content=content))
+    for name, page in BESIDE.items():
+        files.append(File.generated(config, page, content=pages[name]))
+    config.nav = navigation(files)
+    return files
+
+
+def navigation(files: Any) -> list[Any]:
+    """The sections of docs/index.md with the pages that each links to, in its order, then other pages by folder."""
+    left = {file.src_uri for file in files.documentation_pages()} - {"index.md"}
+    nav: list[Any] = [{"Refold": "index.md"}]
+    for part in re.split(r"^## ", (ROOT / "docs/index.md").read_text(), flags=re.MULTILINE)[1:]:
+        linked = dict.fromkeys(place(normpath(f"docs/{found[2]}")) for found in LINK.finditer(part))
+        nav.append({part.partition("\n")[0].removesuffix(" by task"): [page for page in linked if page in left]})
+        left -= linked.keys()
+    last = next(iter(nav[-1].values()))
+    last += sorted(page for page in left if "/" not in page)
+    for folder in sorted({page.partition("/")[0] for page in left if "/" in page}):
+        pages = sorted(page for page in left if page.startswith(f"{folder}/"))
+        if folder == "source":
+            for page in pages:
+                files.get_file_from_path(page).inclusion = InclusionLevel.NOT_IN_NAV
+        else:
+            last.append({TITLES.get(folder, folder.title()): pages})
+    return nav
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Rewrite the links of a page."""
+    uri = page.file.src_uri
+    path = next((name for name, beside in BESIDE.items() if beside == uri), f"docs/{uri}")
+    return markdown if uri.startswith(("source/", "reference/")) else rewritten(markdown, path)
