@@ -104,7 +104,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs pydantic or package metadata is looked up when asked for: `refold --help` needs neither."""
+    """Look up on demand what needs pydantic or package metadata: `refold --help` needs neither."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -361,6 +361,22 @@ def imported_by_the_menu(code: Code) -> int:
     return int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
 
 
+RIDDLE = re.compile(r"(?:What|Whether|How)\b")
+
+
+def docstrings(source: str) -> Iterator[str]:
+    """The texts that stand by themselves in a module, a class or a function: their docstrings, and those of fields."""
+    for node in ast.walk(tree(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def riddles(code: Code) -> int:
+    """Docstrings that begin with a clause where a noun or an imperative belongs, of a thousand."""
+    found = [text for source in code.values() for text in docstrings(source)]
+    return math.ceil(1_000 * sum(bool(RIDDLE.match(text)) for text in found) / max(len(found), 1))
+
+
 FACES = ("client/", "cli/", "views/", "operations/")
 FIGURES = (
     Figure("lines of production", "lines", lines, 48_500),
@@ -388,6 +404,7 @@ FIGURES = (
         "modules of tests and benchmarks that mypy passes over", "untyped", lambda _: checked_less("ignore_errors"), 0
     ),
     Figure("modules of tests that mypy checks less strictly", "loose", lambda _: checked_less("disable_error_code"), 0),
+    Figure("docstrings of a thousand that begin with What, Whether or How", "riddles", riddles, 80),
     Figure("package with schemas, compressed, kB", "packed", packed),
     Figure("modules that `import refold` loads", "menu", imported_by_the_menu),
 )

@@ -173,3 +173,12 @@ def test_more_lines_than_a_decision_record_names_are_not_granted() -> None:
 
 def test_a_module_is_lonely_that_one_module_of_its_room_alone_imports() -> None:
     assert weight.lonely({"r.a": {"r.b", "r.c"}, "r.b": {"r.c"}, "r.c": set(), "q.a": {"r.d"}, "r.d": set()}) == ["r.b"]
+
+
+def test_a_docstring_that_begins_with_a_clause_is_counted_wherever_it_stands() -> None:
+    source = (
+        '"""What it is."""\nX = 1\n"""How many."""\ndef f():\n    """Return it."""\nclass A:\n    """Whatever."""\n'
+    )
+
+    assert house.riddles({"a.py": source}) == 500
+    assert house.riddles({}) == 0

@@ -34,7 +34,7 @@ class Standing:
     revoked: bool = False
 
     def covers(self, request: ApprovalRequest, catalog: Catalog, now: int) -> bool:
-        """Whether it is in force for a request about the call that it is for, by roles and keys as they are now."""
+        """True if it is in force for a request about the call that it is for, by roles and keys as they are now."""
         needed, people = request.requirement, {by.actor for by in self.given.votes}
         own = needed.not_requester and any(has_asked(request, name) for name in people)
         if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request, catalog.roles.askers):
@@ -111,7 +111,7 @@ class Grants:
 
 
 def may_grant(token: str) -> bool:
-    """Whether a token may hold a grant, cheaply: only what does has to be verified once its approval is over."""
+    """True if a token may hold a grant, cheaply: only what does has to be verified once its approval is over."""
     payload = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         # In canonical JSON no text can hold these bytes: its quotes are escaped.

@@ -12,7 +12,7 @@ from refold.core.wire import codec
 from refold.ports.log import Record
 
 ASKED_AGAIN = "again/"
-"""What the key of a record begins with that tells of a question asked once more; otherwise it is the approval's id."""
+"""Prefix of the key of a record that tells of a question asked once more; otherwise it is the approval's id."""
 
 
 def read_vote(record: Record, *, partitions: int) -> ApprovalVote:

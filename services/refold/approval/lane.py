@@ -37,7 +37,7 @@ from refold.sdk.sources import FactsTable
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What all lanes of a process work with. `number` gives the tokens of what they publish."""
+    """Parts that the lanes of a process share. `number` gives the tokens of what they publish."""
 
     settings: ApprovalSettings
     signer: Signer
@@ -132,7 +132,7 @@ class ApprovalLane:
         return counted
 
     def waiting_bytes(self) -> int:
-        """What votes take that wait for their approval, or, where any may be judged, to be judged."""
+        """Bytes of votes that wait for their approval, or, where any may be judged, to be judged."""
         unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
         return self._hearing.parking.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 

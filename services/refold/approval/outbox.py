@@ -1,4 +1,4 @@
-"""What a lane writes: published again and again until the log has it."""
+"""Records of a lane: published again and again until the log has it."""
 
 from __future__ import annotations
 

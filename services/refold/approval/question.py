@@ -22,7 +22,7 @@ from refold.sdk.tool import ToolDef
 
 ToolDefs = Mapping[str, ToolDef]
 KEPT = (*ballot.SAYING, "reassign")
-"""What a verdict is worked out from. Whatever else is said is answered once."""
+"""Inputs of a verdict. Whatever else is said is answered once."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class OpenQuestion:
         return vote
 
     def count(self, catalog: Catalog, tools: ToolDefs, now: int) -> Count:
-        """What the votes that say something add up to by now."""
+        """Result of the votes so far."""
         votes = [self.read(token, catalog, tools) for token in self.tokens]
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
@@ -150,7 +150,7 @@ class Over:
         return approval in self._closed
 
     def closed(self, approval: str) -> bool:
-        """Whether the planner has closed it."""
+        """True if the planner has closed it."""
         return self._closed.get(approval, False)
 
     def close(self, approval: str) -> None:

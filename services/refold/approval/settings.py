@@ -1,4 +1,4 @@
-"""How an approval service works, what it reads and what it keeps."""
+"""Settings of an approval service: what it reads and what it keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 
 @dataclass(frozen=True, slots=True)
 class ApprovalLimits:
-    """What a lane keeps.
+    """Limits of a lane.
 
     **Units**: bytes. While votes take more than `waiting_bytes` that wait for an approval that is not known yet, or to
     be judged, no more are read. An approval keeps so many `votes`, up to `votes_bytes`; of what nobody can use a lane
@@ -34,13 +34,13 @@ class ApprovalLimits:
     payload_bytes: int = defaults.PAYLOAD_BYTES
 
     def said_bytes(self, quorum: int) -> int:
-        """What a vote may bring into a decision that so many people make, as JSON."""
+        """Bytes that a vote may bring into a decision that so many people make, as JSON."""
         return ballot.most_said(self.payload_bytes, quorum)
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSettings:
-    """How an approval service works."""
+    """Settings of an approval service."""
 
     partitions: int
     member: str = "approval-1"
@@ -50,5 +50,5 @@ class ApprovalSettings:
 
     @property
     def membership(self) -> Membership:
-        """What the service reads."""
+        """Topics of the service."""
         return Membership("refold-approval", self.member, REPLAYED)

@@ -1,4 +1,4 @@
-"""How a decision is made: built of what was settled, signed with the key of the service, small enough to be taken."""
+"""Signed decisions: built of what was settled, signed with the key of the service, small enough to be taken."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from refold.ports.log import Outgoing
 
 
 class Signer:
-    """What signs in the name of this service. `nonce` gives random texts. **Units**: `now` in ms, by the log."""
+    """Signer in the name of this service. `nonce` gives random texts. **Units**: `now` in ms, by the log."""
 
     def __init__(self, key: SigningKey, settings: ApprovalSettings, nonce: Callable[[], str]) -> None:
         self._key, self._settings, self._nonce = key, settings, nonce
 
     def in_force(self, catalog: Catalog, now: int) -> bool:
-        """Whether the catalog has the key, for decisions of this moment."""
+        """True if the catalog has the key, for decisions of this moment."""
         key = catalog.keys.get(self._key.kid)
         return key is not None and key.use == "decision" and key.signs_at(now)
 

@@ -120,7 +120,7 @@ def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> l
 
 
 def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> Iterator[_Read]:
-    """What planners keep of runs that are over, record by record, but for what cannot be read."""
+    """Records that planners keep of runs that are over, record by record, but for what cannot be read."""
     for record in reader.scan(RUN_SNAPSHOT, partition):
         if record.value and (record.key or b"").startswith(OVER_PREFIX):
             with suppress(MalformedError, FoldError):

@@ -87,7 +87,7 @@ def _called_back(token: bytes) -> str:
 
 
 def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
-    """What is to be written as tombstones: stage by stage, each when the one before it is acknowledged, in order."""
+    """Tombstones to write: stage by stage, each when the one before it is acknowledged, in order."""
     ranks: dict[int, list[Lying]] = {}
     for each in lying:
         if each.valued:

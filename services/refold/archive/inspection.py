@@ -1,4 +1,4 @@
-"""Whether a copy of a run is that run, whole: asked of its bytes alone, without Kafka."""
+"""True if a copy of a run is that run, whole: asked of its bytes alone, without Kafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fold_of(run: RunId, records: Sequence[ArchivedRecord]) -> tuple[RunState | N
 
 
 def flaws(run: ArchivedRun) -> list[str]:
-    """What is wrong with a copy, in words; empty if it is the run, from its first entry to its end."""
+    """Faults of a copy, in words; empty if it is the run, from its first entry to its end."""
     state, problems = fold_of(run.run_id, run.records)
     if digest_of(run.records) != run.digest:
         problems.append("its records have another digest than was noted")

@@ -62,7 +62,7 @@ class TopicWriter(Protocol):
 
 @dataclass(slots=True)
 class Swept:
-    """What a pass did. `left`: runs that were due and are left alone, with the reason."""
+    """Result of a pass. `left`: runs that were due and are left alone, with the reason."""
 
     now_ms: int
     due: list[str] = field(default_factory=list)

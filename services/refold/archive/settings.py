@@ -1,4 +1,4 @@
-"""What an archivist is told."""
+"""Settings of an archivist."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class ArchivistSettings:
     horizon_ms: int = 0
 
     def retention_of(self, agent: str) -> int:
-        """How long runs of an agent are kept after their end."""
+        """The time runs of an agent are kept after their end."""
         return self.by_agent.get(agent, self.retention_ms)

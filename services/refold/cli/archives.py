@@ -29,12 +29,12 @@ def archived(url: str, run: str) -> Run:
 
 
 def history(run: ArchivedRun) -> Run:
-    """What an archived run's records fold to."""
+    """Fold of the records of an archived run."""
     return Runs(ArchiveReader(run)).get(run.run_id)
 
 
 def settings_for(app: App, options: Settings) -> ArchivistSettings:
-    """How long runs stay, by what the app and the environment declare."""
+    """The time runs stay, by what the app and the environment declare."""
     own = {agent.name: agent.retention for agent in app.agents.values()}
     return ArchivistSettings(
         retention_ms=options.archive.retention_ms,

@@ -33,7 +33,7 @@ def exit_code(error: RefoldError) -> int:
 
 
 def expected() -> tuple[type[Exception], ...]:
-    """What a command may raise. Kafka's own error counts only where a command has loaded Kafka's client."""
+    """Errors that a command may raise. Kafka's own error counts only where a command has loaded Kafka's client."""
     client = sys.modules.get("confluent_kafka")
     return (RefoldError, OSError, client.KafkaException) if client else (RefoldError, OSError)
 

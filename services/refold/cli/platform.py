@@ -1,4 +1,4 @@
-"""What many commands take alike: where the platform is, and how to tell what was found."""
+"""Shared parts of many commands: where the platform is, and how to print results."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def until_ms(text: str, option: str) -> int:
 
 
 def since_ms(text: str) -> int:
-    """What --since means: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
+    """Time of --since: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
     if not text:
         return 0
     return time_ms(text) if "-" in text else clock_ms() - duration_ms("--since", text)

@@ -47,7 +47,7 @@ class Addresses:
 
     @property
     def local(self) -> bool:
-        """Whether all brokers are taken for ones of development, because nobody else reaches them."""
+        """True if all brokers are taken for ones of development, because nobody else reaches them."""
         return on_loopback(self.settings.kafka.bootstrap)
 
     def check(self) -> None:
@@ -75,7 +75,7 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
 
 
 def _partitions(running: dict[str, Any]) -> dict[str, int]:
-    """How many a running `refold dev` has, if the environment does not say."""
+    """The number that a running `refold dev` has, if the environment does not say."""
     count = running.get("partitions")
     return {"partitions": count} if count and not os.environ.get(PARTITIONS) else {}
 
@@ -94,12 +94,12 @@ def _first_line(path: Path) -> str:
 
 
 def on_loopback(bootstrap: str) -> bool:
-    """Whether all brokers are at addresses that only this machine reaches, as one of development is."""
+    """True if all brokers are at addresses that only this machine reaches, as one of development is."""
     return all(map(is_here, bootstrap.split(",")))
 
 
 def is_here(server: str) -> bool:
-    """Whether a server, `HOST:PORT` or a URL, is one that only this machine reaches. A name is resolved by nobody."""
+    """True if a server, `HOST:PORT` or a URL, is one that only this machine reaches. A name is resolved by nobody."""
     kind, mark, place = server.strip().partition("://")
     try:
         host = urlsplit(f"//{place if mark else kind}").hostname or ""
@@ -134,7 +134,7 @@ def data_dir(data: str = "") -> Path:
 
 
 def running_dev(data: str = "") -> dict[str, Any]:
-    """What dev.json says, or nothing when no `refold dev` runs on the folder."""
+    """Content of dev.json, or nothing when no `refold dev` runs on the folder."""
     try:
         content = json.loads((data_dir(data) / "dev.json").read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):

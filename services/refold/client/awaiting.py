@@ -52,7 +52,7 @@ from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, inf
 THREADS = 16
 """Operations that are under way at once: each waits in a thread for its outcome."""
 TAKEN_S = 0.5
-"""How long a planner has to take a request before its run is looked for in the past: a request that is repeated causes
+"""The time a planner has to take a request before its run is looked for in the past: a request that is repeated causes
 no entry. An idle planner needs a hundredth of it; a busy one costs a look."""
 WAIT = timedelta(seconds=30)
 

@@ -32,9 +32,9 @@ from refold.runtime.settings import KafkaSettings
 from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
-"""How long one look for news lasts, and so how late a pass over history may begin that is due by time."""
+"""The time one look for news lasts, and so how late a pass over history may begin that is due by time."""
 KEPT_S = 60.0
-"""How long the consumer is kept when nobody waits: the next one who does need not wait for another."""
+"""The time the consumer is kept when nobody waits: the next one who does need not wait for another."""
 REMEMBERED = 10_000
 """Beginnings of runs, and refused inputs, that are remembered: a few MiB."""
 

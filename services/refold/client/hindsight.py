@@ -1,4 +1,4 @@
-"""What a policy says of calls that are in the log, beside what was said of them then."""
+"""Judgement of a policy on calls that are in the log, beside the one of then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refold.views.model import Data, json_text, plain
 
 DENIED = "denied"
 USUAL_MS = 3_600_000
-"""How long a decision is valid where a policy does not say."""
+"""The time a decision is valid where a policy does not say."""
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 """What the log does not have of a call."""
 
@@ -71,23 +71,23 @@ class Hindsight:
 
     @property
     def unknown(self) -> frozenset[str]:
-        """What the policy looks at and nobody here knows."""
+        """Variables of the policy that are unknown here."""
         return self.policy.needs & OF_THE_APP if self._tools is None else frozenset()
 
     def variables(self, state: RunState, call: CallProposed) -> dict[str, Any]:
-        """What the rules look at, for a call."""
+        """Variables of the rules, for a call."""
         needs = self.policy.needs - self.unknown
         tool = (self._tools or {}).get(call.tool)
         return variables(state, call, tool, environment=self._environment, needs=needs)
 
     def judge(self, state: RunState, call: CallProposed) -> Judgement:
-        """What the policy says of a call; with the app's tools, what a planner of today would say."""
+        """Judgement of the policy on a call; with the app's tools, what a planner of today would say."""
         if self._tools is None:
             return self.policy.judge(self.variables(state, call))
         return self._authority.judge(state, call, self.policy.digest)
 
     def explain(self, state: RunState, call: CallProposed) -> list[Explanation]:
-        """What becomes of each rule for a call."""
+        """Result of each rule for a call."""
         return self.policy.explain(self.variables(state, call))
 
     def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:

@@ -17,7 +17,7 @@ from refold.ports.log import LogReader, Record
 from refold.views.letter import letters_in
 
 INPUTS = (RUN_REQUESTED, RUN_SIGNALLED)
-"""What is sent again."""
+"""Topics whose records may be sent again."""
 
 
 def find_letter(reader: LogReader, place: str) -> DeadLetter:

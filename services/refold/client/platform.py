@@ -25,7 +25,7 @@ from refold.operations.runs import Runs
 from refold.runtime.settings import Settings
 
 KNOCK_S = 3.0
-"""How long a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
+"""The time a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
 KNOCK_AGAIN_S = 0.3
 
 
@@ -120,7 +120,7 @@ def login() -> str:
 
 
 def listens(server: str) -> bool:
-    """Whether somebody accepts connections at `host:port`."""
+    """True if somebody accepts connections at `host:port`."""
     host, _, port = server.strip().rpartition(":")
     try:
         socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), KNOCK_S).close()

@@ -25,7 +25,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class Problem(NamedTuple):
-    """What is wrong with a rule, or with a file as such. `fatal`: there is no policy; else a rule is of no use."""
+    """Fault of a rule, or of a file. `fatal`: there is no policy; else a rule is of no use."""
 
     file: str
     rule: str

@@ -16,7 +16,7 @@ from refold.sdk.source import spoken
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """How a run's history goes with an app's code.
+    """Result of a replay of a run's history with an app's code.
 
     `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
     went wrong. `version` is the run's, `code` that of the agent that was tried. `over`: the code has come to its end.

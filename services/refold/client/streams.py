@@ -1,4 +1,4 @@
-"""What calls of a run say while they run, as it comes on `run-stream`: for who looks on, and lossy.
+"""Live output of a run's calls, as it comes on `run-stream`: for display, and lossy.
 
 Reading takes nothing from anybody: it asks for no run, no call and no model.
 """

@@ -47,7 +47,7 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """What a verification found.
+    """Result of a verification.
 
     **Shape**: `erased` counts records that are left of erased runs, `copied` how many records of a run are in the log
     again; `digests` the fold of every run by id; `overdue` the runs for which something was due at `now_ms` and has not

@@ -28,7 +28,7 @@ from refold.runtime.settings import Settings
 from refold.views.history import Run
 
 FRESH_S = 2.0
-"""How long a view that is behind the log is waited for. Whoever has just written reads what they wrote."""
+"""The time a view that is behind the log is waited for. Whoever has just written reads what they wrote."""
 VIEW_POLL_S = 0.02
 MOST_LOOKED = 5_000
 """Runs that are looked at for those that were in a state at a time: a millisecond each, or more."""

@@ -21,7 +21,7 @@ class RefoldError(Exception):
 
 
 def text_of(error: BaseException, most: int = 2_000) -> str:
-    """What an error says, of code that nobody vouches for: never raises, never empty, and has a form in UTF-8."""
+    """Text of an error, of code that nobody vouches for: never raises, never empty, and has a form in UTF-8."""
     try:
         # str() passes on a subclass of str as it is: only str's own slice is sure to be what it says.
         text = str.__getitem__(str(error), slice(most))

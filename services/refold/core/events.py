@@ -49,7 +49,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a policy asks of a decision.
+    """Requirement of a policy for a decision.
 
     **Shape**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
     `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
@@ -71,7 +71,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What was before people are asked about a call: an attempt that failed, a doubt, or what somebody said of it.
+    """Past of a call that people are asked about: an attempt that failed, a doubt, or what somebody said of it.
 
     `what`: `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
     `did_not_happen`, `give_up`). `words` are cut.
@@ -86,7 +86,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Spendable:
-    """What a run and all that it starts may take; 0: any amount.
+    """Budget of a run and all that it starts; 0: any amount.
 
     **Units**: billionths of a dollar, milliseconds. Beyond `soft_percent` of a limit follows what `then` says: `warn`,
     `ask` or `degrade`. Of calls with equal arguments `same` may be made. `root` is the first run of the family that
@@ -105,7 +105,7 @@ class Spendable:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a run and all that it has started have taken. **Units**: billionths of a dollar.
+    """Spending of a run and all that it has started. **Units**: billionths of a dollar.
 
     Of that the `lost` ones may be paid: nobody has said what came of the calls.
     """
@@ -417,7 +417,7 @@ class CheckpointReached:
 
 @dataclass(frozen=True, slots=True)
 class StatusSet:
-    """What the agent says that it does now; the last one holds. No step: no replay compares it or writes it again."""
+    """Status set by the agent; the last one holds. No step: no replay compares it or writes it again."""
 
     text: str
 

@@ -44,10 +44,10 @@ def spelt(name: str) -> str:
 
 
 def is_clear(name: str) -> bool:
-    """Whether a name can be told from others by looking at it: nothing unseen in it, and letters of one alphabet."""
+    """True if a name can be told from others by looking at it: nothing unseen in it, and letters of one alphabet."""
     return name.isprintable() and not UNSEEN.search(name) and not mistaken_for(name)
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two names are one person's, as far as names can tell. Where they cannot, they are not."""
+    """True if two names are one person's, as far as names can tell. Where they cannot, they are not."""
     return bool(one.strip()) and is_clear(one) and is_clear(other) and spelt(one) == spelt(other)

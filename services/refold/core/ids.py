@@ -79,12 +79,12 @@ def parents_of(run: str) -> list[RunId]:
 
 
 def is_below(run: str, above: str) -> bool:
-    """Whether a run is another, or was started by it, or by one that was."""
+    """True if a run is another, or was started by it, or by one that was."""
     return run == above or run.startswith(f"{above}.")
 
 
 def depth_of(run: str) -> int:
-    """How many runs are above this one."""
+    """The number of runs above this one."""
     return run.count(".")
 
 

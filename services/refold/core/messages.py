@@ -1,4 +1,4 @@
-"""What the services say to each other besides the run log: one dataclass per topic.
+"""Messages between the services besides the run log: one dataclass per topic.
 
 `RunRequest`, `RunSignal` and `RunOperation` are inputs from outside and are also read as plain JSON of the same shape,
 with `input` and `data` as JSON values instead of text.

@@ -1,11 +1,11 @@
-"""What must not be told along with an address or an error: passwords, tokens, keys."""
+"""Secrets that must not be told along with an address or an error: passwords, tokens, keys."""
 
 from __future__ import annotations
 
 import re
 
 HIDDEN = "[redacted]"
-"""What stands where a secret was."""
+"""Placeholder for a secret."""
 
 _CREDENTIALS = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/?#'\"<>]*@")
 _AUTHORIZATION = re.compile(r"(?i)\b((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}")

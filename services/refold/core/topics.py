@@ -9,10 +9,10 @@ RUN_REQUESTED = "run-requested"
 """Please run this agent. Key: run id. Written by users and, for strays, the planner; read by the planner."""
 
 RUN_SIGNALLED = "run-signalled"
-"""What users say of runs that exist. Key: run id/signal id. Written by users; read by the planner."""
+"""Requests of users about runs that exist. Key: run id/signal id. Written by users; read by the planner."""
 
 RUN_OPERATED = "run-operated"
-"""What operators say of anybody's runs. Key: run id/signal id. Written by stewards; read by the planner."""
+"""Requests of operators about anybody's runs. Key: run id/signal id. Written by stewards; read by the planner."""
 
 RUN_LOG = "run-log"
 """The truth. Key: run id/seq/entry id, unique. Written by the planner; read by everybody."""
@@ -33,7 +33,7 @@ APPROVAL_REQUESTED = "approval-requested"
 """Questions to people that are open. Key: approval id. Written by the planner; read by the approval service."""
 
 APPROVAL_VOTED = "approval-voted"
-"""What people said. Key: approval id/vote id. Written by the CLI and gateways; read by the approval service."""
+"""Votes. Key: approval id/vote id. Written by the CLI and gateways; read by the approval service."""
 
 APPROVAL_DECIDED = "approval-decided"
 """Signed decisions. Key: approval id. Written by the approval service; read by it and the planner."""
@@ -52,14 +52,14 @@ RUN_SNAPSHOT = "run-snapshot"
 runs the archivist; read by the planner and whoever folds the log."""
 
 RUN_STREAM = "run-stream"
-"""What calls say while they run, a topic per pool: lossy, and never folded. Key: call id. Written by its executors."""
+"""Live output of calls, a topic per pool: lossy, and never folded. Key: call id. Written by its executors."""
 
 BUDGET_SPENT = "budget-spent"
 """What each lane has let out under the limits of a window. Key: window/subject/lane/teller, in every partition. Written
 by planners, and read by those, whole, and by operators."""
 
 MEMBER = "member"
-"""What each planner and executor serves, for display. Key: name of the member. Written by both; read by no service."""
+"""Reports of each planner and executor, for display. Key: name of the member. Written by both; read by no service."""
 
 CATALOG = "catalog"
 """Policies, roles and public keys. Key: name. Written by operators; read by all services."""

@@ -78,7 +78,7 @@ class FolderLock:
         self._handle = handle
 
     def held(self) -> bool:
-        """Whether some process has the lock now."""
+        """True if some process has the lock now."""
         try:
             with self._path.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -40,7 +40,7 @@ class EmbeddedKafka(EmbeddedServer):
 
     name: ClassVar[str] = "kafka"
     brokers: ClassVar[int] = 1
-    """How many brokers there are when all is up."""
+    """The number of brokers there are when all is up."""
 
     def __init__(
         self,

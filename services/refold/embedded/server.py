@@ -1,4 +1,4 @@
-"""What the embedded broker and Valkey have in common: prepare, start, answer, stop, crash, come back."""
+"""Shared life cycle of the embedded broker and Valkey: prepare, start, answer, stop, crash, come back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EmbeddedServer(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the process that `start` made lives."""
+        """True if the process that `start` made lives."""
         return self._process is not None and self._process.poll() is None
 
     @property

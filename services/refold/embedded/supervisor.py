@@ -103,7 +103,7 @@ class Supervisor:
 
     @property
     def active(self) -> bool:
-        """Whether children are kept alive: false after `stop`, and after a callback has raised."""
+        """True if children are kept alive: false after `stop`, and after a callback has raised."""
         return self._thread.is_alive()
 
     def stop(self) -> None:

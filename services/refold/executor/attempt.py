@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def request(self) -> ToolRequest:
-        """What is asked for."""
+        """The request."""
         return self.requested.request
 
     @property

@@ -60,7 +60,7 @@ class ChainedAttempt(Attempt):
             self.waited_for = heads
 
     def _over(self, claim: str, seen_ms: int) -> bool:
-        """Whether nobody may begin anything under a claim any more."""
+        """True if nobody may begin anything under a claim any more."""
         return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
 
     def _extend(self, known: Lineage) -> None:
@@ -97,7 +97,7 @@ class ChainedAttempt(Attempt):
 
     @property
     def _unclaimed(self) -> bool:
-        """Whether it may have gone out without a claim: under a class that has none, which its tool had before."""
+        """True if it may have gone out without a claim: under a class that has none, which its tool had before."""
         return self._repeated and self.request.effect in ("pure", "keyed")
 
     @property
@@ -212,7 +212,7 @@ class ChainedAttempt(Attempt):
 
     @property
     def _untouched(self) -> bool:
-        """Whether nothing came of the call so far, before the claim of this attempt and under it."""
+        """True if nothing came of the call so far, before the claim of this attempt and under it."""
         assert self.claim is not None, "reading follows an append"
         if self.claim.doubt or self._unsettled():
             return False

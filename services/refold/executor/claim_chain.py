@@ -52,7 +52,7 @@ class ClaimChain:
         return self.head.claim_id if self.head else ""
 
     def claimed(self, call: str, attempt: int) -> bool:
-        """Whether somebody may have acted on this attempt, or may yet, by the claims of this chain."""
+        """True if somebody may have acted on this attempt, or may yet, by the claims of this chain."""
         if any((each.call_id, each.attempt) == (call, attempt) for each, _, _ in self.aside.values()):
             return True
         free = self.head is not None and self.head.undone and self.head.handed_over
@@ -139,7 +139,7 @@ class Claims:
 
     @property
     def ready(self) -> bool:
-        """Whether everything that was there at the take-over has been read."""
+        """True if everything that was there at the take-over has been read."""
         return self.position >= self.fold_to
 
     def follow(self, record: Record, mono_ms: int) -> None:
@@ -164,7 +164,7 @@ class Claims:
         self.position = max(self.position, offset)
 
     def of(self, request: ToolRequest) -> Lineage:
-        """What the chains say of a request."""
+        """Outcome of a request, by the chains."""
         found = self._linked(request)
         # Of a run that is over and erased nobody asks for anything: but a copy of an order may come behind its erasure.
         erased = bool(self._erased) and erased_claims_key(RunId(request.call_id.partition("/")[0])) in self._erased
@@ -193,7 +193,7 @@ class Claims:
 
 
 def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
-    """Whether somebody may have acted, on which attempt of the call at most, and when the log took the last claim."""
+    """True if somebody may have acted, on which attempt of the call at most, and when the log took the last claim."""
     acted = [each for chain in chains for each in chain.acted()]
     highest = max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0)
     return bool(acted), highest, max((at_ms for _, at_ms in acted), default=0)
@@ -205,6 +205,6 @@ def record_key(claim: ToolClaim) -> bytes:
 
 
 def _takes_back(undone: ToolClaim, claim: ToolClaim) -> bool:
-    """Whether it says of this claim, under which somebody was to act, that nothing came of it."""
+    """True if it says of this claim, under which somebody was to act, that nothing came of it."""
     same = (undone.call_id, undone.attempt) == (claim.call_id, claim.attempt)
     return same and not (undone.doubt or claim.doubt or claim.undone)

@@ -26,7 +26,7 @@ _STRICTER = ("pure", "keyed", "probed", "once")
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What an executor knows by itself. `required` are patterns of tool names, besides what the tools declare."""
+    """Executor's own checks. `required` are patterns of tool names, besides what the tools declare."""
 
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
     environment: str = "dev"
@@ -35,7 +35,7 @@ class Gate:
     required: Sequence[str] = ()
 
     def needs_decision(self, request: ToolRequest) -> bool:
-        """Whether a call may not run without a decision here, or comes with one that then has to hold."""
+        """True if a call may not run without a decision here, or comes with one that then has to hold."""
         tool = self.tools.get(request.tool)
         declared = tool is not None and tool.asks(request.args)
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
@@ -108,7 +108,7 @@ class Gate:
         )
 
     def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
-        """Whether a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""
+        """True if a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""
         tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
             decided = self._open(request.decision, Authority(self.tools, self.environment, catalog))

@@ -1,4 +1,4 @@
-"""What an executor is asked to do, and what of it waits."""
+"""Orders of an executor, and the part of them that waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Requested(Owed):
 
     @property
     def place(self) -> OrderPlace:
-        """What the ledger keeps of it, to be found again."""
+        """Ledger entry, to be found again."""
         return OrderPlace(self.request.call_id, self.request.attempt, self.offset)
 
 
@@ -90,7 +90,7 @@ class CallQueue:
         self.bytes = 0
 
     def __len__(self) -> int:
-        """How many there are in all."""
+        """The number of slots in all."""
         return len(self._queue) + len(self._aside)
 
     def __contains__(self, call: str) -> bool:
@@ -98,7 +98,7 @@ class CallQueue:
 
     @property
     def ready(self) -> bool:
-        """Whether one may be taken."""
+        """True if one may be taken."""
         return bool(self._queue)
 
     def add(self, requested: Requested) -> None:

@@ -25,7 +25,7 @@ MOST_KEY = 256
 
 
 class ExecutorLane:
-    """What serves one partition. The service feeds it, and takes attempts of it while there are free slots.
+    """Lane of a partition. The service feeds it, and takes attempts of it while there are free slots.
 
     **Units**: milliseconds, monotonic. `beat_due` is when it writes a record of its own next, which tells it the time,
     `fill_due` when the ledger is asked next whether it is `full`.
@@ -63,12 +63,12 @@ class ExecutorLane:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all that was there when the partition came is known."""
+        """True if all that was there when the partition came is known."""
         return self._catch_up.done
 
     @property
     def ready(self) -> bool:
-        """Whether a call may be claimed: one waits, the time is known, and the catalog, which may revoke a key."""
+        """True if a call may be claimed: one waits, the time is known, and the catalog, which may revoke a key."""
         return self.waiting.ready and not self.full and self._catch_up.done and self.clock.fresh
 
     def feed(self, item: Record | Reached | End) -> None:
@@ -126,7 +126,7 @@ class ExecutorLane:
             self.clock.delivered(delivery.at_ms + mono_ms - sent_ms)
 
     def late(self, requested: Requested) -> bool:
-        """Whether a request is so old that the ledger may have forgotten what came of it."""
+        """True if a request is so old that the ledger may have forgotten what came of it."""
         return bool(requested.at_ms) and self.clock.now_ms - requested.at_ms > self._outbox.settings.stale_ms
 
     def enqueue(self, requested: Requested) -> None:
@@ -229,5 +229,5 @@ class Sight:
             self._known_ms, self._asking, self._end = self._asked_ms, False, None
 
     def blind_ms(self, now_ms: int) -> int:
-        """How long ago all of it was known for the last time."""
+        """The time since all of it was known."""
         return now_ms - self._known_ms

@@ -1,4 +1,4 @@
-"""What leaves an executor: questions to the ledger, claims, dead letters, orders to tools, results for the relay."""
+"""Outbox of an executor: questions to the ledger, claims, dead letters, orders to tools, results for the relay."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ class ExecutorOutbox(Generic[Claimant]):
         return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
 
     def order_of(self, home: int, requested: Requested) -> bytes:
-        """What the ledger keeps of an order: where it lies."""
+        """Ledger entry of an order: where it lies."""
         return self.settings.seal.close_order(home, requested.request.key, requested.place)
 
     def sealed(self, home: int, request: ToolRequest, result: ToolResult) -> bytes:
-        """What the ledger keeps of a result, and the outbox in it."""
+        """Ledger entry of a result, and the outbox in it."""
         return self.settings.seal.close("result", home, request.key, codec.encode(result))
 
     def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:

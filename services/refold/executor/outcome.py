@@ -1,4 +1,4 @@
-"""What is said of an attempt: how its tool's end, or that there was none, becomes a result for the planner."""
+"""Result of an attempt for the planner: made of its tool's end, or of there being none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def superseded(reply: Superseded) -> Failure:
 
 
 def timeout(request: ToolRequest) -> Failure:
-    """What is known of a tool that did not answer in time."""
+    """Facts about a tool that did not answer in time."""
     effect = "" if request.effect == "pure" else ": the effect may have happened"
     return Failure("timeout", f"no answer within {request.timeout_ms} ms{effect}")
 
@@ -62,7 +62,7 @@ def result_of(
 
 
 def outcome_of(request: ToolRequest, ended: ToolEnded, run: ToolRun) -> ToolResult:
-    """How the tool's end reads as a result."""
+    """Result of the tool's end."""
     if ended.status == "completed":
         # An attempt that somebody had before may be paid twice.
         return result_of(request, "completed", run, json=ended.result)

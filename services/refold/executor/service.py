@@ -23,7 +23,7 @@ from refold.ports.log import Assigned, Delivery, End, Reached, Record
 from refold.runtime.lanes import Awake, Lanes
 
 HALTED_MS = 5_000
-"""How long a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
+"""The time a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
 have read that a moment before the executor."""
 
 FULL, _ROOM = 0.8, 0.75
@@ -202,7 +202,7 @@ class Executor:
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
     def _fetched(self, fetched: Looked) -> None:
-        """What the ledger knows of a call is where its order lies: who takes it over does what is said there."""
+        """Order of a call, from where the ledger says that it lies: who takes it over does what is said there."""
         home = fetched.partition
         asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
@@ -223,12 +223,12 @@ class Executor:
                 lane.enqueue(requested)
 
     def _takes(self, home: int, call: CallId) -> bool:
-        """Whether a call whose lease has lapsed is to be taken over here."""
+        """True if a call whose lease has lapsed is to be taken over here."""
         lane = self.lanes.get(home)
         return lane is not None and call not in self._by_call and call not in lane.waiting
 
     def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
-        """Whether the ledger has room for more calls: what is under way needs some yet, and must get it."""
+        """True if the ledger has room for more calls: what is under way needs some yet, and must get it."""
         share = filled.used / filled.limit if filled.limit else 0.0
         full = share >= (_ROOM if lane.full else FULL)
         if full != lane.full:

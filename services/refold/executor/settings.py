@@ -1,4 +1,4 @@
-"""How an executor works, and how it reads."""
+"""Settings of an executor, and what it reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from refold.runtime import defaults
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things may take.
+    """The time things may take.
 
     **Units**: milliseconds. A lease of a chained class is long, because a take-over of such a call costs a human or a
     status query; that of the others is short, because it costs nothing but a repeated call. `margin` is the part of
@@ -38,7 +38,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """How an executor works.
+    """Settings of an executor.
 
     **Units**: milliseconds; bytes. `slots` is how many calls are acted on at once, as long as the large ones among
     their requests do not take `acting_bytes` (with its result a call may take ten times that); requests beyond
@@ -94,6 +94,6 @@ class ExecutorSettings:
 
     @property
     def membership(self) -> Membership:
-        """What an executor reads."""
+        """Topics of an executor."""
         topics = (self.topic, CATALOG, self.chains)
         return Membership(executors(self.pool), self.member, topics, frozenset({CATALOG}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.ports.log import Record
 
 RESTART_MS = 1_000
-"""How long the second reading may take to begin, before it is asked for again: a broker answers within that."""
+"""The time the second reading may take to begin, before it is asked for again: a broker answers within that."""
 
 
 class Survey:
@@ -57,14 +57,14 @@ class Survey:
         return self._again_from
 
     def passes(self, record: Record) -> bool:
-        """Whether a record is of the second reading, or of what follows it. Others were on their way when it began."""
+        """True if a record is of the second reading, or of what follows it. Others were on their way when it began."""
         if not self._restarted and record.offset <= self._seen:
             self._restarted = True
         self._seen = max(self._seen, record.offset)
         return self._restarted
 
     def open(self, record: Record, *, poison: bool) -> bool:
-        """Whether a request of the second reading, which comes once, is the last word on its call."""
+        """True if a request of the second reading, which comes once, is the last word on its call."""
         if record.offset >= self._end:
             self._open = {}
             return True
@@ -75,5 +75,5 @@ class Survey:
         return True
 
     def __len__(self) -> int:
-        """How many open calls are remembered."""
+        """The number of open calls that are remembered."""
         return len(self._open)

@@ -7,7 +7,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADERS_S = 10.0
-"""How long the headers of a request may take to arrive. The server by itself waits for ever."""
+"""The time the headers of a request may take to arrive. The server by itself waits for ever."""
 
 
 class TimedProtocol(H11Protocol):

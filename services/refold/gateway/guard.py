@@ -1,4 +1,4 @@
-"""What stands before every request: whose it may be, how large it is, and what every answer says to browsers."""
+"""Checks before every request: whose it may be, how large it is, and what every answer says to browsers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 
 MOST_BODY = 2 << 20
 BODY_S = 10.0
-"""How long the body of a request may take to arrive, all of it."""
+"""The time the body of a request may take to arrive, all of it."""
 
 # Not `is_here`: that takes URLs too, and a user in front of a host.
 _OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)

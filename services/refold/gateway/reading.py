@@ -1,4 +1,4 @@
-"""What the gateway reads: the view in use, and how a request waits until it has a write."""
+"""Reads of the gateway: the view in use, and how a request waits until it has a write."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from refold.views.letter import Letter
 from refold.views.run import RunEvent, entry_events
 
 WAIT_S = 2.0
-"""How long a read waits for a write. Then the client asks again."""
+"""The time a read waits for a write. Then the client asks again."""
 POLL_S = 0.02
 STATES: Mapping[str, Where] = {
     "doubt": Where("doubt", ">", 0),
@@ -58,7 +58,7 @@ STATES: Mapping[str, Where] = {
     "paused": Where("paused", ">", 0),
     "waiting_for_people": Where("waiting_for_people", ">", 0),
 }
-"""What a run may be beside its status."""
+"""Conditions of a run beside its status."""
 STALLED = "stalled"
 STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
@@ -132,7 +132,7 @@ class RunQuery:
 
 
 class After(NamedTuple):
-    """What a read waits for: positions in the run log, and inputs that have caused an entry."""
+    """Prerequisites of a read: positions in the run log, and inputs that have caused an entry."""
 
     positions: Mapping[Place, int] = {}
     causes: frozenset[Cause] = frozenset()

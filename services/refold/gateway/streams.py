@@ -48,16 +48,16 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 NEWS_S = 0.05
-"""How often the view is asked for entries that are new."""
+"""Interval at which the view is asked for entries that are new."""
 NET_S = 1.0
 """The same where the database tells of changes, in case that it does not."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
 """Time between two looks at all runs that are listened to: an erased run has no entries."""
 SWITCHED_S = 0.5
-"""How often the generation in use is looked up. One that was dropped has no positions, so nothing is new in it."""
+"""Interval at which the generation in use is looked up. A dropped one has no positions, so nothing is new in it."""
 AWAY_S = 1.0
-"""How long a stream waits while the database is away."""
+"""The time a stream waits while the database is away."""
 KEPT_BYTES = 1 << 20
 """Of the latest events, encoded for those who listen to the same."""
 FORGOTTEN_S = 2.0

@@ -1,4 +1,4 @@
-"""What the gateway writes: inputs of runs, and nothing else. Their outcome is read from the view, or a refusal."""
+"""Writes of the gateway: inputs of runs, and nothing else. Their outcome is read from the view, or a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of approvals: votes as anybody may send them, and what becomes of them."""
+"""Votes as anybody may send them, and their outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from refold.views.model import plain
 from refold.views.outcome import Voted
 
 SETTLE_S = 1.0
-"""How long a vote that counts by what is known here may still be refused: only the service knows the tools."""
+"""The time a vote that counts by what is known here may still be refused: only the service knows the tools."""
 
 
 class Words(TypedDict, total=False):
@@ -46,7 +46,7 @@ class Words(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of a vote.
+    """Outcome of a vote.
 
     `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts, more are needed), or
     `recorded` (it is said, and decides nothing by itself).
@@ -268,7 +268,7 @@ class Approvals:
 
 
 def names_the_question(name: str) -> bool:
-    """Whether a name has so many digits that it says which question somebody has seen."""
+    """True if a name has so many digits that it says which question somebody has seen."""
     return len(name.partition("/")[2].partition("~")[2]) >= ENOUGH_DIGITS  # an id of a run may have a ~, too
 
 
@@ -290,7 +290,7 @@ def changed(args: str, settings: Mapping[str, str]) -> str:
 
 
 def _is_name(name: str) -> bool:
-    """Whether people can tell it from every other name that they are shown."""
+    """True if people can tell it from every other name that they are shown."""
     return bool(name) and name == name.strip() and name.isprintable()
 
 
@@ -359,7 +359,7 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
 
 
 def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
-    """What became of a vote by what is known; None as long as nobody can tell."""
+    """Outcome of a vote by what is known; None as long as nobody can tell."""
     approval = register.find(vote.approval)
     decided = register.decided(vote.approval)
     if vote.action not in ballot.DECIDING:

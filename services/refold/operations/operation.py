@@ -23,7 +23,7 @@ from refold.views.outcome import Said
 UNDER_WAY = 500
 """Operations of one kind that are under way at once: planners collect as many histories in one reading of the log."""
 AGAIN_S = 0.5
-"""How often the log is read while many runs are waited for."""
+"""Interval at which the log is read while many runs are waited for."""
 
 RunInput = RunRequest | RunSignal | RunOperation
 Show = Callable[[int, int], object]
@@ -64,7 +64,7 @@ class Followed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """What is sent, and what it looks like when it is done.
+    """Input to send, and what it looks like when it is done.
 
     `judge` returns `accepted`, `known` (the log had it before and nothing changed) or `asked` (people are asked for
     it), None while nothing has come of it, and **raises** ConflictError when the log shows that it was refused.

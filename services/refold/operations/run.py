@@ -72,7 +72,7 @@ class By(NamedTuple):
 
 
 def signing(key: SigningKey | None, platform: str) -> Signed:
-    """What signs the words of a requester, if there is a key."""
+    """Signer of the requests of a requester, if there is a key."""
     return lambda signal: signed(signal, key, clock_ms(), platform) if key else signal
 
 
@@ -260,7 +260,7 @@ def _stalled(run: Run) -> Hold:
 
 
 class Changes(NamedTuple):
-    """What a retry changes. `edit` is the JSON text of all arguments of the first step that is done again.
+    """Changes of a retry. `edit` is the JSON text of all arguments of the first step that is done again.
 
     `deadline_ms`: -1 takes it away.
     """
@@ -312,7 +312,7 @@ def left_behind(state: RunState, from_step: int) -> list[Done]:
 
 
 def stays(state: RunState) -> int:
-    """How many steps a retry keeps that names none."""
+    """The number of steps a retry keeps that names none."""
     return state.retried.step_before(min(len(state.steps), kept(state).first - 1))
 
 

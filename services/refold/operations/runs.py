@@ -87,7 +87,7 @@ class Runs:
 
     @cached_property
     def _knows_holds(self) -> bool:
-        """Whether the topic is there: the planners of a platform that is not upgraded so far hold nothing."""
+        """True if the topic is there: the planners of a platform that is not upgraded so far hold nothing."""
         try:
             return self.reader.partitions(RUN_SNAPSHOT) > 0
         except NotFoundError:
@@ -242,7 +242,7 @@ def _asked_at(run: Run) -> tuple[int, RunId]:
 
 
 def _path(run: str) -> list[tuple[int, ...]]:
-    """What runs of a family are sorted by: their steps as numbers."""
+    """Sort key of runs of a family: their steps as numbers."""
     return [tuple(map(int, part.split("_"))) for part in run.split(".")[1:]]
 
 
@@ -271,7 +271,7 @@ def run_named(record: Record) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What runs have in common: a session, all of these labels, an agent, the code of their failure, and that they have
+    """Filter of runs: a session, all of these labels, an agent, the code of their failure, and that they have
     failed since then; what is empty means any."""
 
     session: str = ""

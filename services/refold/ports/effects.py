@@ -1,4 +1,4 @@
-"""What a turn may ask its host for, and what the host puts into the next inbox.
+"""Effects that a turn may ask its host for, and what the host puts into the next inbox.
 
 Effects are carried out in order. A host that dies between two of them, or is a zombie while a successor works, may
 never break a promise of the product: the simulator does just that at every such boundary.
@@ -46,7 +46,7 @@ class AskCommitted(NamedTuple):
 
 
 class CommittedAt(NamedTuple):
-    """What a group has committed in a topic, by partition. A partition that is not there: nothing is known of it."""
+    """Offsets committed by a group in a topic, by partition. A partition that is not there: nothing is known of it."""
 
     group: str
     topic: str
@@ -76,7 +76,7 @@ class Look(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What lies at a place. `record` None: it is not there any more; not `known`: nobody says, so ask again."""
+    """Record at a position. `record` None: it is not there any more; not `known`: nobody says, so ask again."""
 
     topic: str
     partition: int
@@ -113,7 +113,7 @@ class SaveBlob(NamedTuple):
 
 
 class BlobSaved(NamedTuple):
-    """What was to be kept is."""
+    """The value is stored."""
 
     number: int
 
@@ -184,7 +184,7 @@ class StopTool(NamedTuple):
 
 
 class ToolEnded(NamedTuple):
-    """How a tool's or a probe's run ended.
+    """End of a tool's or a probe's run.
 
     `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the result, or `did_not_happen`),
     `failed` (it did not happen, `retryable`), `broken` (it happened, and its result is of no use) or `unknown` (it may

@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol
 from refold.core.ids import CallId
 
 DEFAULT_RETENTION = timedelta(days=7)
-"""How long what is done and was never closed is remembered. What comes back later is refused by the planner."""
+"""The time what is done and was never closed is remembered. What comes back later is refused by the planner."""
 
 MARKER_RETENTION = timedelta(hours=1)
-"""How long a closed entry is kept: for whoever was under way to it when the tombstone came."""
+"""The time a closed entry is kept: for whoever was under way to it when the tombstone came."""
 
 ASIDE, ASIDE_MOST_BYTES = 100, 65_536
 """Of what nobody can use: enough to see what it is, and whose."""
@@ -32,7 +32,7 @@ LONGEST_LEASE = timedelta(hours=1)
 """A lease further ahead than this has lapsed: the ledger's clock was ahead when it was given, and was corrected."""
 
 STARTED_RETENTION = timedelta(days=30)
-"""How long a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
+"""The time a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
 
 
 class Claim(NamedTuple):
@@ -142,7 +142,7 @@ class Lapsed(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """What is in the outbox. -> list of (field, result), any `limit` of them, in any order.
+    """Records of the outbox. -> list of (field, result), any `limit` of them, in any order.
 
     **Units**: it ends with the result that brings it to `most_bytes`, so one of any size comes.
     """
@@ -288,5 +288,5 @@ class Ledger(Protocol):
         ...
 
     def problems(self) -> list[str]:
-        """What is wrong with the live server's settings (durability, eviction); empty when nothing is."""
+        """Faults of the live server's settings (durability, eviction); empty when there are none."""
         ...

@@ -1,4 +1,4 @@
-"""What a call says while it runs, for who looks on."""
+"""Live output of a call, for display."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ NEVER = -1
 
 
 class Delivery(NamedTuple):
-    """What became of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never.
+    """Outcome of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never.
 
     `at_ms` is when the broker appended it, as in `Record`; 0 where the offset is not known.
     """
@@ -153,7 +153,7 @@ class Depth(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """What a poll gave, to be taken in this order; records per partition and topic in order of offset."""
+    """Records of a poll, to be taken in this order; records per partition and topic in order of offset."""
 
     rebalances: list[Assigned | Revoked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -197,7 +197,7 @@ class EventLog(Protocol):
         ...
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """What a group, any group, has committed in a topic, by partition, as far as can be learnt now."""
+        """Offsets committed by any group in a topic, by partition, as far as can be learnt now."""
         ...
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
@@ -284,7 +284,7 @@ class LogReader(Protocol):
     """Reads topics without a group: the command line, verification, rebuilding."""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has. **Raises** NotFoundError when there is no such topic."""
+        """The number of partitions the topic has. **Raises** NotFoundError when there is no such topic."""
         ...
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:

@@ -17,7 +17,7 @@ from refold.core.ids import RunId
 from refold.ports.log import Place
 
 Scalar = str | int | bytes
-"""What a column holds. There are no nulls: a text or a number that is not known is empty, or 0."""
+"""Value of a column. There are no nulls: a text or a number that is not known is empty, or 0."""
 
 ViewKey = tuple[Scalar, ...]
 ViewRow = tuple[Scalar, ...]
@@ -129,7 +129,7 @@ class Query:
 
 @dataclass
 class ViewChanges:
-    """What a batch changes, applied in one transaction and in this order.
+    """Changes of a batch, applied in one transaction and in this order.
 
     All rows of `runs` go first. A row of None is removed, from tables of sums too. `sums` are added to what is there.
     `moves` are the positions of the log before and after: a store whose position is another refuses the whole batch.

@@ -1,4 +1,4 @@
-"""What a host runs tools with."""
+"""Tools of a host."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from refold.ports.effects import StartTool, StopTool
 
 
 class Tools(Protocol):
-    """What runs tools: see `adapters.tools.toolbox`."""
+    """Runner of tools: see `adapters.tools.toolbox`."""
 
     @property
     def alive(self) -> bool:
-        """Whether what is started still runs. A host whose tools are dead ends its process."""
+        """True if what is started still runs. A host whose tools are dead ends its process."""
         ...
 
     def start(self, orders: Sequence[StartTool]) -> None: ...

@@ -19,7 +19,7 @@ MOST_RECORDS = 2_000
 """Records of a batch at most: with 5,000 a rebuild took as long, and 25 MiB more."""
 FED_BYTES = 16 << 20
 OLDEST_S = 0.2
-"""How long a batch waits for more records at most: what readers see is that much older."""
+"""The time a batch waits for more records at most: what readers see is that much older."""
 _LAST = "last "
 """Begins the name of the note that has the last record read of a partition."""
 

@@ -1,4 +1,4 @@
-"""What the views know, for Prometheus: asked of the database when somebody scrapes, at most every few seconds."""
+"""Metrics of the views, for Prometheus: read from the database when scraped, at most every few seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 SHOWN_S = 5.0
-"""How long what was found is shown again: counting runs reads an index of all of them."""
+"""The time what was found is shown again: counting runs reads an index of all of them."""
 BUSIEST = 100
 OTHER = "other"
 """The label of all tools but the busiest: each is a time series."""

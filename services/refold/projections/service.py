@@ -27,7 +27,7 @@ from refold.sdk.projection import Projection
 _log = structlog.get_logger()
 
 REFRESH_S = 1.0
-"""How often a projection looks for a generation that somebody else has made, and for the end of the log."""
+"""Interval at which a projection looks for a generation that somebody else has made, and for the end of the log."""
 PACE_S = 0.1
 """How far commits are apart at least once a projection has caught up: a transaction costs as much as a hundred records.
 What comes alone is not held up; in a steady stream readers see it so much later."""
@@ -52,7 +52,7 @@ def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
 
 
 class BuildProgress(NamedTuple):
-    """How far a generation is. `lag` is in offsets, `of` what there is to read in all."""
+    """Progress of a generation. `lag` is in offsets, `of` what there is to read in all."""
 
     generation: int
     lag: int
@@ -292,7 +292,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a fold of the log from its start has come to: digests by table, and the rows that differ."""
+    """Result of a fold of the log from its start: digests by table, and the rows that differ."""
 
     generation: int
     positions: Mapping[Place, int]

@@ -1,4 +1,4 @@
-"""How far projections are, as their database and the log say, whoever keeps them up to date."""
+"""Progress of projections, as their database and the log say, whoever keeps them up to date."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Relay:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was offered is published and dropped."""
+        """True if everything that was offered is published and dropped."""
         return not (self._offers or self._flying or self._sent or self._batches)
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
@@ -93,7 +93,7 @@ class Relay:
         return LanesNow()
 
     def drain(self) -> bool:
-        """Whether all that was offered is published and dropped; what is offered yet is published too."""
+        """True if all that was offered is published and dropped; what is offered yet is published too."""
         self._draining = True
         return self.idle
 

@@ -1,4 +1,4 @@
-"""How a relay works."""
+"""Settings of a relay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refold.core.wire.seal import Seal
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """How a relay works.
+    """Settings of a relay.
 
     **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
     of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.

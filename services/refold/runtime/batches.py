@@ -1,4 +1,4 @@
-"""What a service asks of the ledger: batches on their way, who hears the replies, and what is asked again."""
+"""Questions of a service to the ledger: batches on their way, who hears the replies, and what is asked again."""
 
 from __future__ import annotations
 

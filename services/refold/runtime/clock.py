@@ -1,4 +1,4 @@
-"""What time it is: by the log, for whatever is decided; by this machine, for lines in its log and nothing else."""
+"""Time: by the log, for whatever is decided; by this machine, for lines in its log and nothing else."""
 
 import time
 

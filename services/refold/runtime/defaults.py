@@ -25,13 +25,13 @@ SLOTS = 200
 """Calls that one executor acts on at once: each may hold a thread."""
 
 LEASE_MS = 1_000
-"""How long an executor may be silent before another takes its call over: short, where that costs a repeated call."""
+"""The time an executor may be silent before another takes its call over: short, where that costs a repeated call."""
 
 CHAINED_LEASE_MS = 10_000
 """The same for `probed` and `once`: long, because there a take-over costs a query or a human."""
 
 GRACE_MS = 20_000
-"""How long tools may go on in an executor that is told to end, which has given its partitions away by then: with the
+"""The time tools may go on in an executor that is told to end, which has given its partitions away by then: with the
 seconds that follow still below the 30 s after which Kubernetes kills."""
 
 BLIND_MS = 300_000
@@ -41,7 +41,7 @@ CONVERSATION_BYTES = 24 << 20
 """Kept of conversations by an executor, so that orders need not bring them again: some thirty of the longest."""
 
 RETENTION_MS = 30 * 86_400_000
-"""How long a run stays in the topics after its end: a month's questions are answered from there."""
+"""The time a run stays in the topics after its end: a month's questions are answered from there."""
 
 RUN_STEPS = 100_000
 """Of one run. Its code is run along all of them whenever it is made again: ten seconds and more, at this many."""
@@ -58,4 +58,4 @@ RUN_CHILDREN = 20_000
 """That one run starts. What it waits for it holds, some 2 kB for each, and a fan-out of 10,000 is a large one."""
 
 RUN_DEPTH = 8
-"""How many runs may be above one that starts others: agents that wake each other for ever end here."""
+"""The largest number of runs above one that starts others: agents that wake each other for ever end here."""

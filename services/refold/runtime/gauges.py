@@ -1,4 +1,4 @@
-"""What a process measures of itself: plain numbers, written by its loop and read by whoever shows them.
+"""Metrics of a process: plain numbers, written by its loop and read by whoever shows them.
 
 They cost a fraction of a microsecond a turn, whether or not anybody reads them.
 """
@@ -18,7 +18,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 """Upper bounds of the durations that are counted apart, which end at the longest wait for a broker."""
 
 HUNG_S = 30.0
-"""How long one turn of our own code may take before the process counts as hung. Waits for Kafka, Redis or a database
+"""The time one turn of our own code may take before the process counts as hung. Waits for Kafka, Redis or a database
 are not part of a turn: a restart of this process would end none of them."""
 
 
@@ -28,7 +28,7 @@ WAITING_INPUTS = "refold_waiting_inputs"
 
 @dataclass(slots=True)
 class Durations:
-    """How often something took how long. **Units**: seconds."""
+    """Number and durations of something. **Units**: seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     total_s: float = 0.0

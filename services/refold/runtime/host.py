@@ -31,7 +31,7 @@ from refold.runtime.memory import give_back
 T = TypeVar("T")
 
 Lookup = Callable[[str, int, int], Record | None]
-"""What lies at an offset of a topic's partition. **Raises** UnreachableError: nobody says."""
+"""Record at an offset of a partition. **Raises** UnreachableError: nobody says."""
 
 TAKE = 500
 """Records per turn. Larger turns flush less often but make the first record of a turn wait for the last."""
@@ -50,13 +50,13 @@ BLOBS_S = 0.01
 """The same while large values are under way, which nothing that is read would tell of."""
 
 ASK_AGAIN_S = 0.5
-"""How long after a question to the log that had no answer; all turns wait while one is asked. The same one is put again
+"""The time after a question to the log that had no answer; all turns wait while one is asked. The same one is put again
 after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may be without a leader for hours."""
 
 LONGEST_AGAIN_S = 16.0
 
 MEASURED_S = 1.0
-"""How often lag and lanes are looked at: it costs some microseconds a partition."""
+"""Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
 
 ALARMS = frozenset({
     "agent.raised",

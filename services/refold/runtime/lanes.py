@@ -20,7 +20,7 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Lane(Protocol):
-    """What serves one partition."""
+    """Lane of one partition."""
 
     def reads(self) -> Mapping[str, int]:
         """Where it wants to be read from, by topic, now that it is assigned."""
@@ -31,7 +31,7 @@ class Lane(Protocol):
         ...
 
     def low_water(self) -> Positions:
-        """What may be committed, by topic and partition: everything below is done with."""
+        """Offset that may be committed, by topic and partition: everything below is done with."""
         ...
 
 
@@ -48,11 +48,11 @@ T = TypeVar("T")
 Known = TypeVar("Known")
 
 INPUT_OVERHEAD = 1_024
-"""What an input takes besides its record."""
+"""Bytes that an input takes besides its record."""
 
 
 def record_bytes(record: Record) -> int:
-    """What an input takes in memory while it waits, but for its headers."""
+    """Memory of an input while it waits, but for its headers."""
     return INPUT_OVERHEAD + len(record.key or b"") + len(record.value or b"")
 
 
@@ -253,7 +253,7 @@ def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
 
 
 class CatchUp:
-    """How far the reading of a take-over has come: to the ends that were captured when the partition was assigned.
+    """Progress of the reading of a take-over: to the ends that were captured when the partition was assigned.
 
     An end is a position to reach, never "the last offset + 1": compaction may have taken the records before it.
     """
@@ -268,12 +268,12 @@ class CatchUp:
             self._missing.discard(topic)
 
     def has(self, topic: str) -> bool:
-        """Whether everything of a topic that was there has been read."""
+        """True if everything of a topic that was there has been read."""
         return topic not in self._missing
 
     @property
     def done(self) -> bool:
-        """Whether everything that was there at the take-over has been read."""
+        """True if everything that was there at the take-over has been read."""
         return not self._missing
 
 
@@ -309,7 +309,7 @@ class Outstanding:
             self._most = max(self._LEAST, 2 * len(self._inputs))
 
     def __len__(self) -> int:
-        """How many inputs are remembered."""
+        """The number of inputs that are remembered."""
         return len(self._inputs)
 
     def low_water(self) -> int | None:
@@ -367,7 +367,7 @@ class Tokens(Generic[T]):
 
 
 class Journal:
-    """What a service counts, and what it has to say of its turn: `news` goes to the log of the process."""
+    """Metrics of a service, and what it has to say of its turn: `news` goes to the log of the process."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

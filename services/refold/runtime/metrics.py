@@ -32,7 +32,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 HEAD_S = 10.0
-"""How long who asks may take for the head of a request: a thread waits for each."""
+"""The time who asks may take for the head of a request: a thread waits for each."""
 
 Ends = Callable[[Mapping[Place, int]], Mapping[Place, int]]
 """Where these places end; nothing of those that nobody says."""

@@ -18,7 +18,7 @@ from refold.core.redaction import public_url, redacted
 FOLDER, FOLDER_MODE, FILE_MODE = "file://", 0o700, 0o600
 _QUERY = re.compile(r"\?[^\s?]*(?=\s|$)")
 STORE_ERRORS = (BaseError, OSError)
-"""What obstore raises when a store does not answer, or says no. FileNotFoundError, one of them, is an answer."""
+"""Errors of obstore when a store does not answer, or refuses. FileNotFoundError, one of them, is an answer."""
 
 
 def _may_be_plain() -> bool:
@@ -57,7 +57,7 @@ class ObjectStore:
 
     @property
     def there(self) -> bool:
-        """Whether what is not found is missing: a folder that is away itself says nothing of what lay in it."""
+        """True if what is not found is missing: a folder that is away itself says nothing of what lay in it."""
         return self._folder is None or self._folder.is_dir()
 
     def put(self, path: str, content: bytes, *, over: bool = False) -> None:
@@ -82,5 +82,5 @@ def _sync(root: Path, file: Path, *, private: bool) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong, without what obstore adds for its authors, and without what is secret in an address."""
+    """First line of an error, without what obstore adds for its authors, and without what is secret in an address."""
     return _QUERY.sub("", redacted(str(error).partition("\n")[0]))

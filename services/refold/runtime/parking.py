@@ -14,7 +14,7 @@ W = TypeVar("W")
 
 
 class Parking(Generic[W]):
-    """What a lane has parked, by what it waits for, and what all of it takes. **Units**: bytes."""
+    """Inputs parked by a lane, by what it waits for, and what all of it takes. **Units**: bytes."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -32,13 +32,13 @@ class Parking(Generic[W]):
         self.bytes += size
 
     def take(self, awaited: str) -> list[W]:
-        """What waits for this, and is parked no longer."""
+        """Inputs that wait for this, and are parked no longer."""
         parked = self._waiting.pop(awaited, {}).values()
         self.bytes -= sum(size for _, size in parked)
         return [item for item, _ in parked]
 
     def asks(self) -> bool:
-        """Whether the end is to be asked for now; once for all that was parked since the last time."""
+        """True if the end is to be asked for now; once for all that was parked since the last time."""
         if self._asked or not self._fresh:
             return False
         self._asked, self._fresh = self._fresh, []

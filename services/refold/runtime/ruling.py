@@ -1,4 +1,4 @@
-"""How a lane reads the catalog: what is void there is told."""
+"""A lane's reading of the catalog: what is void there is told."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOT_SETTINGS = (
     *("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_ROOT"),
     *("REFOLD_SECRET", "REFOLD_SOAK"),
 )
-"""What else may stand in the environment: folders, the switch for tracebacks, faults, the file of the root key for
+"""Other variables of the environment: folders, the switch for tracebacks, faults, the file of the root key for
 commands that sign, secrets, the test campaigns."""
 
 
@@ -41,7 +41,7 @@ def _as_librdkafka_writes(value: Any) -> Any:
 
 
 class KafkaSettings(_Room):
-    """How Kafka is reached and used.
+    """Address and use of Kafka.
 
     `options` go to librdkafka as they are, for consumers, producers and admin calls: SASL, TLS, OAuth, tuning. What
     the product's promises rest on (acks, idempotence, commits, group) cannot be set there.
@@ -55,14 +55,14 @@ class KafkaSettings(_Room):
     replication: int | None = Field(None, ge=1)
     """None: 3, or as many as there are brokers when there are fewer."""
     session_timeout_ms: int = Field(10_000, ge=1_000)
-    """How long the partitions of a dead process wait for it before others get them. Shorter throws out slow ones."""
+    """The time the partitions of a dead process wait for it before others get them. Shorter throws out slow ones."""
     keep_place: bool = False
-    """Whether a process that is told to stop keeps its partitions for a restart under its name within the session.
+    """True if a process that is told to stop keeps its partitions for a restart under its name within the session.
     Without it others get them at once."""
     delivery_timeout_ms: int = Field(30_000, ge=1_000)
-    """How long a write is tried again before its outcome counts as unknown. Covers the restart of a broker (3-11 s)."""
+    """The time a write is tried again before its outcome counts as unknown. Covers the restart of a broker (3-11 s)."""
     linger_ms: float = Field(0.5, ge=0)
-    """How long a write waits for company, in milliseconds. What a turn writes alone goes at once all the same."""
+    """The time a write waits for company, in milliseconds. What a turn writes alone goes at once all the same."""
     sync: bool = False
     """Topics are made with `flush.messages=1`: every write is on disk before it is acknowledged."""
     options: dict[str, Annotated[str, BeforeValidator(_as_librdkafka_writes)]] = {}
@@ -83,7 +83,7 @@ class RedisSettings(_Room):
 
 
 class PlannerPart(_Room):
-    """How the planner decides. **Units**: milliseconds; see `core.planning.verdict.Rules` and `planner.settings`."""
+    """Decisions of the planner. **Units**: milliseconds; see `core.planning.verdict.Rules` and `planner.settings`."""
 
     redispatch_ms: int = Field(REDISPATCH_MS, ge=100)
     active_runs: int = Field(defaults.ACTIVE_RUNS, ge=1)
@@ -101,19 +101,19 @@ class PlannerPart(_Room):
     run_children: int = Field(defaults.RUN_CHILDREN, ge=0)
     """Runs that one run starts; one that starts more fails."""
     run_depth: int = Field(defaults.RUN_DEPTH, ge=0, le=9)
-    """How many runs may be above one that starts others; their ids have room for no more than nine."""
+    """The largest number of runs above one that starts others; their ids have room for no more than nine."""
     hang_ms: int = Field(5_000, ge=100)
-    """How long one run's code may hold the planner before the run is quarantined and the process ends."""
+    """The time one run's code may hold the planner before the run is quarantined and the process ends."""
 
 
 class ExecutorPart(_Room):
-    """How executors act. **Units**: milliseconds; see `executor.settings`."""
+    """Actions of executors. **Units**: milliseconds; see `executor.settings`."""
 
     slots: int = Field(defaults.SLOTS, ge=1)
     lease_ms: int = Field(defaults.LEASE_MS, ge=100, le=3_600_000)
     chained_lease_ms: int = Field(defaults.CHAINED_LEASE_MS, ge=100, le=3_600_000)
     grace_ms: int = Field(defaults.GRACE_MS, ge=0)
-    """How long tools that run may go on when the process is told to end. Nothing else waits for them."""
+    """The time tools that run may go on when the process is told to end. Nothing else waits for them."""
     blind_ms: int = Field(defaults.BLIND_MS, ge=1_000)
     """How old the reading of the catalog may be: beyond it nothing is done that needs a decision. What halts or revokes
     something comes with it."""
@@ -126,7 +126,7 @@ class ExecutorPart(_Room):
 
 
 class ApprovalPart(_Room):
-    """How votes are judged; `key` is the file of the key that signs decisions."""
+    """Judgement of votes; `key` is the file of the key that signs decisions."""
 
     key: str = ""
 
@@ -152,7 +152,7 @@ class ArchivePart(_Room):
     """Since the end of an erased run: how long its id stays known. 0: for ever. A request that is repeated later starts
     a new run."""
     every_ms: int = Field(3_600_000, ge=100)
-    """How long the archivist waits between two passes; each reads the whole run log."""
+    """The time the archivist waits between two passes; each reads the whole run log."""
 
 
 class ViewsPart(_Room):
@@ -240,7 +240,7 @@ class Settings(BaseSettings):
     trust: str = ""
     """The public root keys that sign the catalog: `KID:X`, several with commas, or `@FILE` with that."""
     allow_open: bool = False
-    """Whether services start beside a Kafka or a Redis that lets everybody do everything, off this machine, too."""
+    """True if services start beside a Kafka or a Redis that lets everybody do everything, off this machine, too."""
     member: str = ""
     """The name of a process in its group, by default service and host. No fence for anything."""
     decoder: Literal["auto", "python", "compiled"] = "auto"
@@ -260,7 +260,7 @@ class Settings(BaseSettings):
 
     @property
     def platform(self) -> str:
-        """What the root key and who asks for runs sign for: `production/refold.`, environment and prefix of topics."""
+        """Scope of signatures of root keys and requesters: `production/refold.`, environment and prefix of topics."""
         return f"{self.environment}/{self.kafka.prefix}"
 
 

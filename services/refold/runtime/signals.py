@@ -13,7 +13,7 @@ from types import FrameType
 from refold.core.errors import UsageError
 
 _LOOK_S = 0.2
-"""How long a signal may go unnoticed."""
+"""The time a signal may go unnoticed."""
 
 
 class StopAsked:
@@ -29,7 +29,7 @@ class StopAsked:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
-        """Whether a stop was asked for."""
+        """True if a stop was asked for."""
         return self._set
 
     def set(self) -> None:

@@ -1,4 +1,4 @@
-"""What a screen would hide or show as something else, spelt out, so that people agree to what is there."""
+"""Visible spelling of what a screen would hide or show as something else, so that people agree to what is there."""
 
 from __future__ import annotations
 

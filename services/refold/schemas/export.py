@@ -69,7 +69,7 @@ def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None 
 
 
 def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[str]:
-    """What is wrong with the exported schemas, in words: a difference, a broken file, an unreadable past."""
+    """Faults of the exported schemas, in words: a difference, a broken file, an unreadable past."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
     problems = _lock_problems(lines) + _file_problems(folder, lines)

@@ -1,4 +1,4 @@
-"""What agent authors import: an app, its tools and agents, and the context through which an agent reaches the world.
+"""API of agent authors: an app, its tools and agents, and the context through which an agent reaches the world.
 
 `app` holds the registry, `tool` and `agent` what was decorated, `context` what an agent may do. `shape` is where
 Python values become canonical JSON and back. `determinism` keeps agents deterministic: `scan` before code runs, `watch`

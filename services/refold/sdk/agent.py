@@ -92,7 +92,7 @@ class AgentDef:
         return made
 
     def result_json(self, value: Any) -> str:
-        """What the agent returned, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
+        """Result of the agent, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
         return self._result.dump(value)
 
     def read_result(self, text: str) -> Any:
@@ -105,21 +105,21 @@ class AgentDef:
 
     @cached_property
     def version(self) -> str:
-        """What the author calls this version, else its `code`; and what it stands on."""
+        """Name of this version, else its `code`; and what it stands on."""
         return "+".join((self.declared or self.code, *self.foundation))
 
     @cached_property
     def foundation(self) -> tuple[str, ...]:
-        """What the order of things in this code depends on, beside the code."""
+        """Foundation of the order of this code, beside the code."""
         return foundation(self._functions)
 
     @cached_property
     def parked_bytes(self) -> int:
-        """What code of it takes that waits, beside its history: frameworks keep more of a run than its steps."""
+        """Memory of its waiting code, beside its history: frameworks keep more of a run than its steps."""
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
-        """What a run that began with this version needs and does not have here, in words; nothing if it may go on."""
+        """Requirements of a run that began with this version, in words; nothing if it may go on."""
         if version == self.version:
             return ""
         here = spoken(self.version)[1]

@@ -57,7 +57,7 @@ def _adapter(agent: object) -> Callable[[App, Any], object] | None:
 
 
 class AgentOptions(TypedDict, total=False):
-    """What `@app.agent(...)` takes; see `AgentDef`, and for the last four `MemoryAgent`."""
+    """Options of `@app.agent(...)`; see `AgentDef`, and for the last four `MemoryAgent`."""
 
     name: str
     version: str
@@ -224,7 +224,7 @@ class App:
 
     @cached_property
     def version(self) -> str:
-        """What the author calls this version of the app, else a digest of the code of its agents and tools."""
+        """Name of this version of the app, else a digest of the code of its agents and tools."""
         agents = [agent for name in sorted(self.agents) for agent in (*self._older.get(name, ()), self.agents[name])]
         codes = [agent.code for agent in agents] + [self.tools[name].version for name in sorted(self.tools)]
         return self._declared or blake2b(" ".join(codes).encode(), digest_size=8).hexdigest()
@@ -250,7 +250,7 @@ class App:
         return newest if not newest.declared and _DIGEST.fullmatch(called) else None
 
     def manifest(self, name: str, version: str = "") -> dict[str, str]:
-        """What a run begins with, names and values: digests of code and tools, and what that stands on."""
+        """Manifest of a run: names and values: digests of code and tools, and what that stands on."""
         agent = self.versions(name).get(version) or self.agents[name]
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
@@ -262,12 +262,12 @@ class App:
 
     @property
     def budgets(self) -> dict[str, Spendable]:
-        """What runs of its agents may take, by name; of those that have a budget."""
+        """Budgets of its agents, by name; of those that have a budget."""
         return {name: agent.budget.limits for name, agent in self.agents.items() if agent.budget}
 
     @property
     def meters(self) -> bool:
-        """Whether models are called here, and so somebody has to know what that costs."""
+        """True if models are called here, and so somebody has to know what that costs."""
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:

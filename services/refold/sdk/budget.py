@@ -1,4 +1,4 @@
-"""What a run may take, as authors write it."""
+"""Budgets, as authors write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Then = Literal["warn", "ask", "degrade"]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run and all that it waits for may take: beyond it the run fails with `budget_usd`, say.
+    """Limit of a run and all that it waits for: beyond it the run fails with `budget_usd`, say.
 
     `usd` is a number of dollars, as a text or a Decimal. Every attempt of every tool is one of `calls`. Beyond the part
     `soft` of a limit follows what `then` says, once per run: `warn` records `BudgetReached`, and that is all; `ask` has
@@ -69,7 +69,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What all runs of a day or a month may take together: beyond it a run fails with `limit_usd`, say.
+    """Limit of all runs of a day or a month: beyond it a run fails with `limit_usd`, say.
 
     It counts the runs of one `agent`, or of all. With a `label` there is such a limit for each value of it: each
     tenant, or user; runs without the label count for who asked for them. Days and months are those of UTC. For the
@@ -114,7 +114,7 @@ def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
 
 
 def checked_reserve(reserve: Reserve) -> Reserve:
-    """What a call may take, as its maker says. **Raises** UsageError."""
+    """Reservation of a call, checked. **Raises** UsageError."""
     if not isinstance(reserve, Reserve):
         raise UsageError(f"reserve={reserve!r}", hint="write reserve=Reserve(model=..., input_tokens=...)")
     numbers = (reserve.input_tokens, reserve.output_tokens)

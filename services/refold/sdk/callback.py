@@ -1,4 +1,4 @@
-"""What an agent gives to somebody outside, so that they can answer: a token, and what waits for the answer."""
+"""Token for somebody outside, so that they can answer: a token, and what waits for the answer."""
 
 from __future__ import annotations
 

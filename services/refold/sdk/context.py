@@ -37,7 +37,7 @@ NO_HISTORY = RunState(RunId(""))
 
 
 class Context:
-    """What an agent gets as its first argument. What it asks of it becomes a step of the run.
+    """First argument of an agent. What it asks of it becomes a step of the run.
 
     All else is ordinary asyncio: `asyncio.gather`, `TaskGroup`, `timeout`, `sleep`, queues and locks, and anyio.
     """
@@ -268,7 +268,7 @@ class Context:
         loop.running("ctx.status").tell(Say(_said(text, "a status", STATUS_CHARS)))
 
     def patched(self, patch: str) -> bool:
-        """Whether the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
+        """True if the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
 
         False where the run's history has passed this place without the change, true for all that come here later. The
         first answer for a name is that of all its places, for ever. No `await`. **Raises** UsageError for no name.
@@ -299,7 +299,7 @@ class Context:
 
     @property
     def replaying(self) -> bool:
-        """Whether the code runs along recorded history. For logs and metrics only: what it decides must not differ."""
+        """True if the code runs along recorded history. For logs and metrics only: what it decides must not differ."""
         return self._moment.replaying
 
     def __getattr__(self, name: str) -> Any:

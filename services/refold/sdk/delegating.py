@@ -1,4 +1,4 @@
-"""How an agent starts others: their input as JSON, and how they end as a value or an error."""
+"""Start of other agents by an agent: their input as JSON, and their end as a value or an error."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Listener:
             raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
 
     def hears(self, event: str, data: Callable[[], Any]) -> bool:
-        """Whether it is to be run. Where its condition has no value for what is told, it is not."""
+        """True if it is to be run. Where its condition has no value for what is told, it is not."""
         if event != self.event:
             return False
         return self._condition is None or self._condition.value({"event": event, "data": data()}) is True
 
 
 OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn: its data, any JSON value"})
-"""What a match may name."""
+"""Variables of a match."""
 
 
 class Callee(Protocol):
@@ -55,11 +55,11 @@ class Callee(Protocol):
 
 
 OnParentEnd = Literal["cancel", "abandon"]
-"""What becomes of a run when the one that has started it is over, or gives it up."""
+"""Fate of a run when the one that has started it is over, or gives it up."""
 
 
 def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
-    """What asks for the run of an agent. **Raises** UsageError when the agent does not take this input."""
+    """Request for the run of an agent. **Raises** UsageError when the agent does not take this input."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
     text = json_of(given, f"input of agent {agent.name}")
@@ -81,14 +81,14 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
 
 
 def published(name: str, data: Any) -> PublishEvent:
-    """What tells of something. **Raises** UsageError when it has no name, or no JSON form."""
+    """Event of an agent. **Raises** UsageError when it has no name, or no JSON form."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
     return PublishEvent(name, json_of(data, f"data of event {name!r}"))
 
 
 def signalled(run: str, name: str, data: Any) -> SendSignal:
-    """What tells another run something. **Raises** UsageError when either has no name, or the data no JSON form."""
+    """Signal to another run. **Raises** UsageError when either has no name, or the data no JSON form."""
     try:
         told = run_id(run)
     except MalformedError as error:

@@ -85,12 +85,12 @@ class Execution:
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are, a little too many sometimes."""
+        """The number of tasks there are, a little too many sometimes."""
         return len(self._loop.tasks)
 
     @property
     def unheard(self) -> list[tuple[str, BaseException]]:
-        """What failed and nobody has heard of, in the order of its making. Complete at the end."""
+        """Failures that nobody has caught, in the order of its making. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
         tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
         return [*self._loop.unheard, *tasks]

@@ -1,4 +1,4 @@
-"""How a running tool learns that nobody wants its result any more."""
+"""Notice to a running tool that nobody wants its result any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Heartbeat:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was cancelled, for a tool that would rather ask than be interrupted."""
+        """True if the call was cancelled, for a tool that would rather ask than be interrupted."""
         return bool(self.reason)
 
     def cancel(self, reason: str) -> None:

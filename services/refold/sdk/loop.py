@@ -35,7 +35,7 @@ RESTING: deque[asyncio.Handle] = deque(maxlen=0)
 
 
 class NotHereError(UsageError, NotImplementedError):
-    """What a loop without a world cannot do. Frameworks ask for a NotImplementedError."""
+    """Error of a loop without a world. Frameworks ask for a NotImplementedError."""
 
 
 class Task(asyncio.Task[Any]):
@@ -106,7 +106,7 @@ Waiting = StepFuture | Timer
 
 
 class Book:
-    """What the code has asked for in this turn, and which of its steps are open."""
+    """Requests of the code in this turn, and which of its steps are open."""
 
     def __init__(self, most: int) -> None:
         self.most, self.count = most, 0
@@ -122,7 +122,7 @@ class Book:
         self.asked.append(asked)
 
     def so_far(self) -> int:
-        """How many steps there are with those of this turn, which have no number yet."""
+        """The number of steps there are with those of this turn, which have no number yet."""
         waiting = (isinstance(asked, Waiting) and not asked.cancelled() for asked in self.asked)
         return self.count + sum(waiting) + sum(isinstance(asked, Intent) and asked.numbered for asked in self.asked)
 
@@ -184,7 +184,7 @@ class Loop(_LOOP):  # type: ignore[misc]
             self.steps.ask(intent)
 
     def passed(self) -> bool:
-        """Whether the run's history has passed this place."""
+        """True if the run's history has passed this place."""
         return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:

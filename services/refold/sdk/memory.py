@@ -28,19 +28,19 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import ToolDef
 
 TIMEOUT = timedelta(minutes=1)
-"""How long such a run may take where it does not say: what takes longer has more to lose than its steps cost."""
+"""The time such a run may take where it does not say: what takes longer has more to lose than its steps cost."""
 
 ONE_TRY = Retry(attempts=1)
 """An agent that raises has failed, in memory as elsewhere. A process that dies under it is no attempt."""
 
 IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal")
-"""What a context has that nothing but a recorded history can answer."""
+"""Members of a context that only a recorded history can answer."""
 
 LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """How all of such a run is called: see `ToolDef`, whose words these are. None is what is usual here.
+    """Options of the call of such a run: see `ToolDef`, whose words these are. None is what is usual here.
 
     `reserve` is what each attempt of the whole may take of budgets and limits: without one no call in it may cost.
     """
@@ -97,12 +97,12 @@ class MemoryAgent(AgentDef):
         return None
 
     def unmetered(self, tool: str) -> UsageError:
-        """What is said of a call that costs, where no budget would see it."""
+        """Error for a call that costs, where no budget would see it."""
         hint = f"say what all of it may take, reserve=Reserve(usd=...), or {LOG_IT}"
         return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 
     def refused(self, why: str, hint: str = LOG_IT) -> UsageError:
-        """What is said of what an agent in memory may not do."""
+        """Error for an action that an agent in memory may not take."""
         return UsageError(f"agent {self.name} runs in memory, and {why}", hint=hint)
 
     @cached_property

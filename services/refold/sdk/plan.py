@@ -31,7 +31,7 @@ class PlanStep(BaseModel):
 
 
 class PlanResults(BaseModel):
-    """What a plan returns: the result of every step, by name."""
+    """Results of a plan: the result of every step, by name."""
 
     results: dict[str, Any]
 

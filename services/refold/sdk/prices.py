@@ -1,4 +1,4 @@
-"""What model calls cost: by a table of the app's own, else by `genai-prices`, if that is installed."""
+"""Prices of model calls: by a table of the app's own, else by `genai-prices`, if that is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens cost, in dollars (texts or Decimals). What a cache reads or writes is part of the input.
+    """Price of a million tokens, in dollars (texts or Decimals). What a cache reads or writes is part of the input.
 
     **Raises** UsageError for what is no price.
     """
@@ -35,7 +35,7 @@ class Price:
                 dollars(given, f"Price({name}=...)")
 
     def of(self, fresh: int, output: int, read: int, written: int) -> Decimal:
-        """What so many tokens cost."""
+        """Price of so many tokens."""
         rates = (self.input, self.output, self._cached(self.cache_read), self._cached(self.cache_write))
         counts = (max(0, fresh - read - written), output, read, written)
         return sum((Decimal(rate) * count for rate, count in zip(rates, counts, strict=True)), Decimal()) / 1_000_000
@@ -74,7 +74,7 @@ class Prices:
 
     @property
     def version(self) -> str:
-        """What the prices are, for the manifest of a run."""
+        """Digest of the prices, for the manifest of a run."""
         return self._named(loaded=self._known is not None)
 
     @property

@@ -1,4 +1,4 @@
-"""What users write: the tables of a projection, and the function that fills them."""
+"""Projections as users write them: the tables, and the function that fills them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a call is tried, as authors write it."""
+"""Retries of a call, as authors write them."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ())
 
 
 def reasons(error: ValidationError) -> str:
-    """What is wrong, in one line: at most five places, each with its reason."""
+    """Problems, in one line: at most five places, each with its reason."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in found[:5]]
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")

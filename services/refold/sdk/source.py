@@ -49,7 +49,7 @@ def _code(code: CodeType) -> str:
 
 
 def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
-    """What code stands on: Python's minor version, and those of the frameworks that its module has, `anyio4.12`.
+    """Foundation of code: Python's minor version, and those of the frameworks that its module has, `anyio4.12`.
 
     A release that only mends does not count, or each would hold up all runs; what it changes all the same is seen by
     comparison with history.
@@ -71,7 +71,7 @@ def spoken(version: str) -> tuple[str, dict[str, str]]:
 
 
 def in_words(stands_on: dict[str, str]) -> str:
-    """What code stands on, for people."""
+    """Foundation of code, for people."""
     return " and ".join(f"{'Python' if name == 'py' else name} {number}" for name, number in stands_on.items())
 
 

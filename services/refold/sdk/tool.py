@@ -61,11 +61,11 @@ class _DidNotHappen:
 
 
 DID_NOT_HAPPEN: Final = _DidNotHappen()
-"""What a probe returns when the effect provably did not happen."""
+"""Result of a probe when the effect provably did not happen."""
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `@app.tool(...)` takes; see `ToolDef`."""
+    """Options of `@app.tool(...)`; see `ToolDef`."""
 
     name: str
     effect: EffectClass
@@ -184,7 +184,7 @@ class ToolDef:
         )
 
     def read(self, outcome: Settled) -> Any:
-        """What the agent gets for an outcome: the result as the type that the tool returns.
+        """Result for the agent: the result as the type that the tool returns.
 
         **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` when the call failed, UsageError
         when the recorded result is not of the type that the tool returns today.
@@ -196,11 +196,11 @@ class ToolDef:
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
-        """What the tool returned, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
+        """Result of the tool, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
         return self.result.dump(value)
 
     def probe_json(self, value: Any) -> str | None:
-        """What the probe returned: the result as canonical JSON, None if the effect did not happen.
+        """Result of the probe: the result as canonical JSON, None if the effect did not happen.
 
         **Raises** UsageError: it says neither, so the outcome stays unknown.
         """

@@ -16,7 +16,7 @@ from refold.core.messages import StreamPart, ToolRequest
 from refold.core.wire import canonical
 
 MOST_PART, MOST_A_SECOND = 16_384, 131_072
-"""What an attempt may tell live. **Units**: characters of a part, and of parts a second: a fast model says 2,000 in as
+"""Limits of live parts. **Units**: characters of a part, and of parts a second: a fast model says 2,000 in as
 many, and what is beyond is dropped."""
 
 
@@ -30,7 +30,7 @@ class Try:
 
     @cached_property
     def decision(self) -> Decision | None:
-        """What people have decided on this very call; the executor has checked it before it began the tool."""
+        """Decision of people on this call; the executor has checked it before it began the tool."""
         token = self.request.decision
         return Decision.parse(signature.content_of(token)) if token else None
 

@@ -42,6 +42,6 @@ PROVIDERS: Mapping[str, str] = {
 
 SPAN_RUN, STEP, ATTEMPT, EFFECT = "refold.run.id", "refold.step", "refold.attempt", "refold.effect"
 OUTCOME, TOOK = "refold.outcome", "refold.took_seconds"
-"""How an attempt ended, and how long the tool's code ran, by its executor's clock."""
+"""Outcome of an attempt, and the time that the tool's code ran, by its executor's clock."""
 REASON = "refold.reason"
 """Beside an event: what a run waits for, what people said, which kind of note it is."""

@@ -68,7 +68,7 @@ _OUTCOMES: Mapping[type, str] = {
 
 
 class Style(NamedTuple):
-    """How spans look: with the names that are in development, and with content that `content` has redacted."""
+    """Look of spans: with the names that are in development, and with content that `content` has redacted."""
 
     gen_ai: bool = False
     content: Callable[[str], str] | None = None

@@ -124,7 +124,7 @@ class AgentRun(RunRead):
 
     @property
     def value(self) -> Any:
-        """What the agent returned; raises what it raised. **Raises** UsageError when it still waits."""
+        """Result of the agent; raises what it raised. **Raises** UsageError when it still waits."""
         if isinstance(self._end, Raised):
             raise self._end.error
         if self.failure:
@@ -138,7 +138,7 @@ class AgentRun(RunRead):
 
     @property
     def ran(self) -> Counter[str]:
-        """How often the code of each tool ran."""
+        """Number of times that the code of each tool ran."""
         return Counter(request.tool for request in self.executors.ran)
 
     def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
@@ -236,14 +236,14 @@ class AgentRun(RunRead):
         child._take(replace(told, seed=SEED))
 
     def _ends(self, step: int) -> bool:
-        """Whether a step goes on without a word from outside, which only the test has."""
+        """True if a step goes on without a word from outside, which only the test has."""
         opened = self.state.open[step]
         if self._rests(step) or opened.phase in (*FOR_PEOPLE, "child"):
             return False
         return opened.phase not in ("wait", "callback") or opened.due_ms > 0
 
     def _rests(self, step: int) -> bool:
-        """Whether nothing happens to a step, as its run is paused: but for what executors and people have in hand."""
+        """True if nothing happens to a step, as its run is paused: but for what executors and people have in hand."""
         phase, order = self.state.open[step].phase, self._orders.get(step)
         decided = phase == "approval" and order and self._decisions.get(order.tool) != "expire"
         return bool(self.state.paused) and phase != "dispatched" and not decided
@@ -313,7 +313,7 @@ class AgentRun(RunRead):
         return opened.due_ms
 
     def _go_on(self, step: int) -> None:
-        """What is next for an open step: an attempt, a decision, or the time that it waits for."""
+        """Next state of an open step: an attempt, a decision, or the time that it waits for."""
         opened, order = self.state.open[step], self._orders.get(step)
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":

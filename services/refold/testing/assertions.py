@@ -1,4 +1,4 @@
-"""What a test holds of a history, in a line; where it does not hold, the error shows the history."""
+"""Assertions about a history, in a line; where it does not hold, the error shows the history."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from refold.sdk.app import App
 
 
 class ToolContract:
-    """What all suites have: the `tool` of this name in the `app`, and arguments that it takes.
+    """Parts of all suites: the `tool` of this name in the `app`, and arguments that it takes.
 
     `effects` is how much has happened in the world so far, of all that the tool may do there.
     """
@@ -41,11 +41,11 @@ class ToolContract:
     args: Mapping[str, Any]
 
     def effects(self) -> int:
-        """How much has happened so far: rows, files, requests that a receiver counted."""
+        """Number of effects so far: rows, files, requests that a receiver counted."""
         raise NotImplementedError(f"{type(self).__name__}.effects says how much has happened in the world")
 
     def attempt(self, *keys: str) -> list[ToolEnded]:
-        """What becomes of attempts with these idempotency keys, all at once."""
+        """Outcome of attempts with these idempotency keys, all at once."""
         return self._run(keys, probe=False)
 
     def result(self, key: str) -> str:
@@ -55,7 +55,7 @@ class ToolContract:
         return ended.result
 
     def growth(self, *keys: str) -> int:
-        """How much more has happened after attempts with these keys."""
+        """Number of new effects after attempts with these keys."""
         before = self.effects()
         self.attempt(*keys)
         return self.effects() - before

@@ -53,7 +53,7 @@ class Repeated:
 
 @dataclass(slots=True)
 class CrashReport:
-    """What became of an agent at every boundary. `effects` counts by tool over the run that nothing disturbed.
+    """Result at every crash point. `effects` counts by tool over the run that nothing disturbed.
 
     `cases` is the number of runs, `entries` and `tools_run` those of the undisturbed one. `repeated` are calls that
     acted more than once. `astray` is what else should not come of a kill: another end, or a doubt about a call that may
@@ -71,7 +71,7 @@ class CrashReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no effect happened twice, and every run ended as the undisturbed one or asks people."""
+        """True if no effect happened twice, and every run ended as the undisturbed one or asks people."""
         return not (self.repeated or self.astray)
 
     def __str__(self) -> str:
@@ -248,7 +248,7 @@ class _Counted:
 
 
 def uses_key(function: FunctionType) -> bool:
-    """Whether the code of a tool reads the key that it is handed."""
+    """True if the code of a tool reads the key that it is handed."""
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None)
     if code is None or {"locals", "vars"} & set(code.co_names):

@@ -33,11 +33,11 @@ Kill = Literal["before", "after"]
 
 _POOL = "default"
 _STEP_MS = 100
-"""How far the clock goes on where nothing happens by itself. **Units**: milliseconds of the test's clock."""
+"""Step of the clock where nothing happens by itself. **Units**: milliseconds of the test's clock."""
 
 
 class Heard:
-    """What calls have said while they ran."""
+    """Live output of calls."""
 
     def __init__(self) -> None:
         self.parts: list[StreamPart] = []

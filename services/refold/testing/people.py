@@ -31,7 +31,7 @@ ENVIRONMENT, ASKER = "test", "requester"
 
 
 class Says(NamedTuple):
-    """What people say of a call: the `action` of their votes, and what goes with it, as canonical JSON."""
+    """Vote on a call: the `action` of their votes, and what goes with it, as canonical JSON."""
 
     action: str
     args: str = ""
@@ -53,7 +53,7 @@ def answer(result: Any) -> Says:
 
 Finding = Literal["did_not_happen", "happened", "give_up"]
 FINDINGS: Mapping[Finding, str] = {"did_not_happen": "approve", "happened": "answer", "give_up": "reject"}
-"""What people find came of a call in doubt, and how they vote on the question about it."""
+"""Outcomes of a call in doubt, and how people vote on the question about it."""
 
 _KEY = SigningKey("testing", "decision", bytes(range(32)))
 _GATEWAY = SigningKey("testing-votes", "vote", bytes(range(1, 33)))
@@ -92,11 +92,11 @@ class Panel:
         self.authority = Authority(FactsTable(app.tools), ENVIRONMENT, read)
 
     def gate(self, pool: str) -> Gate:
-        """What an executor knows by itself; the one of a test serves all pools."""
+        """Executor's own checks; the one of a test serves all pools."""
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
-        """What people decide when as many say this as it takes. **Raises** UsageError when they may not."""
+        """Decision of people when as many say this as it takes. **Raises** UsageError when they may not."""
         voted, catalog = {}, self.authority.catalog
         if says.args == request.args:  # they were asked again about what they have made of the call
             says = Says("approve")

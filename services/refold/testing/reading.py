@@ -1,4 +1,4 @@
-"""What a test reads of a run, and the words for where something of it is killed."""
+"""Reads of a run in tests, and the words for where something of it is killed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def call_made(state: RunState, events: Sequence[Event], call: CallProposed) -> C
 
 
 class RunRead:
-    """What a test reads of a run. `events` and `records` are its history, `state` what that folds to."""
+    """Read model of a run in tests. `events` and `records` are its history, `state` what that folds to."""
 
     state: RunState
     events: list[Event]
@@ -83,7 +83,7 @@ class RunRead:
 
     @property
     def entries(self) -> int:
-        """How many records of the log it has."""
+        """The number of records of the log it has."""
         return len(self.records)
 
     @property
@@ -98,7 +98,7 @@ class RunRead:
 
     @property
     def says(self) -> str:
-        """What it said last that it does, by `ctx.status`."""
+        """Last status, set by `ctx.status`."""
         return self.state.says
 
     @property

@@ -25,7 +25,7 @@ from refold.testing.reading import RunRead
 
 
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
-    """How fresh code stands at the end of the history, and what it asks for beyond it."""
+    """State of fresh code at the end of the history, and what it asks for beyond it."""
     moment, request = Past(), state.request
     assert request is not None, "a run begins with a request"
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
@@ -41,7 +41,7 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 
 
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
-    """How the agent ended, if it did. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
+    """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
     end, beyond = rerun(app, agent, state)
     # What a budget has ended asked for more, which it did not get.
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in BUDGET_CODES.values()):
@@ -100,7 +100,7 @@ def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal |
 
 
 def _words(end: Terminal | None) -> str:
-    """How a run ended; the text of an error may hold addresses of objects, which are others each time."""
+    """End of a run in words; the text of an error may hold addresses of objects, which are others each time."""
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"

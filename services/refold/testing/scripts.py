@@ -18,7 +18,7 @@ from refold.sdk.tool import ToolDef
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What a tool does each time that it is called."""
+    """Behaviour of a tool, by attempt."""
 
     answers: tuple[Any, ...]
 

@@ -1,4 +1,4 @@
-"""What the gateway takes and gives beside the read models that the command line prints."""
+"""Bodies of the HTTP API, beside the read models that the command line prints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunBody(ApiBody):
 
 
 class ListFilter(ApiBody):
-    """How much of a list is returned."""
+    """Length of the part of a list that is returned."""
 
     limit: int = Field(100, ge=1, le=500, description="rows at most")
 
@@ -300,7 +300,7 @@ class ActionFilter(ListFilter):
 
 
 class OperatorAction(ReadModel):
-    """What somebody did to a run. `step` is 0 where it is of none."""
+    """Action of an operator on a run. `step` is 0 where it is of none."""
 
     run_id: str
     seq: int
@@ -391,7 +391,7 @@ class Alive(ReadModel):
 
 
 class Health(ReadModel):
-    """Whether the gateway can answer: `ok`, or what is wrong with the views, and with Kafka."""
+    """True if the gateway can answer: `ok`, or what is wrong with the views, and with Kafka."""
 
     ready: bool
     views: str

@@ -70,7 +70,7 @@ class Approval:
     now: int
 
     def may_decide(self, name: str) -> bool:
-        """Whether a word of theirs would count now, also by delegation; what only their login says is not known."""
+        """True if a word of theirs would count now, also by delegation; what only their login says is not known."""
         return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
 
     def void(self, vote: Vote) -> Objection | None:
@@ -78,7 +78,7 @@ class Approval:
         return ballot.count(self.request, [*self.live(), vote], self.roles, self.now).void.get(vote)
 
     def judged(self, args: str) -> Possible | None:
-        """What its policy may say of the call with other arguments, without knowing the tool's tags."""
+        """Judgements of its policy on the call with other arguments, without knowing the tool's tags."""
         return vouching.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Approval:
         return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
 
     def fate(self, vote: Vote) -> Fate:
-        """What a vote is worth by now."""
+        """Value of a vote by now."""
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
         if vote.action in ballot.SAYING and vote.action != "withdraw" and (overtaken := self._overtaken(vote)):
@@ -304,7 +304,7 @@ class Register:
         return [name for name in ids if name.startswith(beginning)]
 
     def waiting(self, approval: str) -> bool:
-        """Whether the run of an approval waits for it."""
+        """True if the run of an approval waits for it."""
         return approval in self._open
 
     def all(self) -> list[Approval]:

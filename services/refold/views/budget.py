@@ -1,4 +1,4 @@
-"""What runs have taken: of the budget of a run, and of the limits per day and month."""
+"""Spending of runs: of the budget of a run, and of the limits per day and month."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunLimits(Spending):
 
 
 class MaybePaid(ReadModel):
-    """What may have been paid: no executor has reported the outcome of the calls."""
+    """Spending whose outcome is unknown: no executor has reported the outcome of the calls."""
 
     tokens: int
     nano_usd: int

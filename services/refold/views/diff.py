@@ -45,7 +45,7 @@ class StepDifference(ReadModel):
 
 
 class RunDiff(ReadModel):
-    """What differs between two points. `same` steps are equal on both sides and not listed."""
+    """Differences of two points. `same` steps are equal on both sides and not listed."""
 
     left: RunPoint
     right: RunPoint

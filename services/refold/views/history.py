@@ -162,7 +162,7 @@ def at_time(run: Run, at_ms: int) -> Run:
 
 
 def read(kind: type[_T], value: bytes | None) -> _T | None:
-    """What a record holds; None for what nobody here can read, as of a newer version."""
+    """Content of a record; None for what nobody here can read, as of a newer version."""
     try:
         return codec.decode(kind, value or b"")
     except (MalformedError, FoldError):

@@ -1,4 +1,4 @@
-"""What members serve: the agents of planners and the tools of executors, as they report it."""
+"""Reports of members: the agents of planners and the tools of executors, as they report it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
 
 
 class Pointing(str):
-    """What a record has in place of a large value. What only looks like one, in anybody's data, is a plain string."""
+    """Pointer in the place of a large value. What only looks like one, in anybody's data, is a plain string."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What became of an operation: of a request for a run, of what was sent to one, of a vote."""
+"""Outcome of an operation: of a request for a run, of what was sent to one, of a vote."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ ProjectionState = Literal["serving", "building", "stopped"]
 
 
 class ProjectionPosition(ReadModel):
-    """How far a generation has read a partition. `position` is the next offset, `end` the high watermark."""
+    """Progress of a generation in a partition. `position` is the next offset, `end` the high watermark."""
 
     topic: str
     partition: int
@@ -91,7 +91,7 @@ class TableDigest(ReadModel):
 
 
 class ProjectionVerified(ReadModel):
-    """Whether a view contains what the log contains, at the position at which it was read."""
+    """True if a view contains what the log contains, at the position at which it was read."""
 
     projection: str
     generation: int

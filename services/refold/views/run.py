@@ -90,7 +90,7 @@ class RunRow(ReadModel):
 
 
 class Ended(ReadModel):
-    """How a run ended, or that it has not. `result` is what the agent returned; `seq` that of its last event."""
+    """Outcome of a run, or none so far. `result` is what the agent returned; `seq` that of its last event."""
 
     run_id: str
     status: str
@@ -102,7 +102,7 @@ class Ended(ReadModel):
 
     @property
     def value(self) -> Any:
-        """What the agent returned."""
+        """Result of the agent."""
         return self.result
 
     @property
@@ -183,7 +183,7 @@ class RunInfo(RunRow):
 
     @property
     def value(self) -> Any:
-        """What the agent returned."""
+        """Result of the agent."""
         return self.result
 
 
@@ -296,7 +296,7 @@ def _end(state: RunState) -> Data:
 
 
 def ending_of(run: Run) -> Ended:
-    """How a run ended, or that it has not."""
+    """Outcome of a run, or none so far."""
     state, end = run.state, _end(run.state)
     about = {"run_id": state.run_id, "status": run.status, "seq": state.head.seq, "at_ms": state.at_ms}
     return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])

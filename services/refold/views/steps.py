@@ -274,7 +274,7 @@ def _step(event: Any, kind: Any, name: str, at_ms: int, status: StepStatus = "no
 
 
 StepChange = Callable[[RunStep, Any, int], dict[str, Any]]
-"""What an event changes of its step, with the time of its entry."""
+"""Change of a step by an event, with the time of its entry."""
 
 
 def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> StepChange:

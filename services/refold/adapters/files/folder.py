@@ -1,4 +1,4 @@
-"""What is done with the files of a folder, within limits: every answer fits a record, every pass over it ends."""
+"""Operations on files of a folder, within limits: every answer fits a record, every pass over it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refold.core.errors import NotDone, TerminalError
 LISTED, FOUND, SEEN, LINE = 1_000, 200, 20_000, 300
 """Entries of a list, hits of a search, entries that one pass looks at, characters of a line that is shown."""
 SEARCHED_BYTES = 64 << 20
-"""What one search reads: a second of a disk that is slow."""
+"""Bytes that one search reads: a second of a disk that is slow."""
 AFTERS = 2_000
 """Places at which an edit is looked for; beyond them nobody can say whether it happened."""
 
@@ -35,7 +35,7 @@ class FileText(BaseModel):
 
 
 class InFolder(BaseModel):
-    """What lies in a folder. `other` is what these tools do not open: links, devices, pipes. `bytes` is of files."""
+    """Contents of a folder. `other` is what these tools do not open: links, devices, pipes. `bytes` is of files."""
 
     name: str
     kind: FileKind
@@ -121,7 +121,7 @@ class Folder:
         return FileText(path=path, text=_text(path, data), digest=content_digest(data))
 
     def list(self, path: str) -> FolderList:
-        """What lies in a folder."""
+        """Contents of a folder."""
         with self._jail.folder(self._jail.parts(path)) as folder:
             found = list(islice(_entries(folder, self._jail), LISTED + 1))
         entries = sorted(found, key=lambda entry: entry.name)[:LISTED]
@@ -174,7 +174,7 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def written(self, path: str, content: str, expect: str) -> Written | None:
-        """Whether a write happened: None if it did not. **Raises** RuntimeError when nobody can say."""
+        """True if a write happened: None if it did not. **Raises** RuntimeError when nobody can say."""
         data = self._checked(content)
         now = self._digest(path)
         if now == content_digest(data):
@@ -206,7 +206,7 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def edited(self, path: str, before: str, after: str, expect: str) -> Written | None:
-        """Whether an edit happened: None if it did not. **Raises** RuntimeError when nobody can say.
+        """True if an edit happened: None if it did not. **Raises** RuntimeError when nobody can say.
 
         It did if the text that it has put in, taken back, gives the file that was looked at.
         """
@@ -242,7 +242,7 @@ class Folder:
 
 
 def content_digest(data: bytes) -> str:
-    """What names a content."""
+    """Digest of a content."""
     return sha256(data).hexdigest()
 
 

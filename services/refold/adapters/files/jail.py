@@ -22,7 +22,7 @@ NAME_BYTES, DEEPEST, LONGEST = 200, 32, 1_000
 """Of a name, so that a draft's fits beside it (systems take 255); folders that lie in each other; characters of a path.
 """
 LOCKED_S = 10.0
-"""How long a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
+"""The time a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Not blocking: a pipe in the place of a file would keep whoever opens it waiting for ever.
@@ -53,7 +53,7 @@ class Jail:
         return names
 
     def shows(self, name: str) -> bool:
-        """Whether files of this name are used. What is not printable could be taken for another name."""
+        """True if files of this name are used. What is not printable could be taken for another name."""
         return (
             name.isprintable()
             and len(name.encode(errors="replace")) <= NAME_BYTES

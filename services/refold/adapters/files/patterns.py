@@ -26,7 +26,7 @@ def split_pattern(pattern: str) -> tuple[str, ...]:
 
 
 def fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether a path fits a pattern: rows of a table, one for each name of the path."""
+    """True if a path fits a pattern: rows of a table, one for each name of the path."""
     reached = {0} | _over(wanted, 0)
     for name in parts:
         following = set[int]()

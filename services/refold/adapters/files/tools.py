@@ -14,7 +14,7 @@ from refold.sdk.app import App
 from refold.sdk.tool import DID_NOT_HAPPEN, ApprovalNeed
 
 FILE_BYTES = 262_144
-"""What a file may have: both texts of an edit fit into a record of the default size, 1 MiB."""
+"""Size limit of a file: both texts of an edit fit into a record of the default size, 1 MiB."""
 VERSION = "1"
 
 

@@ -133,7 +133,7 @@ def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, st
 
 
 def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """What principals may take of a broker, by the settings of Kafka that bound it. For Kafka's own tool: librdkafka
+    """Quotas of principals, by the settings of Kafka that bound them. For Kafka's own tool: librdkafka
     2.16 cannot set them."""
     for role, bounds in declared()["quotas"].items():
         yield from ((principal, bounds) for principal in who[role])
@@ -169,7 +169,7 @@ def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[Ac
 
 
 def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
-    """Whether a rule is about something that the place of one of our rules is about, too."""
+    """True if a rule is about something that the place of one of our rules is about, too."""
     if acl.kind != kind:
         return False
     if acl.name == EVERYWHERE or acl.name == name:
@@ -179,7 +179,7 @@ def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
 
 
 def _only_ours(acl: Acl, prefix: str) -> bool:
-    """Whether an overlapping rule is about nothing else: it names one of our things, or its names have our prefix."""
+    """True if an overlapping rule is about nothing else: it names one of our things, or its names have our prefix."""
     if acl.pattern == "literal":
         return acl.name != EVERYWHERE
     return prefix != "" and acl.name.startswith(prefix)
@@ -234,7 +234,7 @@ class Acls:
 
 
 def may_do_everything(settings: KafkaSettings) -> bool:
-    """Whether this principal may change the whole cluster: there is no authorizer, or it is a super user.
+    """True if this principal may change the whole cluster: there is no authorizer, or it is a super user.
 
     **Raises** UnreachableError.
     """
@@ -244,7 +244,7 @@ def may_do_everything(settings: KafkaSettings) -> bool:
 
 
 def has_authorizer(settings: KafkaSettings) -> bool:
-    """Whether anybody is refused anything there. **Raises** UnreachableError."""
+    """True if anybody is refused anything there. **Raises** UnreachableError."""
     try:
         Acls(settings).rules()
     except UsageError as error:
@@ -253,7 +253,7 @@ def has_authorizer(settings: KafkaSettings) -> bool:
 
 
 def may_write(settings: KafkaSettings, topic: str) -> bool:
-    """Whether this principal may write a topic that is there. **Raises** UnreachableError."""
+    """True if this principal may write a topic that is there. **Raises** UnreachableError."""
     name, admin = settings.prefix + topic, clients.admin(settings)
     futures = admin.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=ANSWER_S

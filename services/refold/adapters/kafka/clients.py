@@ -1,4 +1,4 @@
-"""How every Kafka client of Refold is configured, and why."""
+"""Configuration of every Kafka client of Refold, and the reasons for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUEST_TIMEOUT_S = 10.0
 """For a question to the broker. Longer than a broker's restart on one machine; worst case, a stop takes so long."""
 
 MAX_MESSAGE_BYTES = 256 << 20
-"""What a producer lets pass. High on purpose: the one limit is the topic's, and the broker is the judge."""
+"""Largest message of a producer. High on purpose: the one limit is the topic's, and the broker is the judge."""
 
 STATISTICS = "statistics.interval.ms"
 
@@ -35,7 +35,7 @@ _FIXED = (
     "enable.partition.eof", "group.id", "group.instance.id", "group.protocol", "isolation.level",
     "partition.assignment.strategy", "partitioner", "request.required.acks", "transactional.id",
 )  # fmt: skip
-"""What the product's promises rest on."""
+"""Settings that the product's promises rest on."""
 
 _record: Callable[[tuple[Any, ...]], Record] = Record._make
 _T = TypeVar("_T", Consumer, Producer, AdminClient)
@@ -65,7 +65,7 @@ class Throttle:
         self._last: dict[str, float] = {}
 
     def lets(self, kind: str) -> bool:
-        """Whether a line of this kind may be written now."""
+        """True if a line of this kind may be written now."""
         now = time.monotonic()
         if now - self._last.get(kind, -1.0) < 1.0:
             return False
@@ -206,7 +206,7 @@ def record(topic: str, message: Message) -> Record:
 
 
 def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:
-    """What a delivery report says became of a record."""
+    """Outcome of a record, by its delivery report."""
     if error is not None:
         return Delivery(token, NEVER if error.code() in REFUSED else None)
     offset = message.offset()

@@ -1,4 +1,4 @@
-"""What an error of Kafka means for us: wait, nothing was written for certain, or the end of this process."""
+"""Meaning of an error of Kafka: wait, nothing was written for certain, or the end of this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GRANT = "grant this principal the ACLs of its role (`refold topics acls`); the 
 
 
 def is_final(error: KafkaError) -> bool:
-    """Whether waiting cannot help: the process has to stop and say why."""
+    """True if waiting cannot help: the process has to stop and say why."""
     code = error.code()
     return (
         error.fatal()

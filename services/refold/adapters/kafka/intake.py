@@ -26,7 +26,7 @@ OUT_OF_RANGE = frozenset({
 
 
 RARE_WAIT_MS = 250
-"""How long a fetch of rare topics lies at the broker where nothing comes; what comes ends it at once. A partition that
+"""The time a fetch of rare topics lies at the broker where nothing comes; what comes ends it at once. A partition that
 is new waits behind it."""
 
 
@@ -131,7 +131,7 @@ class Intake:
         return self._consumer.poll(timeout_s)
 
     def rest(self, limit: int) -> list[Message]:
-        """What else is there, without waiting."""
+        """Return other records, without waiting."""
         if limit <= 0:
             return []
         # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.

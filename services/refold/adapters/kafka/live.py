@@ -18,7 +18,7 @@ from refold.core.wire import codec
 from refold.runtime.settings import KafkaSettings
 
 MOST_KBYTES, MOST_AGE_MS = 4_096, 5_000
-"""What waits for a broker that does not answer: a live part is of no use after that, and takes no memory of results."""
+"""Limits of live parts that wait for a broker: a late part is of no use, and takes no memory of results."""
 
 _LAST_S = 0.2
 

@@ -28,10 +28,10 @@ from refold.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgo
 from refold.runtime.settings import KafkaSettings
 
 _SLICE_S = 0.002
-"""How long a poll may sit out a delivery report: only while some are due, which is a millisecond or two a turn."""
+"""The time a poll may sit out a delivery report: only while some are due, which is a millisecond or two a turn."""
 
 _RECEIPTS_S = 0.02
-"""How long delivery reports may lie for which nobody waits: they come with what is read next, or then."""
+"""The time delivery reports may lie for which nobody waits: they come with what is read next, or then."""
 
 _COMPANY = 8
 """Records from which on the next ones are worth waiting for: a turn's writes share the requests that carry them."""
@@ -40,10 +40,10 @@ _COMPANY_S = 0.003
 _PUSH_S = 0.001
 
 _IDLE_SLICE_S = 0.02
-"""How long a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
+"""The time a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
 
 _ASK_AGAIN_S = 1.0
-"""How long after an answer that did not come: partitions that are here already are served in between."""
+"""The time after an answer that did not come: partitions that are here already are served in between."""
 
 
 class KafkaEventLog:

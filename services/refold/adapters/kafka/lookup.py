@@ -14,7 +14,7 @@ from refold.ports.log import Membership, Record
 from refold.runtime.settings import KafkaSettings
 
 _ANSWER_S = 10.0
-"""How long a broker may take: one that restarts is away for 3-11 s, and whoever looks looks again."""
+"""The time a broker may take: one that restarts is away for 3-11 s, and whoever looks looks again."""
 
 _GONE = OUT_OF_RANGE | {KafkaError._PARTITION_EOF}
 

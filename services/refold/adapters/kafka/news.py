@@ -57,7 +57,7 @@ class KafkaNews:
             raise
 
     def take(self, timeout_s: float) -> list[Record]:
-        """What has come, in order per partition; waits for the first. **Raises** what waiting cannot help against."""
+        """New records, in order per partition; waits for the first. **Raises** what waiting cannot help against."""
         try:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(SOME, 0)]

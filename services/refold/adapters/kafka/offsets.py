@@ -13,7 +13,7 @@ from refold.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, is_final, of, tra
 LATEST, EARLIEST = -1, -2
 
 _UNKNOWN_S = 3.0
-"""How long a partition may be unknown: a broker that is just back answers before it has its partitions again."""
+"""The time a partition may be unknown: a broker that is just back answers before it has its partitions again."""
 
 
 def asked(

@@ -24,7 +24,7 @@ _LOOK_S = 0.01
 
 
 class KafkaPublisher:
-    """What the command line and the client send with, from any thread. `partitions` is the count that all topics have.
+    """Producer of the command line and the client, for any thread. `partitions` is the count that all topics have.
 
     **Units**: `payload_bytes` is what services take, in bytes of JSON text.
     """

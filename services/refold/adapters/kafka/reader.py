@@ -21,7 +21,7 @@ BATCH = 5_000
 
 _MOMENT_S = 0.2
 _STALL_S = 30.0
-"""How long a scan that has not reached its end waits for the next record. A restart of the broker takes 3-11 s."""
+"""The time a scan that has not reached its end waits for the next record. A restart of the broker takes 3-11 s."""
 
 
 class KafkaLogReader:

@@ -22,17 +22,17 @@ from refold.ports.log import Membership, Place
 from refold.runtime.settings import KafkaSettings
 
 _AGAIN_S = 0.2
-"""How long a commit that failed waits for its next try: about as long as a rebalance takes."""
+"""The time a commit that failed waits for its next try: about as long as a rebalance takes."""
 
 _LEAVE_S = 1.0
-"""How long a close waits for a rebalance that is under way, and for the group to hear that this member leaves."""
+"""The time a close waits for a rebalance that is under way, and for the group to hear that this member leaves."""
 
 _SENT_S = 0.02
-"""How long a request may need from librdkafka's queue to the wire."""
+"""The time a request may need from librdkafka's queue to the wire."""
 
 
 _NO_PLACE_S = 30.0
-"""How long a member waits for its place before it asks with a new client, each time twice as long. A rebalance takes
+"""The time a member waits for its place before it asks with a new client, each time twice as long. A rebalance takes
 seconds; what is longer may be a client that waits in silence for an answer that is lost."""
 
 _NO_PLACE_MAX_S = 600.0
@@ -76,7 +76,7 @@ class GroupSeat:
         return gone | (anew - came), came | anew
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
-        """What the group has committed of these partition numbers, by topic. **Raises** KafkaException."""
+        """Offsets committed by the group for these partition numbers, by topic. **Raises** KafkaException."""
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
         found: dict[int, dict[str, int]] = {number: {} for number in numbers}
         for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):

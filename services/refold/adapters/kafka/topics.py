@@ -34,7 +34,7 @@ from refold.runtime.settings import KafkaSettings
 ANSWER_S = 15.0
 
 OVERHEAD_BYTES = 262_144
-"""What a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
+"""Bytes that a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
 
 _NO_FLUSH = 2**63 - 1
 _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
@@ -64,7 +64,7 @@ class TopicDifference:
 
     @property
     def unfit(self) -> bool:
-        """Whether a service cannot keep its promises with a topic that is so, and refuses to start."""
+        """True if a service cannot keep its promises with a topic that is so, and refuses to start."""
         if self.setting == "max.message.bytes" and self.found:
             return int(self.found) < int(self.expected)
         # What is kept for ever and would be deleted: halts, revocations and roles of the catalog.
@@ -87,7 +87,7 @@ class Present:
 
 @cache
 def declared() -> dict[str, Any]:
-    """What `infra/topics.yaml` says, of topics (`wanted`) and of rights (`acls.wanted`). It is read once."""
+    """Content of `infra/topics.yaml`, of topics (`wanted`) and of rights (`acls.wanted`). It is read once."""
     content: dict[str, Any] = yaml.load(resource("infra", "topics.yaml").read_text(), _LOADER)
     return content
 
@@ -159,7 +159,7 @@ class Topics:
         return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
     def diff(self) -> list[TopicDifference]:
-        """How the broker's topics differ from what they should be; empty when they do not."""
+        """Differences of the broker's topics from what they should be; empty when there are none."""
         there = self._metadata().topics
         found: list[TopicDifference] = []
         present: list[Topic] = []
@@ -185,7 +185,7 @@ class Topics:
         ]
 
     def check(self) -> None:
-        """What a service asks for before it starts: all topics, with equal partition counts and the `_VITAL` settings.
+        """Requirements of a service at its start: all topics, with equal partition counts and the `_VITAL` settings.
 
         `run-stream` may be missing, as nothing rests on it.
         **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.

@@ -1,4 +1,4 @@
-"""What goes wrong in the Kafka clients of a process: one end for all of them, and no flood of lines."""
+"""Errors of the Kafka clients of a process: one end for all of them, and no flood of lines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _log = structlog.get_logger()
 
 
 ONE_ANSWER_S = 2.0
-"""How long a service may wait for one answer of the cluster. Whatever else it has to do waits too; it asks again."""
+"""The time a service may wait for one answer of the cluster. Whatever else it has to do waits too; it asks again."""
 
 LONG_S = 10.0
-"""How long the election of a leader takes at the most, where all is well."""
+"""The time the election of a leader takes at the most, where all is well."""
 
 MISSING_S = 60.0
-"""How long a topic may be unknown that was there when the service started: brokers that are just back know nothing."""
+"""The time a topic may be unknown that was there when the service started: brokers that are just back know nothing."""
 
 
 class Overdue:
@@ -68,7 +68,7 @@ class Trouble:
             raise self._fatal
 
     def on_error(self, error: KafkaError) -> None:
-        """What a client says of itself."""
+        """Log a line of a client."""
         self.hear("kafka.error", error, "go on")
 
     def hear(self, event: str, error: KafkaError, what: str, **fields: object) -> None:

@@ -107,7 +107,7 @@ class MemoryLedger:
         self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
 
     def entries(self) -> Mapping[_Name, CallEntry]:
-        """What is known, by home, pool and idempotency key; a copy."""
+        """Known entries, by home, pool and idempotency key; a copy."""
         now = self._clock()
         return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
 
@@ -139,7 +139,7 @@ class MemoryLedger:
         return ledger.Claimed(takeover)
 
     def _standing(self, entry: CallEntry, operation: ledger.Claim, now: int) -> ledger.Reply:
-        """What is answered to a claim by what is known of its key; None where that stands in no way of it."""
+        """Reply to a claim, by what is known of its key; None where that stands in no way of it."""
         own = entry.call == operation.call
         if entry.closed:
             return ledger.Superseded(closed=True) if own else None

@@ -1,4 +1,4 @@
-"""Whether a live server keeps what it acknowledges: the settings that the ledger needs, and how to mend them."""
+"""True if a live server keeps what it acknowledges: the settings that the ledger needs, and how to mend them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server_problems(link: Link, *, cluster: bool) -> list[str]:
 
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
-    """How full a server is. **Raises** UnreachableError."""
+    """Fill level of a server. **Raises** UnreachableError."""
     link = Link(url, timeout=timeout)
     said = _info(link, "memory")
     link.close()
@@ -36,7 +36,7 @@ def filled(url: str, *, timeout: timedelta) -> Filled:
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
-    """Whether a server lets in whoever has no password: as nobody, or as the user of the URL.
+    """True if a server lets in whoever has no password: as nobody, or as the user of the URL.
 
     **Raises** UnreachableError.
     """

@@ -29,7 +29,7 @@ _TIMEOUT = timedelta(seconds=5)
 
 _LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rguments must be strings")
-"""How a server words it that a value is not what the script takes it for."""
+"""A server's words for a value that is not what the script takes it for."""
 
 
 class RedisLedger:
@@ -101,11 +101,11 @@ class RedisLedger:
         return self._link.masters()
 
     def open_to_all(self) -> bool:
-        """Whether a server lets in whoever has no password. **Raises** UnreachableError."""
+        """True if a server lets in whoever has no password. **Raises** UnreachableError."""
         return any(checks.open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
-        """How full each server is. **Raises** UnreachableError."""
+        """Fill level of each server. **Raises** UnreachableError."""
         return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class RedisLedger:
 
 
 def _is_broken(reply: object) -> bool:
-    """Whether a script has met what none of them has written, such as a text where a number belongs."""
+    """True if a script has met what none of them has written, such as a text where a number belongs."""
     return isinstance(reply, ResponseError) and bool(_BROKEN.search(str(reply)))
 
 

@@ -42,7 +42,7 @@ Lend = Callable[[], AbstractContextManager[sa.Connection]]
 
 
 class SqlDriver(ABC):
-    """What a store needs of its database. **Raises** `UnreachableError` in the body of `reading` and `writing` too."""
+    """Operations of a store's database. **Raises** `UnreachableError` in the body of `reading` and `writing` too."""
 
     mark: ClassVar[str]
     """A parameter in a statement."""

@@ -75,7 +75,7 @@ class Toolbox:
 
     @property
     def alive(self) -> bool:
-        """Whether tools still run. A tool can close its loop; nothing that it raises ends it."""
+        """True if tools still run. A tool can close its loop; nothing that it raises ends it."""
         return self._thread.is_alive() and not self._loop.is_closed()
 
     def start(self, orders: Sequence[StartTool]) -> None:
@@ -244,7 +244,7 @@ def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
 
 
 class ErrorText:
-    """How errors of one attempt are told: without the values of its secrets, and as the app redacts them."""
+    """Text of the errors of one attempt: without the values of its secrets, and as the app redacts them."""
 
     def __init__(self, app: App) -> None:
         self._app = app

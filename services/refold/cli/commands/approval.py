@@ -105,7 +105,7 @@ class Messenger(Voter):
 
 
 def told(answer: Answered, action: str) -> str:
-    """What became of a vote, in markup."""
+    """Outcome of a vote, in markup."""
     name, made = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
     words = output.escape(said(made)) if made else ""
     if answer.what == "decided" and made and made.verdict == "amend":

@@ -120,7 +120,7 @@ def restore_run(
 
 
 def _verify_file(archive: Shelf, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
-    """How many runs a file has, and what is wrong with them, or with what its index says of them."""
+    """The number of runs a file has, and what is wrong with them, or with what its index says of them."""
     problems, copies = list[dict[str, str]](), dict[str, str]()
     try:
         for copy in archive.runs(file):

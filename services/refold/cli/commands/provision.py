@@ -1,4 +1,4 @@
-"""What a platform needs before its services start: topics, keys, roles and a policy, all published. `refold setup`."""
+"""Prerequisites of a platform: topics, keys, roles and a policy, all published. `refold setup`."""
 
 from __future__ import annotations
 

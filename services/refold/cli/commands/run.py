@@ -59,9 +59,9 @@ RUN_STATES = (
     *("doubt", "held", "stalled", "paused"),
 )
 _BEGUN_S = 1.0
-"""How long `run start` looks at what becomes of a request."""
+"""The time `run start` looks at what becomes of a request."""
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
-"""What a run may be beside its status, and what says so of it."""
+"""Conditions that a run may meet beside its status, and their source."""
 
 ArchiveUrl = Annotated[str, "URL", "Read the copy in this archive, not Kafka."]
 AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-31T12:00Z, 2h ago."]
@@ -420,7 +420,7 @@ def _store(archive: str, shell: Shell) -> ObjectBlobs | None:
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:
-    """Whether the log has this run. **Raises** ConflictError when it has other input: nobody would hear a refusal."""
+    """True if the log has this run. **Raises** ConflictError when it has other input: nobody would hear a refusal."""
     taken = runs.find(RunId(request.run_id))
     asked = taken.state.request if taken else None
     if asked and (asked.agent, asked.input) != (request.agent, request.input):

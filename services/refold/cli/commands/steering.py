@@ -317,7 +317,7 @@ def _tell(operator: Operator, answer: Performed, step: int, said: str, words: st
 
 @dataclass(frozen=True)
 class Retry(Operator):
-    """What a retry changes, and which runs it is about where it is about many."""
+    """Changes of a retry, and which runs it is about where it is about many."""
 
     step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
@@ -338,7 +338,7 @@ class Retry(Operator):
 
     @property
     def changes(self) -> Changes:
-        """What is changed. **Raises** UsageError."""
+        """The changes. **Raises** UsageError."""
         edit = canonical.dumps(json_value(self.edit, "--edit")) if self.edit else ""
         nano, deadline_ms = nano_usd(dollars(self.usd, "--usd")), -1
         if self.deadline != "none":

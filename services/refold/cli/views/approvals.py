@@ -82,7 +82,7 @@ def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
 def print_approval(
     found: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = "", full: bool = False
 ) -> None:
-    """What a person has to know to decide.
+    """Print the facts for a decision.
 
     `ended` is what its run made of it, `otherwise` what the log has instead; `full` has what a framework adds to the
     arguments, too.
@@ -185,11 +185,11 @@ _PAST = {
     "did_not_happen": "did not happen",
     "give_up": "was given up",
 }
-"""What was before, in words; only people can say of a doubt that it did not happen."""
+"""Past events of a call, in words; only people can say of a doubt that it did not happen."""
 
 
 def ended(run: Run | None, found: Approval) -> str:
-    """What became of an approval in its run, where that is more than its decision."""
+    """Outcome of an approval in its run, where that is more than its decision."""
     asks = [ask for line in run.timeline.steps for ask in line.approvals] if run else []
     ask = next((ask for ask in asks if ask.approval_id == found.request.approval_id), None)
     if run is None or ask is None:

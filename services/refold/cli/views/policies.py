@@ -17,7 +17,7 @@ ARGS_SHOWN = 60
 
 
 def in_force(catalog: Catalog) -> Data:
-    """What a partition of the catalog says."""
+    """Entries in one partition of the catalog."""
     policy = catalog.policy
     return {
         "current": catalog.current,
@@ -30,7 +30,7 @@ def in_force(catalog: Catalog) -> Data:
 
 
 def print_in_force(found: Data) -> None:
-    """What `refold policy show` says."""
+    """Print the output of `refold policy show`."""
     if not found["current"]:
         say("no policy is in force: calls are allowed, and of tools that ask denied; `refold policy publish FILES`")
     elif found["policy"] is None:
@@ -59,7 +59,7 @@ def print_in_force(found: Data) -> None:
 
 
 def print_differences(rows: Sequence[Data]) -> None:
-    """What `refold policy test` found: the calls, then how many of them differ in what."""
+    """Print the result of `refold policy test`: the calls, then how many of them differ in what."""
     if not rows:
         return
     columns = ("call", "tool", "args", "was", "would be")
@@ -81,7 +81,7 @@ def print_differences(rows: Sequence[Data]) -> None:
 
 
 def print_explanation(found: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
-    """What `refold policy explain` says. `asks_itself`: the tool wants people though the rule allows the call."""
+    """Print `refold policy explain`. `asks_itself`: the tool wants people though the rule allows the call."""
     then = found.judgement
     say(f"[bold]{escape(found.call_id)}[/]  {escape(found.call.tool)} [dim]{escape(found.call.args)}[/]")
     say(f"  was judged: {_said(plain(then))}")

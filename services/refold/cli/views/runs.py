@@ -472,7 +472,7 @@ def _relative(run: RunRow, depth: int) -> str:
 
 
 def print_verified(found: Verified) -> None:
-    """What `refold run verify` says."""
+    """Print the result of `refold run verify`."""
     void = ", ".join(f"{count} {reason}" for reason, count in sorted(found.void.items())) or "none"
     statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(found.runs.items())) or "none"
     say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")
@@ -495,7 +495,7 @@ def print_verified(found: Verified) -> None:
 
 
 def print_diff(found: RunDiff) -> None:
-    """What differs between two points, a line for each value and each step."""
+    """Print the differences between two points, a line for each value and each step."""
     for side, mark in ((found.left, "-"), (found.right, "+")):
         say(f"{mark} {escape(side.run_id)} seq {side.seq}, {moment(side.at_ms)}, {styled(side.status)}")
     for change in found.fields:

@@ -1,4 +1,4 @@
-"""What an agent has of a server: its tools as they were when it asked, calls of them, and what came of those.
+"""An agent's side of a server: its tools as they were when it asked, calls of them, and their outcome.
 
 All of it is a function of what the run has recorded; nothing here speaks to a server.
 """
@@ -26,12 +26,12 @@ MOST_ASKED_CHARS: Final = 65_536
 """Of one answer of a server: questions for people, and characters of them and of what it wants to have back."""
 
 FIRST_WAIT_S: Final = 2.0
-"""How long the first wait is where a server wants to be asked again, and nothing else. Each is twice the one before."""
+"""Length of the first wait where a server wants to be asked again, and nothing else. Each is twice the one before."""
 
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """What a tool gave: `content` is a list of blocks as the protocol has them, `structured` the same as data."""
+    """Result of a tool: `content` is a list of blocks as the protocol has them, `structured` the same as data."""
 
     content: list[dict[str, Any]]
     structured: Any = None
@@ -44,11 +44,11 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class ToolFailure(ToolOutput):
-    """What the server says went wrong: an answer, for the agent to think about. The call is not made again."""
+    """Failure as reported by the server: an answer, for the agent to think about. The call is not made again."""
 
 
 class Configured(Protocol):
-    """What a remote tool has to know of its server."""
+    """Settings of the server of a remote tool."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,7 @@ class RemoteTool:
 
     @property
     def description(self) -> str:
-        """What the server says that it does. Whoever wrote it may want a model to believe it."""
+        """Description by the server. Whoever wrote it may want a model to believe it."""
         return self.manifest["description"]
 
     @property
@@ -161,7 +161,7 @@ class RemoteTools(Mapping[str, RemoteTool]):
 
 
 def _refused(result: Mapping[str, Any]) -> str:
-    """What a server asks for and does not get: anything but a few forms for people."""
+    """Requests of a server that are refused: all but a few forms for people."""
     asks: Mapping[str, Any] = result["asks"]
     for each in asks.values():
         if each.get("method") != "elicitation/create":

@@ -71,7 +71,7 @@ class Guard:
             self.over.set()
 
     def came(self, item: SessionMessage | Exception) -> bool:
-        """Whether what has come may be looked at."""
+        """True if what has come may be looked at."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):

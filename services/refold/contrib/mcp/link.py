@@ -48,7 +48,7 @@ _log = structlog.get_logger()
 
 
 class Way(Protocol):
-    """How a server is reached. `words` are those that it said last beside the protocol."""
+    """Connection to a server. `words` are those that it said last beside the protocol."""
 
     def open(self) -> Opened: ...
 

@@ -25,7 +25,7 @@ from refold.contrib.mcp.guards import Streams
 from refold.runtime import launch
 
 GRACE_S: Final = 2.0
-"""How long a server may take to end by itself when its input is closed; and again after it was asked to."""
+"""The time a server may take to end by itself when its input is closed; and again after it was asked to."""
 
 _POLL_S: Final = 0.05
 _WORDS: Final = 2_000

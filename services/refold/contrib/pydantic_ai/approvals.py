@@ -118,12 +118,12 @@ def decided() -> Decision | None:
 
 
 def edited(decision: Decision | None) -> bool:
-    """Whether people have let the call out with other arguments than the model has asked for."""
+    """True if people have let the call out with other arguments than the model has asked for."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 
 def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """What a tool has returned, and beside it for the model what it was called with instead."""
+    """Result of a tool, and beside it for the model what it was called with instead."""
     if said["kind"] != "tool_return":
         return said
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
@@ -155,7 +155,7 @@ async def _asked(
 
 
 def _others(ctx: RunContext[Any]) -> bool:
-    """Whether another capability of the agent handles deferred calls."""
+    """True if another capability of the agent handles deferred calls."""
     usual = (AbstractCapability.handle_deferred_tool_calls, RefoldApprovals.handle_deferred_tool_calls)
     return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _leaves(ctx))
 

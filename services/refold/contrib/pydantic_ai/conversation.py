@@ -200,7 +200,7 @@ def dump_message(message: ModelMessage) -> Wire:
 
 
 def _difference(new: Wire, old: Wire) -> Wire:
-    """What makes the old data the new."""
+    """Patch from the old data to the new."""
     found = {name: value for name, value in new.items() if name not in old or old[name] != value}
     if gone := sorted(old.keys() - new.keys()):
         found[GONE] = gone

@@ -57,7 +57,7 @@ for _module in (_model_request_attempts, _utils):
     patches.tell_time(_module)
 
 _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
-"""How many agents of pydantic-ai the code of a run has run so far."""
+"""The number of agents of pydantic-ai the code of a run has run so far."""
 
 
 class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -119,7 +119,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        """Whether the code of a run is being run."""
+        """True if the code of a run is being run."""
         return current() is not None
 
     def get_default_run_id(self) -> str | None:
@@ -153,14 +153,14 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
-        """Whether requests to models are streamed: for a handler of events, or for who looks on at a run."""
+        """True if requests to models are streamed: for a handler of events, or for who looks on at a run."""
         return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
         return told_live(super()._model_stream_event_handler())
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """What executors get of a run context, its `deps` with it. **Raises** UsageError for what is not JSON."""
+        """Serialize a run context for executors, with its `deps`. **Raises** UsageError for what is not JSON."""
         assert self._deps is not None, "the agent is known by then"
         told = run_context.dump(self._run_context_type, ctx)
         return told if ctx.deps is None else {**told, _DEPS: canonical.parse(self._deps.dump(ctx.deps))}
@@ -174,7 +174,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def instrumented(self) -> bool:
-        """Whether pydantic-ai makes spans of the model requests of its agent."""
+        """True if pydantic-ai makes spans of the model requests of its agent."""
         return self._instrumentation_settings() is not None
 
     def definition(self, tools: Iterable[OperationTool]) -> dict[str, str]:
@@ -288,7 +288,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return usual(operation_id, self._model_options, CallOptions(**{**self._tool_options, **own}))
 
     def _resolve_tool(self, unit: DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
-        """How a tool is called: what was registered holds, and what says otherwise by now is refused."""
+        """Options of a tool: what was registered holds, and what says otherwise by now is refused."""
         metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
         asks, what = tool is not None and tool.tool_def.kind == "unapproved", f"tool {name} of agent {self.name}"
         options, kind = self._options_of(unit, metadata, what, asks=asks), getattr(unit, "toolset_kind", "")
@@ -316,7 +316,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
 
 class _Config(RoleBasedOperationConfig[CallOptions]):
-    """How units are called: by what they are, where their tools say nothing."""
+    """Options of units: by what they are, where their tools say nothing."""
 
     def __init__(
         self,

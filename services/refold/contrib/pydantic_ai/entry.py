@@ -133,7 +133,7 @@ class ThinkingAgent(AgentDef):
 
     @property
     def instrumented(self) -> bool:
-        """Whether `Agent.instrument_all()`, the agent or a capability of it says so by now."""
+        """True if `Agent.instrument_all()`, the agent or a capability of it says so by now."""
         durability = RefoldDurability.from_agent(self.agent)
         return durability is not None and durability.instrumented
 
@@ -148,7 +148,7 @@ class ThinkingAgent(AgentDef):
 
 
 class SoFar(TypedDict):
-    """What a conversation that goes on in another run has with it, beside its messages."""
+    """State of a conversation that goes on in another run, beside its messages."""
 
     usage: RunUsage
     conversation_id: str
@@ -206,7 +206,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
 
 
 def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
-    """Whether another loop may go on from here: how often a tool has asked to be tried again only this one knows."""
+    """True if another loop may go on from here: how often a tool has asked to be tried again only this one knows."""
     again = any(
         isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts
     )

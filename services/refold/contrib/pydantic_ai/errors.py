@@ -1,4 +1,4 @@
-"""What goes wrong with a model, from the executor that asked it to the agent's loop: as what it is, not as a text.
+"""Errors of a model, from the executor that asked it to the agent's loop: as what they are, not as a text.
 
 What another attempt may mend is tried again by the run, after the time that the provider has asked for: those attempts
 are events, and survive a crash. What is left after them, or cannot be mended, is raised in the loop as the class that
@@ -58,7 +58,7 @@ def as_failure(error: Exception) -> RefoldError | None:
 
 
 def as_raised(failed: CallFailed) -> Exception:
-    """What the loop gets for a unit that has failed: the error of pydantic-ai, if it was one."""
+    """Exception that the loop raises for a unit that has failed: the error of pydantic-ai, if it was one."""
     try:
         detail = json.loads(failed.fields.get("detail") or "{}")
         if "retry_model" in detail:

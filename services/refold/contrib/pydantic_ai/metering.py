@@ -1,4 +1,4 @@
-"""What a request to a model may take at most, said before it goes out: without it no budget could hold."""
+"""Upper bound of a request to a model, reserved before it goes out: without it no budget could hold."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
 
     @property
     def operation(self) -> DurableOperation[Any, Wire, Any]:
-        """What it is the caller of."""
+        """The operation it calls."""
         return self._operation
 
     async def __call__(self, params: Any, *, config: object | None = None) -> Any:
@@ -350,19 +350,19 @@ def _sent(arguments: Wire) -> Wire:
 
 
 def _is_models(unit: DurableOperationId) -> bool:
-    """Whether what goes wrong with a unit is for the loop to react to: of a tool it may have happened all the same."""
+    """True if what goes wrong with a unit is for the loop to react to: of a tool it may have happened all the same."""
     return isinstance(
         unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
     )
 
 
 def is_of_functions(unit: DurableOperationId) -> bool:
-    """Whether a unit runs code of one function of a toolset that is known from the beginning, or of its validator."""
+    """True if a unit runs code of one function of a toolset that is known from the beginning, or of its validator."""
     return is_function_call(unit) or (
         isinstance(unit, ToolsetValidateToolArgumentsId) and unit.toolset_kind == "function"
     )
 
 
 def is_function_call(unit: DurableOperationId) -> bool:
-    """Whether a unit calls the functions of a toolset that is known from the beginning."""
+    """True if a unit calls the functions of a toolset that is known from the beginning."""
     return isinstance(unit, ToolsetCallToolId) and unit.toolset_kind == "function"

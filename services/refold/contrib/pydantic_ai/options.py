@@ -1,4 +1,4 @@
-"""How the calls of an agent's units are made: `metadata={"refold": CallOptions(effect="keyed")}`."""
+"""Options of the calls of an agent's units: `metadata={"refold": CallOptions(effect="keyed")}`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ToolEffect = Literal["pure", "keyed", "once"]
 
 
 class CallOptions(TypedDict, total=False):
-    """What may be said of a call; the words of `ToolDef`. A tool without any is `once`, in the pool `default`."""
+    """Options of a call; the words of `ToolDef`. A tool without any is `once`, in the pool `default`."""
 
     effect: EffectClass
     pool: str
@@ -72,7 +72,7 @@ def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions
 
 
 def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
-    """How a unit is called where nobody says anything else: what nothing is known of may have acted on the world."""
+    """Default options of a unit: what nothing is known of may have acted on the world."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
     if isinstance(operation, ModelCancelSuspendedResponseId):

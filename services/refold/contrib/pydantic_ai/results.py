@@ -78,7 +78,7 @@ def _is_wrapped(result: Any) -> bool:
 
 
 def _used(response: dict[str, Any]) -> dict[str, Any]:
-    """What a request took, in the shape that is the same for all frameworks."""
+    """Usage of a request, in the shape that is the same for all frameworks."""
     usage = response.get("usage") or {}
     model = f"{response.get('provider_name') or ''}:{response.get('model_name') or ''}"
     return {"model": model, **{name: usage.get(name) or 0 for name in _COUNTED}, "requests": 1}

@@ -66,7 +66,7 @@ def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, A
 
 
 def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
-    """What was dumped, with what was left out."""
+    """Restore the dumped data, with what was left out."""
     return {**_NONE_OF_IT, **carried}
 
 
@@ -99,7 +99,7 @@ def _ordered(value: Any) -> Any:
 
 
 def _is_drawn(name: Any) -> bool:
-    """Whether this is an id that pydantic-ai has drawn for a capability without one: `<Instrumentation:4ede3c>`."""
+    """True if this is an id that pydantic-ai has drawn for a capability without one: `<Instrumentation:4ede3c>`."""
     return isinstance(name, str) and name.startswith("<") and ":" in name
 
 

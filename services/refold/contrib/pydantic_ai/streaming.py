@@ -1,4 +1,4 @@
-"""What a model says while it says it: for people who look on, beside the call and never in it."""
+"""Live output of a model: for display, beside the call and never in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses between the planner, where an agent's loop runs, and the executors, where its units do.
+"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do.
 
 A unit's parameters are the arguments of a call: JSON data, the same in every process that asks for the same. What
 pydantic-ai draws by itself, times and ids, is not in them.
@@ -63,11 +63,11 @@ class Crossing(Protocol):
 
     @property
     def engine_spec(self) -> DurabilityEngineSpec:
-        """How the engine is described."""
+        """Description of the engine."""
         ...
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """What executors get of a run context, its `deps` with it."""
+        """Serialize a run context for executors, with its `deps`."""
         ...
 
     def load_context(self, carried: Wire) -> RunContext[Any]:
@@ -76,7 +76,7 @@ class Crossing(Protocol):
 
 
 class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
-    """How the parameters of one kind of unit become arguments, and back."""
+    """Conversion of the parameters of one kind of unit into arguments, and back."""
 
     def __init__(self, dump: Callable[[ParamsT], Wire], load: Callable[[Wire], ParamsT]) -> None:
         self._dump, self._load = dump, load
@@ -95,7 +95,7 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
 
 
 class FunctionTransport(Transport[ToolsetCallToolParams]):
-    """How a call of a function does. Its parameters are made for one function, which the executor's tool names."""
+    """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names."""
 
     def __init__(
         self, dump: Callable[[ToolsetCallToolParams], Wire], load: Callable[[str, Wire], ToolsetCallToolParams]
@@ -113,7 +113,7 @@ class FunctionTransport(Transport[ToolsetCallToolParams]):
 
 
 class ModelTransport(Transport[ModelRequestParams]):
-    """How a request to a model does: with what is new since an earlier one."""
+    """Transport of a request to a model: with what is new since an earlier one."""
 
     def __init__(self, crossing: Crossing) -> None:
         super().__init__(self._whole, self._request)

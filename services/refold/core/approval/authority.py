@@ -1,4 +1,4 @@
-"""What may be done, as far as this process knows: policies judge calls, keys judge decisions.
+"""Permissions, as far as this process knows: policies judge calls, keys judge decisions.
 
 The planner asks it what a call needs, the executor whether an order may be carried out. Both have one of their own,
 over the catalog as their lane has read it.
@@ -35,7 +35,7 @@ class Authority:
         return self.catalog.current
 
     def changed(self, policy: str) -> bool:
-        """Whether a call that this policy judged has to be judged again before it runs."""
+        """True if a call that this policy judged has to be judged again before it runs."""
         current = self.catalog.policy
         return current is not None and current.recheck and current.digest != policy
 
@@ -48,7 +48,7 @@ class Authority:
         ahead: int = 0,
         unknown: frozenset[str] = frozenset(),
     ) -> Judgement:
-        """What a policy says of a call. What cannot be judged, and a tool that says so itself, needs a decision.
+        """Judgement of a policy on a call. What cannot be judged, and a tool that says so itself, needs a decision.
 
         `ahead` calls were proposed before this one and are not folded into the state yet. Of what is `unknown` the
         state says nothing: a rule that looks at it fails.
@@ -97,7 +97,7 @@ def variables(
     environment: str,
     needs: Collection[str] = VARIABLES.keys(),
 ) -> dict[str, Any]:
-    """What the rules of a policy may look at, for a call of a run; only what they need is worked out.
+    """Variables of a policy's rules, for a call of a run; only what they need is worked out.
 
     An input that lies in the blob store is not among it: a rule that looks at one fails.
     """

@@ -29,7 +29,7 @@ SAYING = (*DECIDING, "delegate", "withdraw")
 ACTIONS = (*SAYING, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")
 VOTE_MS = 7 * 86_400_000
-"""How long a vote counts on a question that never expires: who said yes last month may not mean it any more."""
+"""The time a vote counts on a question that never expires: who said yes last month may not mean it any more."""
 
 LATEST_MS = 2**52
 """The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
@@ -56,7 +56,7 @@ class Objection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What somebody said. `vote` is its id, `question` the digest that it answers, `issued` in milliseconds.
+    """Vote of a person. `vote` is its id, `question` the digest that it answers, `issued` in milliseconds.
 
     `args` (of an `edit`) and `result` (of an `answer`) are canonical JSON, `to` is who decides after a `delegate` (one
     name) or a `reassign` (approvers as in a policy). `roles` are what the login said of the actor.
@@ -102,7 +102,7 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
-    """What the votes decide. `votes` are those that it rests on, `edited` and `result` what they agreed on.
+    """Result of the votes. `votes` are those that it rests on, `edited` and `result` what they agreed on.
 
     `said` are those votes as they were said, and the words that handed them on. `given` is, of the use of a grant, the
     decision that gave it.
@@ -168,7 +168,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
 
 
 def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str, now: int) -> bool:
-    """Whether a word of somebody would count beside these votes, by themselves or as a deputy.
+    """True if a word of somebody would count beside these votes, by themselves or as a deputy.
 
     What only their login says is not known here.
     """
@@ -358,7 +358,7 @@ def _remember(content: Any) -> Remember | None:
 
 
 def most_said(payload_bytes: int, quorum: int) -> int:
-    """What a vote may bring into a decision that `quorum` people make, as bytes of JSON.
+    """Bytes that a vote may bring into a decision that `quorum` people make, as bytes of JSON.
 
     A decision has it once by itself and once in each of its votes, and base64 adds a third, to the votes twice. A
     quarter of the largest payload is for what is decided on, and who has decided.
@@ -379,7 +379,7 @@ def oversized(vote: Vote, limit: int) -> Objection | None:
 
 
 def check_vote(vote: Vote) -> None:
-    """Whether a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
+    """True if a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
     _check_names(vote)
     if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
         raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")

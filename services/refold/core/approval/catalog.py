@@ -1,4 +1,4 @@
-"""What the authority publishes, as far as it was read: policies, who may decide, and public keys.
+"""Publications of the authority, as far as it was read: policies, who may decide, and public keys.
 
 The topic has every entry once in each partition, so that whoever serves a partition has all of it, and what counts is
 a matter of the position that its lane has read to. An entry counts if a root key has signed it, and while none of its
@@ -77,7 +77,7 @@ ROLE, HANDED_ON = "role:", "handed:"
 
 
 def is_person(name: str) -> bool:
-    """Whether somebody may be called so: a name that is read as something else gives nobody anything.
+    """True if somebody may be called so: a name that is read as something else gives nobody anything.
 
     A name has one spelling (`ada`, not `Ada`) and one alphabet, or one person could be two.
     """
@@ -86,7 +86,7 @@ def is_person(name: str) -> bool:
 
 
 def no_person(name: str) -> str:
-    """What is wrong with a name that is none."""
+    """Fault of an invalid name."""
     meant = spelt(name)
     return f"{name!r} is not the name of a person" + (f", {meant} is" if is_person(meant) else "")
 
@@ -123,7 +123,7 @@ class Roles:
         return "*" if "*" in asked else ""
 
     def still(self, actor: str, name: str) -> bool:
-        """Whether an actor is today which of the approvers they were once; a role that is not kept here is believed."""
+        """True if an actor is today which of the approvers they were once; a role that is not kept here is believed."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return False
         role = name.removeprefix(ROLE)

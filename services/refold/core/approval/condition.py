@@ -34,7 +34,7 @@ VARIABLES: Mapping[str, str] = {
     "actor": "string: who asked for the run",
     "environment": "string: where the services run, as their settings say",
 }
-"""What a condition may name: the type in CEL, and what it is."""
+"""Variables of a condition: the type in CEL, and what it is."""
 
 
 class Language:
@@ -220,7 +220,7 @@ def _is_large(value: Any) -> bool:
 
 
 def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
-    """What a link says; None when one of its conditions fails."""
+    """Value of a link; None when one of its conditions fails."""
     try:
         value = compiled.eval(activation).value()
     except _RAISED:

@@ -26,7 +26,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """To `amend` is to edit a call so that its policy asks others: nothing goes out, the call is proposed anew."""
 
 RUN = "run"
-"""How far a grant reaches. What is wider is a policy."""
+"""Scope of a grant. What is wider is a policy."""
 
 AS_ASKED = (
     *("question", "environment", "step", "tool", "version", "schema", "effect"),
@@ -59,7 +59,7 @@ class ToolFacts:
     claim: str = ""
 
     def asks(self, args: str) -> bool:
-        """Whether a call with these arguments, canonical JSON, needs a decision whatever a policy says of it."""
+        """True if a call with these arguments, canonical JSON, needs a decision whatever a policy says of it."""
         return self.approval or (bool(self.claim) and f'"{self.claim}":true' in args)
 
 
@@ -102,7 +102,7 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is signed. `args` is the digest of the arguments that may be sent, `edited` their text where they are new.
+    """Signed content. `args` is the digest of the arguments that may be sent, `edited` their text where they are new.
 
     `result` is the answer in the tool's place, `attempt` and `covers` the attempts that it is good for. `asked` is what
     the question says (`question.bound`), `tokens` are the signed votes that decide it, those that handed it on
@@ -187,7 +187,7 @@ def _shaped(cls: Any, value: Any) -> Any:
 
 
 def schema_name(schema: str, *, edit: bool) -> str:
-    """How requests and decisions name a JSON Schema of arguments and how they are shown: their digest.
+    """Digest of a JSON Schema of arguments, and of how they are shown, as requests and decisions name it.
 
     What people see less of must not rest on a planner's word. Here the executor finds it if it is not so.
     """
@@ -195,12 +195,12 @@ def schema_name(schema: str, *, edit: bool) -> str:
 
 
 def shown_as_edit(request: ApprovalRequest) -> bool:
-    """Whether the tool has declared that of its texts `before` and `after` the difference is enough to see."""
+    """True if the tool has declared that of its texts `before` and `after` the difference is enough to see."""
     return request.schema.startswith(_SHOWN_AS_EDIT)
 
 
 class Content(TypedDict, total=False):
-    """What people have decided, see `Decision`. `edited` and `result` are canonical JSON that the tool accepts."""
+    """Decision of people, see `Decision`. `edited` and `result` are canonical JSON that the tool accepts."""
 
     votes: Required[tuple[Cast, ...]]
     edited: str

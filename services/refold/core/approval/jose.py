@@ -24,7 +24,7 @@ def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
 
 @lru_cache(maxsize=128)
 def verifies(token: str, x: str) -> bool:
-    """Whether the private key of `x` made the signature of a token."""
+    """True if the private key of `x` made the signature of a token."""
     try:
         jws.deserialize_compact(token, _public(x), registry=_REGISTRY)
     except (JoseError, ValueError):

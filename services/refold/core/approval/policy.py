@@ -42,7 +42,7 @@ FALLBACK = Requirement([], expires_ms=86_400_000)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a policy says of a call.
+    """Judgement of a policy on a call.
 
     **Shape**: `rule` is `fallback` where no rule held. `message` is what the agent is told (of `deny`), or what went
     wrong in a rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
@@ -76,7 +76,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What became of a rule for a call. `value`: true, false, or why it has none. `values` are what it looked at."""
+    """Result of a rule for a call. `value`: true, false, or why it has none. `values` are what it looked at."""
 
     rule: str
     when: str
@@ -135,7 +135,7 @@ class Policy:
         return Policy(content, rules, fallback, doubt)
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
-        """What is to be done with a call. Never raises: what goes wrong in a rule never makes it weaker."""
+        """Judge a call. Never raises: what goes wrong in a rule never makes it weaker."""
         kind = tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
         part = self._residuals.get(kind)
         if part is None:
@@ -205,7 +205,7 @@ class Policy:
         return Residual(tuple(left), Linked([self.rules[each].when for each in left]), otherwise)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
-        """What became of each rule, in order. One at most has fired: by what it says the call is judged."""
+        """Result of each rule, in order. One at most has fired: by what it says the call is judged."""
         found: list[Explanation] = []
         judged = self.judge(variables).rule
         for rule in self.rules:

@@ -48,7 +48,7 @@ def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
 
 
 def unread(decided: Decision, catalog: Catalog) -> bool:
-    """Whether a vote is signed with a key that is not in the catalog, as far as that is read."""
+    """True if a vote is signed with a key that is not in the catalog, as far as that is read."""
     for token in decided.tokens:
         with suppress(MalformedError):
             try:
@@ -77,7 +77,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
 
 
 def _question(decided: Decision) -> ApprovalRequest:
-    """What was asked, its arguments as their digest."""
+    """The question, its arguments as their digest."""
     request, question = asked_of(decided.asked), digest(decided.asked)
     return replace(request, question=question, approval_id=approval_id(request.call_id, question))
 

@@ -26,7 +26,7 @@ TOKEN_CHARS: Final = 4_096
 """The longest token: every run that lives keeps its own, and every question shows it to who counts."""
 
 FRESH_MS: Final = 24 * 3_600_000
-"""How long after it was signed a request may come: what was read elsewhere, or is long erased, is asked for no more."""
+"""The time after it was signed a request may come: what was read elsewhere, or is long erased, is asked for no more."""
 
 Keys = Mapping[str, PublicKey]
 _M = TypeVar("_M", RunRequest, RunSignal)
@@ -76,7 +76,7 @@ def vouches(token: str, requester: str, keys: Keys) -> bool:
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
-    """Whether a key of the catalog vouches for who a question says has asked for the run.
+    """True if a key of the catalog vouches for who a question says has asked for the run.
 
     Whoever has asked for the first run of a family has asked for what that starts: of a child the token names its root.
     """
@@ -88,7 +88,7 @@ def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
-    """How many have to want the same: one more where the requester is to be left out, and nobody knows who it is.
+    """Votes that are needed: one more where the requester is to be left out, and nobody knows who it is.
 
     `askers` are the catalog's keys for requests. While there are none, a name that can be told from others is believed.
     """
@@ -124,7 +124,7 @@ def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
 
 
 def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
-    """What the token of a message says, but for its time."""
+    """Content of a message's token, but for its time."""
     if isinstance(message, RunRequest):
         budget = message.budget
         rest: dict[str, Any] = {"labels": dict(message.labels), "sessions": list(message.sessions)}
@@ -168,7 +168,7 @@ def _parsed(token: str) -> dict[str, Any]:
 
 
 def has_asked(request: ApprovalRequest, actor: str) -> bool:
-    """Whether somebody may be who asked for the run. What the request says of that is what its client has said.
+    """True if somebody may be who asked for the run. What the request says of that is what its client has said.
 
     `ada` and `ada@corp.example` may be one: of two that are different people, one more is left out than need be.
     """

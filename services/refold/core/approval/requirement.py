@@ -1,4 +1,4 @@
-"""What a policy asks of a decision, read from its text: who, how many, how long."""
+"""Requirement of a policy for a decision, read from its text: who, how many, how long."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_requirement(
 
 
 def implies(one: Requirement, other: Requirement) -> bool:
-    """Whether whatever meets one requirement meets the other: as many of the same people, or more of fewer."""
+    """True if whatever meets one requirement meets the other: as many of the same people, or more of fewer."""
     people, asked = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
     among = set(one.approvers) <= set(other.approvers) and people <= asked
     requester = one.not_requester or not other.not_requester
@@ -127,7 +127,7 @@ def _remember(field: str, value: Any) -> dict[str, Any]:
 
 
 def _changes(field: str, value: Any) -> dict[str, Any]:
-    """What a field of the text says of a requirement. **Raises** UsageError."""
+    """Change of a requirement by a field of the text. **Raises** UsageError."""
     if field == "approvers":
         return {field: _approvers(field, value)}
     if field == "escalate":

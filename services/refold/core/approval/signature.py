@@ -76,7 +76,7 @@ class PublicKey:
         return PublicKey(**{**content, "actors": tuple(content["actors"]), "roles": tuple(content["roles"])})
 
     def signs_at(self, at_ms: int) -> bool:
-        """Whether what it signs at this time holds."""
+        """True if what it signs at this time holds."""
         return not self.revoked and self.not_before_ms <= at_ms and not (self.retired_ms and at_ms >= self.retired_ms)
 
     def content(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def kid_of(token: str) -> str:
 
 
 def are_names(value: Any) -> bool:
-    """Whether a value is a list of texts that may be names."""
+    """True if a value is a list of texts that may be names."""
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
@@ -224,7 +224,7 @@ def _canonical(text: str, what: str) -> dict[str, Any]:
 
 
 def _problem(content: dict[str, Any]) -> str:
-    """What is wrong with a key's fields, or nothing."""
+    """Fault of a key's fields, or nothing."""
     if not isinstance(content["kid"], str) or not _KID.match(content["kid"]):
         return "the kid is not 1-128 letters, digits, dots, dashes and underscores"
     if content["use"] not in USES:
@@ -258,7 +258,7 @@ def _unsafe(x: Any) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """What a text is the base64url of. **Raises** ValueError unless it is the one spelling of it, without padding."""
+    """Bytes of a base64url text. **Raises** ValueError unless it is the one spelling of it, without padding."""
     if not _BASE64.match(text):
         raise ValueError("not base64url")
     found = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -348,7 +348,7 @@ def check(entry: CatalogEntry, trust: Trust) -> None:
 
 
 def _payload(entry: CatalogEntry) -> dict[str, Any]:
-    """What is signed. A policy is long, so its digest stands for it. Entries of before name no platform."""
+    """Signed bytes. A policy is long, so its digest stands for it. Entries of before name no platform."""
     return ({"platform": entry.platform} if entry.platform else {}) | {
         "actor": entry.actor,
         "content": sha256(entry.content.encode()).hexdigest(),

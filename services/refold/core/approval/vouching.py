@@ -1,4 +1,4 @@
-"""Whether a policy asks of people what a request says that it asks: a planner may not choose who decides.
+"""True if a policy asks of people what a request says that it asks: a planner may not choose who decides.
 
 Asked by the approval service before it decides, and by the executor about what it is about to send. The rest of the run
 only its planner knows, so the rules are asked what they may say of a call by what a decision binds of it; a planner's
@@ -21,7 +21,7 @@ from refold.core.wire import canonical
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
-    """Whether people may be asked for just this: a planner may not make up approvers, nor choose the rule.
+    """True if people may be asked for just this: a planner may not make up approvers, nor choose the rule.
 
     Without a policy nobody may.
     """
@@ -35,7 +35,7 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, Tool
 
 
 def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args: str) -> bool:
-    """Whether those who are asked may let the call out with other arguments, because nobody else is asked about it."""
+    """True if those who are asked may let the call out with other arguments, because nobody else is asked about it."""
     found = of_request(policy, request, tool, args=args)
     return request.requirement in found.requirements or (found.allows and not tool.approval)
 
@@ -53,7 +53,7 @@ class Possible:
 
 
 def possible(policy: Policy, facts: Mapping[str, Any]) -> Possible:
-    """What a policy may say of a call of which these facts are known.
+    """Possible judgements on a call of which these facts are known.
 
     Whatever looks at what is not known may hold, fail, or be passed over, by what a planner says of it.
     """

@@ -1,4 +1,4 @@
-"""How a run asks people, and what their decision makes of it: the planner's side of an approval.
+"""Questions of a run to people, and the effect of their decision: the planner's side of an approval.
 
 All of it is events and durable deadlines, so waiting for a human costs what waiting for a timer costs, and survives
 what that survives.
@@ -54,7 +54,7 @@ def propose(
 
 
 def permitted(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:
-    """Whether an attempt of a call that was judged before may go out without being judged again."""
+    """True if an attempt of a call that was judged before may go out without being judged again."""
     opened = state.open[step]
     # A run keeps the policy that it began with, unless one in force by now says `recheck`.
     if authority.changed(opened.policy):
@@ -189,7 +189,7 @@ def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
 
 
 def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
-    """Whether a decision can still be acted upon when it comes.
+    """True if a decision can still be acted upon when it comes.
 
     It can not when it has expired, when its people are not entitled any more, when the use of the grant that it rests
     on is known already, and when another policy is in force that wants to see every call.

@@ -1,4 +1,4 @@
-"""What may go out under a budget: reserved before every attempt, on every way, and billed by what came of it.
+"""Budgets: reserved before every attempt, on every way, and billed by its outcome.
 
 A call has to fit into the budget of its run and of every run that waits for it. What is decided here stands in the log;
 nobody decides it again.
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 class _Measure(NamedTuple):
-    """How far one thing that a budget bounds is used up."""
+    """Usage of one thing that a budget bounds."""
 
     what: str
     taken: int
@@ -70,7 +70,7 @@ class _Measure(NamedTuple):
 
 
 def judged(state: RunState, asked: Attempted, now: int, rules: Rules, tally: Tally | None = None) -> Found:
-    """What the budgets that a run counts for make of an attempt; with the `tally` of what goes out before it."""
+    """Judgement of the budgets that a run counts for on an attempt; with the `tally` of what goes out before it."""
     purse, tally = state.purse or Purse(since_ms=state.requested_ms), tally or Tally()
     asks = tally.amount.plus(asked.most or NOTHING)._replace(calls=tally.amount.calls + 1)
     said: list[events.Event] = []
@@ -167,7 +167,7 @@ def _took(result: str, booked: Amount, rules: Rules) -> Amount:
 
 
 def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
-    """What a reservation comes to; None where nobody knows what its model costs."""
+    """Amount of a reservation; None where nobody knows what its model costs."""
     if reserve.usd is not None:
         return NOTHING.plus(Amount(reserve.tokens, nano_usd(reserve.usd)))
     price = rules.app.price(reserve.usage) if rules.app.price and reserve.model else None
@@ -175,7 +175,7 @@ def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
 
 
 def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
-    """Whether a run counts for a budget of money."""
+    """True if a run counts for a budget of money."""
     return state.purse is not None and any(each.limits.nano_usd for each in _scopes(state, state.purse, now, rules))
 
 

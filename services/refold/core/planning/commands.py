@@ -1,4 +1,4 @@
-"""What an accepted entry orders from others: the run log is the planner's outbox.
+"""Orders that follow from an accepted entry: the run log is the planner's outbox.
 
 The orders are a function of the entry and the state after it, with deterministic keys, so that emitting them again
 (after a take-over, or for a record that another planner wrote) is harmless.
@@ -82,7 +82,7 @@ def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
 
 
 def _signal(state: RunState, event: events.SignalSent) -> Command:
-    """What a run tells another: in the name of whoever has asked for it, as users say it."""
+    """Signal of a run to another: in the name of whoever has asked for it, as users send it."""
     told = RunId(event.run_id)
     name = signal_id(state.run_id, event.step)
     actor = state.request.requester if state.request else ""
@@ -126,7 +126,7 @@ def asked_no_more(state: RunState, step: int, question: str, *, at: int = 0) -> 
 
 
 def ask_people(state: RunState, step: int) -> list[Command]:
-    """What people are asked about a step by now; nothing when it waits for nobody."""
+    """Question to people about a step by now; nothing when it waits for nobody."""
     opened = state.open.get(step)
     if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run
@@ -168,7 +168,7 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
 
 
 def outcome(state: RunState) -> Command:
-    """How a run that is over has ended."""
+    """Outcome of a run that is over."""
     request, event = state.request, state.end
     message = RunOutcome(
         run_id=state.run_id,

@@ -1,4 +1,4 @@
-"""What an input means for a run: the validation of an input into events.
+"""Decisions: the validation of an input into events.
 
 `decide` answers for what comes from outside, `propose` for what the agent asks. Both are pure; what changes nothing
 is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
@@ -191,7 +191,7 @@ OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "re
 """Words of operators on anybody's run. Users say the first four of their own."""
 
 OF_USERS = (*OPERATIONS[:4], "signal", "callback")
-"""What users say."""
+"""Requests of users."""
 
 _HOW = frozenset({"stored", "probed"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
@@ -384,7 +384,7 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
 
 
 def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
-    """Whether a human has spoken on the attempt before its result came."""
+    """True if a human has spoken on the attempt before its result came."""
     said = state.resolved.get(step)
     return said is not None and said.attempt >= result.attempt
 

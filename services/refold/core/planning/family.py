@@ -1,4 +1,4 @@
-"""What becomes of one run by another of its family: it is started, its parent hears of its end, or has its own.
+"""Family messages: a run is started, its parent hears of its end, or has its own.
 
 A family has one home and so one lane, and what one of them does to another follows from the accepted entries of both
 alone. There is no topic for it: nobody could write into that what no run has done.
@@ -79,7 +79,7 @@ def ended_before(child: RunState, origin: Origin) -> ChildOver:
 
 
 def waits_for(parent: RunState | None, origin: Origin) -> bool:
-    """Whether a run may go on that `parent` has started; None: that one is over, and no more is known of it."""
+    """True if a run may go on that `parent` has started; None: that one is over, and no more is known of it."""
     return origin.outlives or (parent is not None and not parent.over and origin.step in parent.open)
 
 
@@ -168,7 +168,7 @@ def conflict(request: RunRequest, asked: events.RunRequested) -> str:
 
 
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
-    """Whether a request with this digest is the one that a run began with, by the digest that its history has."""
+    """True if a request with this digest is the one that a run began with, by the digest that its history has."""
     # Runs that began before had less in theirs.
     return began_with in (digest, _digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 

@@ -42,6 +42,6 @@ def course(effect: str, status: str, *, sent_before: bool) -> Course:
 
 
 def is_last_word(effect: str, status: str) -> bool:
-    """Whether an executor that was overtaken is still believed, or whoever overtook it is waited for."""
+    """True if an executor that was overtaken is still believed, or whoever overtook it is waited for."""
     # What happened has happened, and a doubt stands in the claim chain. A `once` call nobody claims after another.
     return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")

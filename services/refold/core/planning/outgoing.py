@@ -14,7 +14,7 @@ def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) ->
 
 
 def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
-    """How long an answer may take, before a request that went out so many times more goes out again."""
+    """The time an answer may take, before a request that went out so many times more goes out again."""
     return call.timeout_ms + min(rules.redispatch_cap_ms, rules.redispatch_ms << min(times, 20))
 
 

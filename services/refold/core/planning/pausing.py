@@ -1,4 +1,4 @@
-"""What a pause means: what it keeps back, and what goes out when it is over.
+"""Dispatch of an attempt: its order, and before that its place in the budgets that it counts for.
 
 While a run is paused its log says what came for it, and nothing that lets anything out: no attempt of a call, no start,
 no step of its code, no timer. So whoever takes the run over needs to know no more than the log, and what a decision has
@@ -31,7 +31,7 @@ class RequestedAt(NamedTuple):
 
 
 def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
-    """What becomes of the word that a run is to be paused, or to go on."""
+    """Apply the request that a run is to be paused, or to go on."""
     role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
     if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
         return Refuse(OPERATORS_ONLY, why)
@@ -60,7 +60,7 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
 
 
 def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
-    """Whether a word was overtaken. It comes again when positions are lost, and a signed one when anybody wants it to.
+    """True if a word was overtaken. It comes again when positions are lost, and a signed one when anybody wants it to.
 
     No word of an operator is overtaken by one of a user, whichever of the two is read first.
     """

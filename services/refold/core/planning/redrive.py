@@ -1,4 +1,4 @@
-"""What an operator's retry of a failed run means: what of its history stays, and what is asked for anew.
+"""Effect of an operator's retry of a failed run: what of its history stays, and what is asked for anew.
 
 A call that was open when the run failed, or whose failure it failed for, is asked for anew under its own key: whatever
 became of it before, its effect meets what ledger, claim chain and receiver know. A step that is done again on purpose
@@ -28,12 +28,12 @@ HAPPENED = frozenset({"bad_result", "too_large"})
 
 
 LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
-"""What a retry may give a run more of."""
+"""Limits that a retry may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """What a retry says, read."""
+    """Content of a retry."""
 
     from_step: int
     edit: str
@@ -156,7 +156,7 @@ def _failed(state: RunState) -> list[int]:
 
 
 def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
-    """Whether a call that has failed may go out anew under its own key."""
+    """True if a call that has failed may go out anew under its own key."""
     return failed.failure.code not in (SAID | HAPPENED if call.key_window_ms else SAID)
 
 

@@ -1,4 +1,4 @@
-"""What people say of a run: what a word holds, and whether it is one of theirs to say."""
+"""Requests of people about a run: their content, and whether the sender may send them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str
 
 
 def is_signed(state: RunState) -> bool:
-    """Whether who asked for a run has signed that. Who has signs what else they say: a name alone anybody may write."""
+    """True if who asked for a run has signed that. Who has signs what else they say: a name alone anybody may write."""
     return bool(state.request and state.request.token)
 
 
@@ -48,7 +48,7 @@ def signed_at(signal: RunSignal, rules: Rules) -> int | None:
 
 
 def word_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
-    """What a word holds besides its kind."""
+    """Content of a request besides its kind."""
     try:
         data = canonical.parse(said.data)
     except MalformedError as error:

@@ -118,7 +118,7 @@ def open_waits(state: RunState) -> list[events.WaitStarted]:
 
 
 def expire(state: RunState, step: int) -> Ruling:
-    """What it means that the time of a wait or callback is over.
+    """End a wait or callback whose time is over.
 
     What came in time for a wait that was not asked so far is not lost to it: the turn in which it is sees to that.
     """
@@ -129,7 +129,7 @@ def expire(state: RunState, step: int) -> Ruling:
 
 
 def offered_to(state: RunState, said: RunSignal, ruling: Ruling) -> int:
-    """How many waits were asked about a signal."""
+    """The number of waits that were asked about a signal."""
     waits = state.mail.waits.get(said.name, ())
     for event in ruling if isinstance(ruling, list) else ():
         if isinstance(event, events.WaitEnded):
@@ -186,12 +186,12 @@ def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
 
 
 def _is_past(opened: OpenStep, at_ms: int) -> bool:
-    """Whether a step's time was over when something was said, though nobody may have written that so far."""
+    """True if a step's time was over when something was said, though nobody may have written that so far."""
     return 0 < opened.due_ms <= at_ms
 
 
 def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | str:
-    """Whether a wait takes a signal; why that cannot be known, where its match has no value."""
+    """True if a wait takes a signal; why that cannot be known, where its match has no value."""
     if not wait.match:
         return True
     if utf8_bytes(signal.data) > MATCHED_BYTES:

@@ -36,7 +36,7 @@ class Window:
 
 
 class WindowKey(NamedTuple):
-    """What is added up: a window, and whose runs. Of the `value` of a label it has the digest. See `WindowSpent`."""
+    """Key of a sum: a period, and whose runs. Of the `value` of a label it has the digest. See `WindowSpent`."""
 
     window: str
     agent: str
@@ -111,12 +111,12 @@ def binding(
 
 
 def value_of(label: str, labels: Mapping[str, str], requester: str) -> str:
-    """What a run counts for under a limit of this label: its value, or else whoever has asked for the run."""
+    """Subject of a run under a limit of this label: its value, or else whoever has asked for the run."""
     return labels.get(label) or f" without, asked for by {requester}"
 
 
 def taken_by(entry: Entry) -> Iterator[Counted]:
-    """What an entry takes, or gives back."""
+    """Amounts that an entry takes, or gives back."""
     for event in entry.events:
         if isinstance(event, CallDispatched):
             yield Counted(entry.at_ms, Amount(calls=1))

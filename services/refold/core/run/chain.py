@@ -87,7 +87,7 @@ def anchor_name(key: bytes | None) -> EntryId | None:
 
 
 def extends(head: Head, entry: Entry) -> bool:
-    """Whether an entry counts for a run with this head."""
+    """True if an entry counts for a run with this head."""
     # `prev` is the compare-and-set: whoever lost the race names a head that is no head any more. `seq` keeps the
     # numbering dense, so that the ids of calls and approvals, which are made of it, are never given twice.
     return entry.prev == head.id and entry.seq == head.seq + 1

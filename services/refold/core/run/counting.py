@@ -1,4 +1,4 @@
-"""How events change what a run has taken of its budget."""
+"""Changes of a run's spending by events."""
 
 from __future__ import annotations
 

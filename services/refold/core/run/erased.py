@@ -67,7 +67,7 @@ class Markers:
         return True
 
     def hides(self, key: bytes | None) -> bool:
-        """Whether a record of the run log is what is left of an erased run."""
+        """True if a record of the run log is what is left of an erased run."""
         parts = parse_log_key(key) if self.runs else None
         return parts is not None and parts[0] in self.runs
 
@@ -80,7 +80,7 @@ def gone(run: RunId, at_ms: int, file: str) -> GoneError:
 
 
 def read_marker(run: RunId, value: bytes) -> RunErased:
-    """What a marker says. One that cannot be read still marks its run."""
+    """Content of a marker. One that cannot be read still marks its run."""
     try:
         return codec.decode(RunErased, value)
     except (MalformedError, FoldError):

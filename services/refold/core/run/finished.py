@@ -1,4 +1,4 @@
-"""What has to be known of runs that are over: enough to judge whatever may still come for them, in 60 bytes a run.
+"""Requests of an agent to other agents: to run one, or to tell all that want to know.
 
 Runs end all the time and are remembered for as long as their ids may come again, so this is what a planner's memory is
 made of after a month, and what the next one has to read. Rows have a fixed size, and lie in buckets by the first bits
@@ -62,7 +62,7 @@ class Finished:
         return self._find(run_digest(run))[1] >= 0
 
     def get(self, run: RunId) -> FinishedRun | None:
-        """What is known of a run, if it is over."""
+        """State of a run, if it is over."""
         number, at = self._find(run_digest(run))
         if at < 0:
             return None
@@ -208,7 +208,7 @@ class Finished:
 
 
 def run_digest(run: RunId) -> bytes:
-    """How a row names its run. **Shape**: 16 bytes."""
+    """Digest of a run's id in a row. **Shape**: 16 bytes."""
     return blake2b(run.encode(), digest_size=16).digest()
 
 

@@ -99,7 +99,7 @@ WAKING = (
 _WAKES = frozenset(WAKING)
 
 EVENT_BYTES = 64
-"""What an event takes besides its texts, roughly."""
+"""Bytes that an event takes besides its texts, roughly."""
 
 _TEXTS: dict[type, Callable[[Any], str]] = {
     events.RunRequested: attrgetter("input"),

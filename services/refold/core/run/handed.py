@@ -17,7 +17,7 @@ from refold.core.run.state import RunState, Settled
 from refold.core.wire.blobs import MARK, is_pointer
 
 Pointed = tuple[RunId, str]
-"""What stands for a value, and the run below which it lies."""
+"""Pointer to a value, and the run below which it lies."""
 
 Values = Mapping[Pointed, str | Failure]
 """Large values, or why there is none. Whoever hands them out has checked them against what stands for them."""
@@ -26,7 +26,7 @@ NO_VALUES: Values = Map()
 
 
 def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
-    """What has to be read before a run's code is handed this; None if it is handed as it is."""
+    """Pointers to read before a run's code is handed this; None if it is handed as it is."""
     if isinstance(told, CallCompleted):
         return (run, told.result) if told.result.startswith(MARK) else None
     if isinstance(told, ChildCompleted):
@@ -35,7 +35,7 @@ def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
 
 
 def pointers(state: RunState) -> Iterator[Pointed]:
-    """What has to be read before a run's code is driven along its whole history."""
+    """Pointers to read before a run's code is driven along its whole history."""
     told = [kept[1] for kept in state.outcomes.values()]
     for each in [state.request, *told] if state.request else told:
         if (found := pointed(state.run_id, each)) is not None:
@@ -60,7 +60,7 @@ class Lacks:
 
 
 def lacking(state: RunState, values: Values) -> Lacks | None:
-    """What is not there of what a run's code is handed along its whole history."""
+    """Missing values that a run's code is handed along its whole history."""
     lacks = [place for place in pointers(state) if place not in values]
     return Lacks(lacks) if lacks else None
 

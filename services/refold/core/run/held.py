@@ -14,7 +14,7 @@ def held_run(key: bytes | None) -> RunId | None:
 
 
 def read_hold(run: RunId, value: bytes) -> Hold:
-    """What a hold says. One of a newer version, or of nobody's, holds its run all the same, whatever it says."""
+    """Content of a hold. One of a newer version, or of nobody's, holds its run all the same, whatever it says."""
     try:
         return codec.decode(Hold, value)
     except (MalformedError, FoldError):

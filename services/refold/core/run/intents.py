@@ -1,4 +1,4 @@
-"""What an agent asks of its context: each kind of intent, the event that records it, and what its outcome means."""
+"""Intents of an agent: each kind of intent, the event that records it, and what its outcome means."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Intent:
     texts: ClassVar[tuple[str, ...]] = ()
 
     def fits(self) -> bool:
-        """Whether its `texts` are texts and its `until_ms` a number: agents can import the class and misuse it."""
+        """True if its `texts` are texts and its `until_ms` a number: agents can import the class and misuse it."""
         until = getattr(self, "until_ms", 0)
         return isinstance(until, int) and all(isinstance(getattr(self, name), str) for name in self.texts)
 
@@ -46,15 +46,15 @@ class Intent:
 
     @property
     def title(self) -> str:
-        """What it is called, without what it is given."""
+        """Its name, without what it is given."""
         return self.words
 
     def agrees(self, recorded: Step) -> bool:
-        """Whether this is the step that history has."""
+        """True if this is the step that history has."""
         raise NotImplementedError
 
     def differs(self, recorded: Step) -> str:
-        """How it is not the step that history has: `arguments`, `renamed`, or nothing: it is another one."""
+        """Difference from the step that history has: `arguments`, `renamed`, or nothing: it is another one."""
         return ""
 
     def value_of(self, outcome: Settled) -> Any:
@@ -194,7 +194,7 @@ class Say(Intent):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What a run was told: `data` is any JSON value, `actor` whoever says that they sent it."""
+    """Signal to a run: `data` is any JSON value, `actor` whoever says that they sent it."""
 
     id: str
     name: str
@@ -320,7 +320,7 @@ def wait_words(name: str, match: str) -> str:
 
 
 def _difference(recorded: tuple[str, str], asked: tuple[str, str]) -> str:
-    """How two things with a name and arguments differ, if they have one of both in common."""
+    """Difference of two things with a name and arguments, if they have one of both in common."""
     if recorded[0] == asked[0]:
         return "arguments"
     return "renamed" if recorded[1] == asked[1] else ""

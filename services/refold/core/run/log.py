@@ -30,7 +30,7 @@ LATE_MS = 60_000
 The log is cleaned of nothing younger (`min.compaction.lag.ms`)."""
 
 ASIDE_BYTES = 64 << 20
-"""What a fold holds aside at most. One record of a hundred repeated leaves about a twentieth of a log aside at once."""
+"""Cap of what a fold holds aside. One record of a hundred repeated leaves about a twentieth of a log aside at once."""
 
 FORKED = "forked: two histories of the run are in the log, in an order that was lost; `refold run repair` chooses"
 GAP = "gap: the beginning of its history is not in the log"
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
     runs: AbstractSet[RunId]
 
     def has_beginning(self, run: RunId, tangle: Tangle) -> bool:
-        """Whether the beginning of a run, of which entries are left, is in what was lost.
+        """True if the beginning of a run, of which entries are left, is in what was lost.
 
         A living run was read from its beginning, which copies and cleaning may have put behind what is left; and what
         was written on a beginning that is lost was never acted upon.
@@ -139,7 +139,7 @@ class LogFold:
         return self._judge(Held(record, offset, 0), after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
-        """Whether an entry counts for its run as folded so far."""
+        """True if an entry counts for its run as folded so far."""
         state = self.states.get(entry.run_id)
         if entry.run_id in self.frozen:
             return False
@@ -148,11 +148,11 @@ class LogFold:
         return chain.extends(state.head if state else Head(), entry)
 
     def remembers(self, run: RunId) -> bool:
-        """Whether it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
+        """True if it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
         return run in self._over
 
     def ended(self, run: RunId) -> RunState | None:
-        """What is known of a run that seemed over, without its input and its steps."""
+        """State of a run that seemed over, without its input and its steps."""
         over = self._over.get(run)
         return over.state(run) if over else None
 
@@ -246,11 +246,11 @@ class LogFold:
         return Judged(run, held.record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
 
     def _state(self, run: RunId) -> RunState | None:
-        """What is known of a run; of one that is over for as long as that may be doubted."""
+        """State of a run; of one that is over for as long as that may be doubted."""
         return self.states.get(run) or self.ended(run)
 
     def _knows(self, record: LogRecord) -> bool:
-        """Whether this very record was read before, and judged."""
+        """True if this very record was read before, and judged."""
         run = record.entry.run_id
         tangle, state = self._tangles.get(run), self._state(run)
         if tangle is not None and (record.id in tangle.rivals or tangle.holds(record.id)):

@@ -12,7 +12,7 @@ from refold.core.events import SignalReceived
 from refold.core.wire.canonical import utf8_bytes
 
 AROUND_BYTES = 256
-"""What a signal that is kept takes besides its texts, roughly: of empty ones there are not any number, either."""
+"""Bytes that a signal that is kept takes besides its texts, roughly: of empty ones there are not any number, either."""
 
 _NOTHING: Map[Any, Any] = Map()
 
@@ -26,7 +26,7 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """What a run was told. Never changes: what becomes of it is another.
+    """Signals of a run. Never changes: what becomes of it is another.
 
     `kept` has the signals that no wait took so far, by id, `names` their ids by name, in the order in which they came;
     `bytes` is what they take. `taken` are the steps that took the others, `waits` those that are open, by name and in
@@ -104,6 +104,6 @@ EMPTY = Mailbox()
 
 
 def signal_bytes(signal: SignalReceived) -> int:
-    """What a signal takes while it is kept."""
+    """Bytes of a signal while it is kept."""
     texts = (signal.signal_id, signal.name, signal.data, signal.actor)
     return AROUND_BYTES + sum(map(utf8_bytes, texts))

@@ -1,4 +1,4 @@
-"""What a call may take, said by whoever makes it, and what it took, said in its result."""
+"""Usage of a call: estimated by whoever makes it, and reported in its result."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from refold.core.errors import UsageError
 NANO = 1_000_000_000
 
 COUNTED = ("input_tokens", "output_tokens")
-"""What of a usage counts as tokens. Those of the cache are among the first."""
+"""Usage fields that count as tokens. Those of the cache are among the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What each attempt of a call may take at most: so many tokens of a `model` (`provider:name`), or so many `usd`.
+    """Reservation of each attempt: so many tokens of a `model` (`provider:name`), or so many `usd`.
 
     `cheap`: it is the cheaper way already, for which a budget that degrades keeps what is left.
     """
@@ -67,7 +67,7 @@ def in_usd(nano: int) -> str:
 
 
 def usage_of(result: str) -> Mapping[str, Any] | None:
-    """What the result of a call (JSON) says that it took: `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
+    """Usage in the result of a call (JSON), `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
     if '"usage"' not in result:  # most results say nothing, and some are long
         return None
     parsed = _parsed(result)

@@ -1,4 +1,4 @@
-"""How a pause changes the state of a run."""
+"""Changes of the state of a run by a pause."""
 
 from __future__ import annotations
 

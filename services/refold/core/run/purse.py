@@ -1,4 +1,4 @@
-"""What a run has taken of its budget: folded from its own events, in integers."""
+"""Spending of a run, against its budget: folded from its own events, in integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.core.events import Failure, Spendable, Used
 _NOTHING: Map[Any, Any] = Map()
 
 COUNTED_MOST = 1 << 60
-"""What is counted at most, of anything: what results say that they took may be any number, and has to fit a record."""
+"""Cap of any count: results may report any number, and a sum has to fit a record."""
 
 
 class Amount(NamedTuple):
@@ -71,7 +71,7 @@ class Purse(NamedTuple):
 
     @property
     def total(self) -> Amount:
-        """What counts as taken."""
+        """Sum taken."""
         return Amount(*map(sum, zip(self.spent, self.open, self.lost, strict=True)))
 
     @property
@@ -94,7 +94,7 @@ LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_cal
 
 
 def of_budget(failure: Failure | None) -> bool:
-    """Whether a failure says that a budget, or a limit of a window, is used up."""
+    """True if a failure says that a budget, or a limit of a window, is used up."""
     return failure is not None and failure.code in {*BUDGET_CODES.values(), *LIMIT_CODES.values()}
 
 

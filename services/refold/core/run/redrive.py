@@ -1,4 +1,4 @@
-"""What a retry makes of a failed run: which of its history counts from then on.
+"""Effect of a retry on a failed run: which of its history counts from then on.
 
 Steps are left behind as a whole: those from one step on, which is a point in the log, for they are numbered in the
 order of asking. Outcomes of steps before it stay, whenever they came. The code is run along what stays; where history
@@ -25,7 +25,7 @@ _SEQ = attrgetter("seq")
 
 
 class Staying(NamedTuple):
-    """What stays when the steps from `first` on are left behind.
+    """Steps that stay when the steps from `first` on are left behind.
 
     The outcomes from place `loose` on, which came after event `since`, have no reaction that stays whole, nor has the
     start where that is 0: what the code does there may be new. `whole`: nothing that was asked for there stays.
@@ -51,13 +51,13 @@ def kept(state: RunState, from_step: int = 0) -> Staying:
 
 
 def _asked_before(state: RunState, seq: int) -> int:
-    """How many steps were asked for before the entry that an event is part of."""
+    """The number of steps asked for before the entry that an event is part of."""
     place = state.heads.place(seq, key=_SEQ)
     return state.seqs.place(state.heads[place - 1].seq + 1 if place else 1)
 
 
 def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
-    """Whether an entry lets a run go on that had failed."""
+    """True if an entry lets a run go on that had failed."""
     return status == "failed" and isinstance(entry.events[0], events.RunRetried) and extends(head, entry)
 
 

@@ -61,7 +61,7 @@ def change_at(
 
 
 Wanted = list[tuple[int, Intent]]
-"""What code asks for in one go: the steps that it gives up first, by number, then the new ones in the order of asking.
+"""Requests of the code at once: the steps that it gives up first, by number, then the new ones in the order of asking.
 
 What is not numbered has the number 0, but for a step that is given up.
 """
@@ -83,7 +83,7 @@ class Raised:
 
 @dataclass(slots=True)
 class Moment:
-    """What an agent may know of time: the moment of the entry that woke it, and whether that is being replayed.
+    """Time as an agent may know it: the moment of the entry that woke it, and whether that is being replayed.
 
     `seen`: the log has what the code does in this turn; if not, then as far as step `stays`, as a retry has left the
     rest behind. **Units**: milliseconds since 1970.
@@ -103,7 +103,7 @@ class Driver(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many steps it has asked for."""
+        """The number of steps it has asked for."""
         ...
 
     def start(self) -> Wanted:

@@ -40,7 +40,7 @@ class Retried(NamedTuple):
         return next_step(step, self.left)
 
     def counts(self, step: int) -> bool:
-        """Whether a step was not left behind."""
+        """True if a step was not left behind."""
         return not any(first <= step <= last for first, last in self.left)
 
     def __repr__(self) -> str:

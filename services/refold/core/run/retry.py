@@ -7,7 +7,7 @@ from hashlib import blake2b
 from refold.core.events import RetryPolicy
 
 REDISPATCH_MS = 10_000
-"""How long past a call's timeout an answer may take, before the call goes out again: an executor that died is found."""
+"""The time past a call's timeout an answer may take, before the call goes out again: an executor that died is found."""
 
 
 def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:

@@ -129,7 +129,7 @@ class KeptEntries(NamedTuple):
 
 
 class PartitionSnapshot:
-    """What the records of `run-snapshot` say, fed in order of offset.
+    """State of the records of `run-snapshot`, in order of offset.
 
     `marks` are those of the highest round. `runs` and `blocks` may be believed if `whole`, which `close` tells; what is
     over goes into `finished` at once. `check` is what all records but the marks add up to. `unkept`: rows are in
@@ -192,7 +192,7 @@ class PartitionSnapshot:
         return any(run not in self.finished for run in gone)
 
     def _lives(self, kept: KeptRun) -> bool:
-        """Whether a run is not over, or was and goes on: then the row says how an end was that is none any more."""
+        """True if a run is not over, or was and goes on: then the row says how an end was that is none any more."""
         row = self.finished.get(kept.run_id)
         if row is not None and kept.seq > row.head.seq:
             self.finished.forget(kept.run_id)
@@ -206,7 +206,7 @@ class PartitionSnapshot:
         return int(_LENGTH.unpack_from(entries)[1]) if len(entries) >= _LENGTH.size else 0
 
     def take(self, run: RunId) -> KeptEntries:
-        """What is kept of a run that `close` has told. Once. **Raises** MalformedError when it is no entries."""
+        """Entry of a run that `close` has told. Once. **Raises** MalformedError when it is no entries."""
         key = run_key(run)
         kept, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
         pairs: list[LogPair] = []

@@ -1,4 +1,4 @@
-"""What a run is at one moment: its steps, what is open, what has settled. The fold makes it and nothing else does."""
+"""State of a run at one moment: its steps, what is open, what has settled. The fold makes it and nothing else does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Settled = (
     | events.CallbackFailed
     | events.ChildCompleted
 )
-"""What can come of a step. Of a wait that is the signal which it took."""
+"""Outcomes of a step. Of a wait that is the signal which it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
 """Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
@@ -124,7 +124,7 @@ _NOTHING: Map[Any, Any] = Map()
 
 
 class Edited(NamedTuple):
-    """What people have made of a call: its arguments, its key, as of which event, and the key `before`."""
+    """Edits of a call: its arguments, its key, as of which event, and the key `before`."""
 
     args: str
     key: str
@@ -134,7 +134,7 @@ class Edited(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """What a run is after its events so far.
+    """State of a run after its events so far.
 
     **Shape**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
     settled ones in the order in which they settled, with the time and the seq; `open` the others, of which `busy` do
@@ -212,12 +212,12 @@ class RunState:
 
     @property
     def over(self) -> bool:
-        """Whether a terminal event was folded."""
+        """True if a terminal event was folded."""
         return self.status in ENDED
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether people are all that it waits for."""
+        """True if people are all that it waits for."""
         return all(opened.phase in ("approval", "doubt", "held") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
@@ -260,7 +260,7 @@ class RunState:
         return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
 
     def is_call(self, step: int) -> bool:
-        """Whether a step is a call of a tool."""
+        """True if a step is a call of a tool."""
         return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
@@ -276,7 +276,7 @@ class RunState:
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
 
     def reworded(self, step: int, call: CallId) -> bool:
-        """Whether people have changed the arguments of a step's call since it had this id: then it is another call."""
+        """True if people have changed the arguments of a step's call since it had this id: then it is another call."""
         edit, seq = self.edited.get(step), parse_call_id(call)[1]
         if edit is None or edit.key == edit.before or call == self.call_id(step):
             return False

@@ -17,14 +17,14 @@ from refold.core.run.state import OpenStep, RunState, Status, StepPhase
 
 
 class Block(NamedTuple):
-    """What a suspended run waits for; see `RunSuspended`."""
+    """Reason of a suspended run's wait; see `RunSuspended`."""
 
     reason: str
     blocked_by: str
 
 
 def status_change(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
-    """What an entry says at its end of `fresh` events that make `after` of `before`: something only if it changes."""
+    """Status change by the `fresh` events of an entry, which make `after` of `before`: something only if it changes."""
     was = before.status if before else "pending"
     if after.status == "suspended" != was:
         return [events.RunSuspended(*blocked(after))]
@@ -51,7 +51,7 @@ _SAID: Final[dict[type, Status]] = {
 }
 
 REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
-"""What a run may be suspended for, and what is said first: what others have to do, before what time does by itself."""
+"""Reasons for the suspension of a run, the first one first: what others have to do, before what time does by itself."""
 
 PAUSED: Final = "paused"
 """Why a run is suspended that somebody has paused: whatever it waits for, that comes first."""
@@ -64,7 +64,7 @@ _LOOKED_AT = 64
 
 
 def blocked(state: RunState) -> Block:
-    """What a suspended run waits for."""
+    """Reason of a suspended run's wait."""
     if state.paused:
         return Block(PAUSED, state.paused[0].actor)
     looked_at = islice(state.open.items(), _LOOKED_AT)

@@ -1,4 +1,4 @@
-"""What is out of order in one run's records, and whether order would have to decide between two histories.
+"""Disorder in one run's records, and whether order would have to decide between two histories.
 
 Kafka keeps the order in which records were written. A tool that repeats records takes it away: when the log is cleaned,
 the last copy of a record stays, behind the successors of what it copies. What a record extends it says itself, so a
@@ -47,7 +47,7 @@ class Tangle:
 
     @property
     def contested(self) -> bool:
-        """Whether only order could say which history counts, in a run whose order says nothing."""
+        """True if only order could say which history counts, in a run whose order says nothing."""
         return bool(self.buried) or (self.disturbed and bool(self.rivals))
 
     @property
@@ -60,7 +60,7 @@ class Tangle:
         self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)
 
     def holds(self, name: EntryId) -> bool:
-        """Whether this very record is held aside."""
+        """True if this very record is held aside."""
         return any(held.record.id == name for held in self.held())
 
     def held(self) -> Iterator[Held]:

@@ -1,4 +1,4 @@
-"""How signals, waits and callbacks change the state of a run."""
+"""Changes of the state of a run by signals, waits and callbacks."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ _read_long: ReadValue = _compile("b, i", [*_read_lines("long", "v"), "return v, 
 
 
 def _count(b: bytes, i: int) -> tuple[int, int]:
-    """How many items the next block has; a negative count is followed by the size of the block in bytes."""
+    """The number of items the next block has; a negative count is followed by the size of the block in bytes."""
     count, i = _read_long(b, i)
     if count < 0:
         _, i = _read_long(b, i)

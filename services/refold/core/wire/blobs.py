@@ -1,4 +1,4 @@
-"""What stands in the log for a value that is too large for it: the digest of its text, and how long that is.
+"""Pointer to a value that is too large for the log: the digest of its text, and how long that is.
 
 `blob:<SHA-256 in hex>:<bytes>` is no JSON, so no value of anybody's can be taken for one. It names no run: whoever
 reads it looks below the run that the record is about, and checks what lies there against it.
@@ -18,7 +18,7 @@ INLINE_BYTES = 65_536
 """What is longer goes to the blob store, where there is one. Below it a second round trip costs more than the bytes."""
 
 MARK = "blob:"
-"""How it begins: no JSON text does."""
+"""Prefix of a pointer: no JSON text begins with it."""
 
 _POINTER = re.compile(r"blob:([0-9a-f]{64}):([1-9][0-9]{0,15})\Z")
 
@@ -31,17 +31,17 @@ class Pointer(NamedTuple):
 
 
 def is_pointer(text: str) -> bool:
-    """Whether a text of the log stands for another one."""
+    """True if a text of the log stands for another one."""
     return text.startswith(MARK)
 
 
 def is_large(text: str) -> bool:
-    """Whether a text goes to the blob store."""
+    """True if a text goes to the blob store."""
     return len(text) > INLINE_BYTES // 4 and utf8_bytes(text) > INLINE_BYTES
 
 
 def pointer_of(data: bytes) -> str:
-    """What stands for a text, given as UTF-8."""
+    """Pointer to a text, given as UTF-8."""
     return f"{MARK}{sha256(data).hexdigest()}:{len(data)}"
 
 
@@ -53,7 +53,7 @@ def parse_pointer(text: str) -> Pointer:
 
 
 def size_of(text: str) -> int:
-    """How long a value is, wherever it lies. **Units**: bytes of UTF-8; 0 for what stands for none."""
+    """Length of a value, wherever it lies. **Units**: bytes of UTF-8; 0 for what stands for none."""
     match = _POINTER.match(text) if is_pointer(text) else None
     return int(match[2]) if match else utf8_bytes(text)
 
@@ -76,7 +76,7 @@ def checked(pointer: str, data: bytes | memoryview) -> str:
 
 
 def stands_for(recorded: str, text: str) -> bool:
-    """Whether what was recorded is this text, or stands for it."""
+    """True if what was recorded is this text, or stands for it."""
     if recorded == text:
         return True
     return is_pointer(recorded) and recorded == pointer_of(text.encode("utf-8", "surrogatepass"))

@@ -101,7 +101,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _is_spelt(value: float) -> bool:
-    """Whether orjson spells a number like RFC 8785: not those of an integer's value, and not 0.000001 to 0.00001."""
+    """True if orjson spells a number like RFC 8785: not those of an integer's value, and not 0.000001 to 0.00001."""
     return not value.is_integer() and not 1e-6 <= abs(value) < 1e-5 and math.isfinite(value)
 
 

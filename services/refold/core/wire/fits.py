@@ -1,4 +1,4 @@
-"""Whether a JSON value fits a JSON Schema, as whoever wrote the schema meant it and without leaving this process."""
+"""True if a JSON value fits a JSON Schema, as whoever wrote the schema meant it and without leaving this process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jsonschema_rs import RegexOptions, ValidationError, Validator, validator_fo
 from refold.core.wire import canonical
 
 MOST_REASONS, REASON_CHARACTERS = 5, 200
-"""How much of what is wrong with a value its sender is told."""
+"""Limits of the faults of a value that its sender is told."""
 
 
 def misfit(schema: str, value: Any) -> str:
-    """What is wrong with a value, in a line; nothing if it fits. A schema that is none fits nothing, and says so."""
+    """Fault of a value, in a line; nothing if it fits. A schema that is none fits nothing, and says so."""
     try:
         found = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
     except (ValidationError, ValueError) as error:

@@ -37,7 +37,7 @@ def lock(content: str) -> list[Registered]:
 
 
 def locked() -> list[Registered]:
-    """What the lock file of this installation holds."""
+    """Content of the lock file of this installation."""
     return lock(resources.content("schemas", "schemas.lock"))
 
 

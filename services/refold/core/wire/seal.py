@@ -1,4 +1,4 @@
-"""What an executor leaves in the ledger, under the key of its pool: nobody else can have written it.
+"""Entries of an executor in the ledger, under the key of its pool: nobody else can have written it.
 
 A ledger is a server that others may write to as well. What it gives back counts only where it was put: the code is over
 the pool, the partition and the idempotency key, so that nothing of one call stands for another.
@@ -38,7 +38,7 @@ class Seal:
     key: bytes = b""
 
     def close(self, kind: SealedKind, home: int, name: str, body: bytes) -> bytes:
-        """What is put under an idempotency key."""
+        """Serialize an entry of an idempotency key."""
         named = name.encode()
         content = len(named).to_bytes(_LENGTH_BYTES, "big") + named + body
         return self._code(kind, home, content) + content
@@ -56,7 +56,7 @@ class Seal:
         return name, content[ends:]
 
     def close_order(self, home: int, name: str, place: OrderPlace) -> bytes:
-        """What says where an order lies."""
+        """Serialize the position of an order."""
         return self.close("order", home, name, f"{place.attempt} {place.offset} {place.call}".encode())
 
     def open_order(self, home: int, name: str, sealed: bytes) -> OrderPlace:
@@ -77,5 +77,5 @@ class Seal:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text is a key of a ledger: 64 hexadecimal digits."""
+    """True if a text is a key of a ledger: 64 hexadecimal digits."""
     return bool(_HEX.match(text))

@@ -1,4 +1,4 @@
-"""How much an input may bring: counted alike by whoever sends it and by whoever takes it in.
+"""Limits of an input: counted alike by whoever sends it and by whoever takes it in.
 
 **Units**: bytes of JSON text in UTF-8.
 """
@@ -10,7 +10,7 @@ from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.wire import canonical
 
 ENVELOPE_BYTES = 65_536
-"""What a record may have around its payload: ids, names, the text of a failure, a trace."""
+"""Bytes that a record may have around its payload: ids, names, the text of a failure, a trace."""
 
 
 def check_size(name: str, size: int, limit: int) -> None:
@@ -27,7 +27,7 @@ FAILURE_BYTES = 4_096
 """Of what somebody says about why a callback has no result."""
 
 SESSIONS = 16
-"""What one run is part of."""
+"""Sessions of a run."""
 
 LABELS = 32
 LABEL_BYTES = 1_024

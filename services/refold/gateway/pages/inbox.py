@@ -32,7 +32,7 @@ DOUBTS_LISTED = 20
 PICK = "pick:"
 MOST_PICKED = 40
 MANY_WAIT_S = 10.0
-"""How long each of several votes waits for its outcome."""
+"""The time each of several votes waits for its outcome."""
 TABS = (("mine", "for you"), ("all", "all"), ("doubt", "in doubt"), ("decided", "decided"))
 
 

@@ -78,7 +78,7 @@ class PageQuestion:
 
     @property
     def context(self) -> dict[str, Any]:
-        """What a framework adds to the arguments, by names that begin with `$`: nobody edits it."""
+        """Context that a framework adds to the arguments, by names that begin with `$`: nobody edits it."""
         found = json_text(self.request.args)
         return {name: found[name] for name in found if name[:1] == "$"} if isinstance(found, dict) else {}
 

@@ -106,7 +106,7 @@ def record_pages(site: APIRouter) -> None:
 
     @site.get("/operators", response_class=HTMLResponse)
     def operators_page(shared: Site, request: Request, wanted: Annotated[ActionFilter, Query()]) -> Response:
-        """What people did to runs, the latest first."""
+        """Actions of operators, the latest first."""
 
         def made(view: ViewReader) -> dict[str, Any]:
             asked = wanted.model_dump(exclude_defaults=True)

@@ -209,7 +209,7 @@ def run_pages(site: APIRouter) -> None:
 
 
 def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
-    """What a form changes: the step from which it is done again, and other arguments of that step's call."""
+    """Changes of a form: the step from which it is done again, and other arguments of that step's call."""
     step = number_of(fields.get("from", "0")) or 0
     edit = canonical.parse(fields["args"]) if step and fields.get("args") else None
     if not 1 <= step <= len(run.state.steps) or edit == json_text(run.timeline.steps[step - 1].args):

@@ -1,4 +1,4 @@
-"""What events make of the rows of questions to people, and of what operators did."""
+"""Rows of questions to people, and of operators' actions, by event."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def _set_run(row: list[Any], state: RunState) -> None:
 
 
 def _end(turn: Turn, accepted: Accepted) -> None:
-    """What a run is at the end of an entry: see `core.run.fold.advance`."""
+    """Status of a run at the end of an entry: see `core.run.fold.advance`."""
     row, entry = turn.run, turn.entry
     row[RunAt.at_ms], row[RunAt.seq], row[RunAt.head] = entry.at_ms, entry.last_seq, accepted.id.hex()
     status = row[RunAt.status]

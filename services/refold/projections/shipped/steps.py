@@ -1,4 +1,4 @@
-"""What events make of the rows of steps: their statuses are those of `views.steps.Timeline`, event by event."""
+"""Rows of steps by event: their statuses are those of `views.steps.Timeline`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 1 << 48
 """Tokens and billionths of a dollar of a call at most: results may report any number, and sums of many have 64 bits."""
 
 AVOIDED = frozenset({"stored", "probed"})
-"""How a call was completed without a second effect."""
+"""Reasons for which a call was completed without a second effect."""
 
 Apply = Callable[[Turn, Any, int], None]
 

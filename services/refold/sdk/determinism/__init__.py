@@ -1,1 +1,1 @@
-"""What keeps agent code the same on every replay: a scan when it is registered, a watch while it runs."""
+"""Determinism of agent code: a scan when it is registered, a watch while it runs."""

@@ -1,4 +1,4 @@
-"""What an agent must not reach for, and what to write instead.
+"""Banned names of agent code, and what to write instead.
 
 An agent's code runs again whenever its run is recovered, so it may see only what was recorded.
 """
@@ -93,7 +93,7 @@ _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
 
 def hint_for_module(name: str) -> str | None:
-    """What to write instead of a module, by its dotted name; None when it may be used."""
+    """Replacement for a module, by its dotted name; None when it may be used."""
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -102,7 +102,7 @@ def hint_for_module(name: str) -> str | None:
 
 
 def hint_for(thing: Any, *, called: bool) -> str | None:
-    """What to write instead of an object; None when it may be used.
+    """Replacement for an object; None when it may be used.
 
     A class that is banned may be named (in `except`, in `isinstance`), but not made an instance of.
     """
@@ -123,7 +123,7 @@ def hint_for(thing: Any, *, called: bool) -> str | None:
 
 
 def hint_for_event(event: str, args: tuple[Any, ...]) -> str | None:
-    """What to write instead of an action that the interpreter reports (an audit event); None when it may happen."""
+    """Replacement for an audit event of the interpreter; None when it may happen."""
     hint = EVENTS.get(event)
     if hint is None or event not in ("open", "os.mkdir", "os.rename", "os.remove"):
         return hint

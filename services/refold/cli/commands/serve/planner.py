@@ -20,7 +20,7 @@ from refold.runtime.host import Host
 from refold.runtime.standby import stand_by
 
 DRAIN_S = 1.0
-"""How long a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
+"""The time a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
 
 
 def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standby: StandbyOption = False) -> None:

@@ -1,4 +1,4 @@
-"""What every service process is started with: its settings, its name, its app, and a host that runs it to the end."""
+"""Start of every service process: its settings, its name, its app, and a host that runs it to the end."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def accept(holes: Iterable[Hole], *, allowed: bool) -> None:
 
 
 CLOSE_S = 5.0
-"""How long a process that has drained may take to leave its group and to hang up: a fraction of a second, but for
+"""The time a process that has drained may take to leave its group and to hang up: a fraction of a second, but for
 servers that do not answer. Then it is ended: its clients may wait for longer than its partitions would for others."""
 
 ServedApp = Annotated[str, "APP", "App to serve: MODULE:APP or path/file.py[:APP]."]
@@ -134,7 +134,7 @@ class Served:
         accept(holes, allowed=self.where.settings.allow_open)
 
     def topics(self, pools: tuple[str, ...]) -> Topics:
-        """What there should be for some pools."""
+        """Topics of some pools."""
         settings = self.where.settings
         return Topics(settings.kafka, pools, payload_bytes=settings.max_payload_bytes)
 

@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 LOOK_S, WAIT_S = 0.5, 5.0
-"""How long nothing new is waited for, and a collector or a database that is away."""
+"""The time nothing new is waited for, and a collector or a database that is away."""
 
 _log = structlog.get_logger()
 
