@@ -63,7 +63,7 @@ def test_what_ended_long_ago_is_archived_and_erased_and_nothing_else(world: Worl
     assert sorted(swept.due) == sorted(swept.archived) == ["first", "second"] == sorted(world.marked())
     assert world.values("first") == world.values("second") == []
     assert [world.values(run) for run in ("lives", "third")] == others
-    assert inspection.flaws(world.shelf.get("first")) == []
+    assert inspection.flaws(world.archive_store.get("first")) == []
 
 
 def test_before_its_time_nothing_is_written(world: World) -> None:
@@ -82,7 +82,7 @@ def test_a_dry_run_tells_what_is_due_and_writes_nothing(world: World) -> None:
 
     assert sorted(swept.due) == ["first", "second"]
     assert [each for each in world.records() if each.key != b"archivist"] == before
-    assert world.shelf.files() == []
+    assert world.archive_store.files() == []
 
 
 def test_an_agent_may_keep_its_runs_longer(world: World) -> None:
@@ -115,7 +115,7 @@ def test_a_run_of_which_the_log_has_two_histories_is_left_alone(world: World) ->
 
 def test_a_second_pass_finds_nothing_to_do(world: World) -> None:
     later(world, 30).archivist().sweep()
-    before, files = world.records(), world.shelf.files()
+    before, files = world.records(), world.archive_store.files()
 
     swept = world.archivist().sweep()
 
@@ -123,7 +123,7 @@ def test_a_second_pass_finds_nothing_to_do(world: World) -> None:
     assert [each for each in world.records() if each.key != b"archivist"] == [
         each for each in before if each.key != b"archivist"
     ]
-    assert world.shelf.files() == files
+    assert world.archive_store.files() == files
 
 
 def test_the_marker_goes_when_nothing_of_the_run_lies_anywhere(world: World) -> None:
@@ -180,12 +180,12 @@ def test_a_pass_that_dies_anywhere_is_finished_by_the_next(tmp_path: Path) -> No
             world.lives = None
         if world.values("first") != whole:
             assert world.marked() == {"first"}
-            assert inspection.flaws(world.shelf.get("first")) == []
+            assert inspection.flaws(world.archive_store.get("first")) == []
         if any(each.value is None and run_of(each) == "first" for each in world.chronicle.reader.scan(topics.RUN_LOG)):
             assert {each.topic for each in world.values("first")} <= {topics.RUN_LOG}
         world.archivist().sweep()
         assert (world.values("first"), world.values("lives")) == ([], others)
-        assert len(world.shelf.files()) == 1
+        assert len(world.archive_store.files()) == 1
         writes += 1
 
     assert writes > 15
@@ -227,14 +227,14 @@ def test_a_run_leaves_when_a_planner_has_kept_its_row(world: World, monkeypatch:
 def test_a_run_that_is_retried_while_it_is_archived_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run("fails", over=False)
     world.chronicle.add("fails", [RunFailed(Failure("ValueError", "no"))])
-    keep = world.shelf.keep
+    keep = world.archive_store.keep
 
     def slowly(runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
         files = keep(runs)
         world.chronicle.add("fails", [RunRetried("operator")])
         return files
 
-    monkeypatch.setattr(world.shelf, "keep", slowly)
+    monkeypatch.setattr(world.archive_store, "keep", slowly)
     before = len(world.values("fails"))
     swept = later(world, 31).archivist().sweep()
 
@@ -306,7 +306,7 @@ def test_a_run_is_erased_without_a_copy_where_there_is_no_archive(world: World) 
 
     swept = archivist.erase("first")
 
-    assert (swept.archived, world.values("first"), world.shelf.files()) == ({}, [], [])
+    assert (swept.archived, world.values("first"), world.archive_store.files()) == ({}, [], [])
 
 
 def test_a_run_that_is_being_erased_disagrees_with_nothing(tmp_path: Path) -> None:
@@ -339,8 +339,8 @@ def test_a_run_that_was_retried_is_due_by_its_last_end_and_archived_whole(world:
     swept = later(world, 31).archivist().sweep()
 
     assert "again" in swept.archived
-    assert inspection.flaws(world.shelf.get("again")) == []
-    assert world.shelf.get("again").status == "completed"
+    assert inspection.flaws(world.archive_store.get("again")) == []
+    assert world.archive_store.get("again").status == "completed"
 
 
 def test_a_run_that_was_retried_stays_until_its_last_outcome_is_told(world: World) -> None:
@@ -382,7 +382,7 @@ def test_a_copy_of_an_earlier_pass_is_read_again_before_anything_is_erased(world
     swept = world.archivist().sweep()
 
     assert sorted(swept.archived) == ["first", "second"]
-    held = [run for file in set(swept.archived.values()) for run in world.shelf.runs(file)]
+    held = [run for file in set(swept.archived.values()) for run in world.archive_store.runs(file)]
     assert sorted(run.run_id for run in held) == ["first", "second"]
     assert [inspection.flaws(run) for run in held] == [[], []]
 
@@ -442,7 +442,7 @@ def test_every_golden_history_is_archived_and_erased_when_it_is_over(name: str, 
     swept = later(world, 31).archivist().sweep()
 
     assert (list(swept.archived), swept.left) == ([run], {})
-    assert inspection.flaws(world.shelf.get(run)) == []
+    assert inspection.flaws(world.archive_store.get(run)) == []
     assert world.values(run) == []
 
 
@@ -475,7 +475,7 @@ def test_a_marker_of_a_run_that_is_over_does_not_spare_it_the_archive(world: Wor
     swept = later(world, 30).archivist().sweep()
 
     assert ended.run_id in swept.archived
-    assert inspection.flaws(world.shelf.get(ended.run_id)) == []
+    assert inspection.flaws(world.archive_store.get(ended.run_id)) == []
 
 
 @pytest.mark.parametrize("lives", range(1, 14))

@@ -23,7 +23,7 @@ from refold.archive import inspection
 from refold.archive.erasure import run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.client.verify import verify_log
@@ -103,8 +103,8 @@ class Mine:
 
     def archivist(self) -> Archivist:
         """One for which everything that is over is due."""
-        shelf = Shelf((self.folder / "archive").as_uri())
-        return Archivist(self.reader, self.writer, shelf, ArchivistSettings(retention_ms=0))
+        archive_store = ArchiveStore((self.folder / "archive").as_uri())
+        return Archivist(self.reader, self.writer, archive_store, ArchivistSettings(retention_ms=0))
 
     def send(self, topic: str, run: str, key: str, value: bytes, *, astray: int = 0) -> None:
         """Write a record into the home of a run, or so many partitions away from it."""
@@ -271,8 +271,10 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
         what="nothing left of any run",
     )
     assert gone == {*names, *called}
-    shelf = Shelf((mine.folder / "archive").as_uri())
-    assert [flaw for file in shelf.files() for run in shelf.runs(file) for flaw in inspection.flaws(run)] == []
+    archive_store = ArchiveStore((mine.folder / "archive").as_uri())
+    assert [
+        flaw for file in archive_store.files() for run in archive_store.runs(file) for flaw in inspection.flaws(run)
+    ] == []
     mine.request(["afterwards"])
     eventually(lambda: mine.count(topics.RUN_COMPLETED) == 1, what="a run after all that")
 

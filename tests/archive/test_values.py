@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from refold.adapters.blobs.store import ObjectBlobs
+from refold.archive.blobs import ArchivedBlobs
 from refold.archive.service import Swept
-from refold.archive.vault import Vault
 from refold.client.values import in_full, values_of
 from refold.core.errors import BlobError, UnreachableError
 from refold.core.events import CallCompleted
@@ -98,7 +98,7 @@ def test_a_store_that_does_not_answer_keeps_the_run(world: World) -> None:
         def get(self, run: RunId, pointer: str) -> str:
             raise UnreachableError("nobody is there")
 
-    world.vault = Vault(Down("memory:///", most=1), ObjectBlobs("memory:///", most=1))
+    world.archived_values = ArchivedBlobs(Down("memory:///", most=1), ObjectBlobs("memory:///", most=1))
 
     with pytest.raises(UnreachableError):
         sweep(world)
@@ -108,7 +108,7 @@ def test_a_store_that_does_not_answer_keeps_the_run(world: World) -> None:
 
 def test_a_value_that_is_there_and_cannot_be_copied_keeps_the_run_with_the_reason(world: World, tmp_path: Path) -> None:
     store, copies = stores(world)
-    world.vault = Vault(ObjectBlobs((tmp_path / "blobs").as_uri(), most=4), copies)
+    world.archived_values = ArchivedBlobs(ObjectBlobs((tmp_path / "blobs").as_uri(), most=4), copies)
 
     swept = sweep(world)
 
@@ -123,7 +123,7 @@ def test_what_a_pass_would_leave_is_known_before_it_and_nothing_is_copied_for_th
     _, copies = stores(world)
     world.broker.now += 31 * DAY
     sound = world.archivist().sweep(dry_run=True)
-    world.vault = Vault(ObjectBlobs((tmp_path / "blobs").as_uri(), most=4), copies)
+    world.archived_values = ArchivedBlobs(ObjectBlobs((tmp_path / "blobs").as_uri(), most=4), copies)
     short = world.archivist().sweep(dry_run=True)
 
     assert sound.left == {}
@@ -134,7 +134,7 @@ def test_what_a_pass_would_leave_is_known_before_it_and_nothing_is_copied_for_th
 
 def test_a_run_with_values_stays_where_no_store_is_set(world: World) -> None:
     store, _ = stores(world)
-    world.vault = None
+    world.archived_values = None
 
     swept = sweep(world)
 

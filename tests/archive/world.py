@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from refold.adapters.blobs.store import ObjectBlobs
+from refold.archive.blobs import COPIES, ArchivedBlobs
 from refold.archive.erasure import run_of
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
-from refold.archive.shelf import Shelf
-from refold.archive.vault import COPIES, Vault
+from refold.archive.store import ArchiveStore
 from refold.core import topics
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId, RunId
@@ -58,11 +58,11 @@ class World:
     folder: Path
     broker: Clocked = field(default_factory=lambda: Clocked(ALL, 4))
     lives: int | None = None
-    vault: Vault | None = None
+    archived_values: ArchivedBlobs | None = None
 
     def __post_init__(self) -> None:
         self.chronicle = Chronicle(self.broker)
-        self.shelf = Shelf(self.folder.as_uri())
+        self.archive_store = ArchiveStore(self.folder.as_uri())
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """See `TopicWriter`."""
@@ -79,13 +79,15 @@ class World:
     def archivist(self, **changes: Any) -> Archivist:
         """A new one, which knows nothing of what another did."""
         settings = ArchivistSettings(**{"retention_ms": 30 * DAY, **changes})
-        return Archivist(self.chronicle.reader, self, self.shelf, settings, vault=self.vault)
+        return Archivist(
+            self.chronicle.reader, self, self.archive_store, settings, archived_values=self.archived_values
+        )
 
     def keep_values(self) -> tuple[ObjectBlobs, ObjectBlobs]:
         """Gives the platform a blob store; returns that, and where the copies go."""
         store = ObjectBlobs((self.folder.parent / "blobs").as_uri(), most=1 << 20)
         copies = ObjectBlobs(f"{self.folder.as_uri()}{COPIES}", most=1 << 20)
-        self.vault = Vault(store, copies)
+        self.archived_values = ArchivedBlobs(store, copies)
         return store, copies
 
     def run(self, name: str, *, agent: str = "deploy", over: bool = True) -> None:

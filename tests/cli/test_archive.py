@@ -26,7 +26,9 @@ def archive(tmp_path: Path) -> str:
     for run in RUNS:
         world.run(run, agent="audit" if run == "second" else "deploy")
     for number in range(4):
-        world.shelf.keep(whole_runs(world.chronicle.reader, number, runs_of_log(world.chronicle.reader, number).ended))
+        world.archive_store.keep(
+            whole_runs(world.chronicle.reader, number, runs_of_log(world.chronicle.reader, number).ended)
+        )
     return world.folder.as_uri()
 
 
@@ -135,7 +137,9 @@ def test_a_run_that_was_erased_without_a_copy_is_not_read_from_an_older_one(
     world = World(tmp_path / "older")
     world.run("bare-1")
     for number in range(4):
-        world.shelf.keep(whole_runs(world.chronicle.reader, number, runs_of_log(world.chronicle.reader, number).ended))
+        world.archive_store.keep(
+            whole_runs(world.chronicle.reader, number, runs_of_log(world.chronicle.reader, number).ended)
+        )
     monkeypatch.setenv("REFOLD_ARCHIVE__URL", world.folder.as_uri())
     dev.read("run", "start", "marks", "--id", "bare-1", "--wait")
 

@@ -127,7 +127,7 @@ def test_a_wait_that_is_over_leaves_nothing_behind(client: Client) -> None:
     with pytest.raises(TimedOutError, match="nothing new of run c-sleeps"):
         list(events)
 
-    assert client._client._ear._all() == []
+    assert client._client._watcher._all() == []
     client.cancel("c-sleeps")
 
 
@@ -140,7 +140,7 @@ def test_a_request_that_nobody_can_take_is_refused_at_once(client: Client) -> No
         client.start("marks", id="c-zone", deadline=datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(NotFoundError, match="no run c-nobody"):
         client.get("c-nobody")
-    assert client._client._ear._all() == []
+    assert client._client._watcher._all() == []
 
 
 def test_the_events_of_a_run_are_those_of_its_history_from_any_position_on(dev: Dev, client: Client) -> None:
@@ -329,7 +329,7 @@ def test_a_client_that_is_closed_says_so_to_whoever_waits(dev: Dev) -> None:
     client = Client(data=str(dev.data))
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(client.result, "c-closed")
-        eventually(lambda: "_ear" in client._client.__dict__ and client._client._ear._all())
+        eventually(lambda: "_watcher" in client._client.__dict__ and client._client._watcher._all())
         client.close()
 
         with pytest.raises(UsageError, match="was closed"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold.adapters.kafka.topics import TopicDifference
-from refold.client.catalog import Shelves, publish
+from refold.client.catalog import CatalogReader, publish
 from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.errors import ConflictError
 from refold.ports.log import Reached
@@ -61,7 +61,7 @@ def test_nothing_is_published_into_a_catalog_that_has_lost_records() -> None:
     publisher: Any = None  # no record comes so far
 
     with pytest.raises(ConflictError, match="partition 1 of the catalog has lost records"):
-        publish(publisher, Shelves([Catalog(), lost], [], {}), [], ROOT)
+        publish(publisher, CatalogReader([Catalog(), lost], [], {}), [], ROOT)
 
 
 def test_a_loss_is_an_alarm_where_nothing_is_left() -> None:

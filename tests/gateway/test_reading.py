@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.archive.collecting import runs_of_log, whole_runs
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.client.addresses import Addresses
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
@@ -255,9 +255,9 @@ def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
 def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Give a gateway whose archive has every run. Of them the view has no more than what erasures left."""
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    site, shelf = Bench(archive=tmp_path.as_uri()), Shelf(tmp_path.as_uri())
+    site, archive_store = Bench(archive=tmp_path.as_uri()), ArchiveStore(tmp_path.as_uri())
     for number in range(site.log.number):
-        files = shelf.keep(whole_runs(site.log, number, runs_of_log(site.log, number).ended))
+        files = archive_store.keep(whole_runs(site.log, number, runs_of_log(site.log, number).ended))
         for run in ("run-3", "run-5"):
             if run in files:
                 site.log.mark(run, file=files[RunId(run)] * (run == "run-3"))
@@ -294,7 +294,7 @@ def test_an_archived_run_is_found_when_nothing_of_it_is_left_in_any_topic(
     archived.catch_up()
 
     assert archived.get("/api/runs/run-3/events") == before
-    monkeypatch.delattr(Shelf, "files")  # it is not asked for each id that somebody makes up
+    monkeypatch.delattr(ArchiveStore, "files")  # it is not asked for each id that somebody makes up
     assert [archived.get(f"/api/runs/nobody-{number}", 404)["code"] for number in range(20)] == ["not_found"] * 20
     for file in tmp_path.rglob("*.avro"):
         file.write_bytes(file.read_bytes()[:200])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from refold.archive.collecting import runs_of_log, whole_runs
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.core.events import SignalReceived, SignalSent
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
@@ -310,9 +310,9 @@ def test_a_view_that_is_behind_says_for_how_long(bench: Bench) -> None:
 
 def test_the_page_of_an_archived_run_is_read_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    bench, shelf = Bench(archive=tmp_path.as_uri()), Shelf(tmp_path.as_uri())
+    bench, archive_store = Bench(archive=tmp_path.as_uri()), ArchiveStore(tmp_path.as_uri())
     for number in range(bench.log.number):
-        files = shelf.keep(whole_runs(bench.log, number, runs_of_log(bench.log, number).ended))
+        files = archive_store.keep(whole_runs(bench.log, number, runs_of_log(bench.log, number).ended))
         if "run-3" in files:
             bench.log.mark("run-3", file=files[RunId("run-3")])
     with bench.http:

@@ -20,8 +20,8 @@ def charge(amount: object = 0, *rest: object, **more: object) -> object:
 
 mark_tool(charge)  # type: ignore[arg-type]
 
-shelf = ModuleType("shelf_of_tools")
-shelf.charge = charge  # type: ignore[attr-defined]
+archive_store = ModuleType("shelf_of_tools")
+archive_store.charge = charge  # type: ignore[attr-defined]
 
 # Each callee takes any arguments; `{args}` is what the call is handed.
 CALLEES = {
@@ -38,13 +38,13 @@ CALLEES = {
     "a class": ("", "Thing({args})"),
     "a builtin": ("", "print({args})"),
     "a variable of a closure": ("", "enclosed({args})"),
-    "an attribute of a module": ("", "shelf.other({args})"),
+    "an attribute of a module": ("", "archive_store.other({args})"),
     "a name that was imported here": ("from shelf_of_tools import other as near", "near({args})"),
 }
 ARGUMENTS = ("charge, 1", "charge", "1, charge", "amount=charge", "*[charge]", "*(charge, 1), **{{}}", "1, charge, n=2")
 TOOLS = {
     "its name": ("", "charge"),
-    "an attribute": ("", "shelf.charge"),
+    "an attribute": ("", "archive_store.charge"),
     "an import": ("from shelf_of_tools import charge as mine", "mine"),
     "an alias": ("alias = charge", "alias"),
     "a variable of a closure": ("", "kept"),
@@ -65,7 +65,7 @@ def agent(setup: str, line: str) -> FunctionType:
     module: dict[str, Any] = {
         "__name__": "generated",
         "charge": charge,
-        "shelf": shelf,
+        "archive_store": archive_store,
         "plain": lambda *a, **k: a,
         "maker": lambda: print,
         "Thing": SimpleNamespace,
@@ -86,8 +86,8 @@ def outer(enclosed, kept):
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf.other = lambda *a, **k: a  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, shelf.__name__, shelf)
+    archive_store.other = lambda *a, **k: a  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, archive_store.__name__, archive_store)
 
 
 @pytest.mark.parametrize("callee", CALLEES)

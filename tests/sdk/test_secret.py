@@ -149,7 +149,7 @@ def test_a_secret_that_cannot_be_had_is_an_attempt_that_did_not_happen() -> None
 
 def test_a_provider_that_fails_tells_nothing_but_the_kind_of_its_error() -> None:
     def leaks(name: str) -> str:
-        raise ConnectionError(f"https://vault/{name} with {VALUE} is down")
+        raise ConnectionError(f"https://archived_values/{name} with {VALUE} is down")
 
     found = ended(shop(secrets=leaks), "pay")
 

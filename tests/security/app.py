@@ -20,7 +20,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from refold import DID_NOT_HAPPEN, App, NotDone
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
 
-app = App("vault")
+app = App("archived_values")
 VERSION = os.environ.get("TOOL_VERSION", "1")
 POOL = os.environ.get("TOOL_POOL", "default")
 TIMEOUT = timedelta(seconds=30)

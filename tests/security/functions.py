@@ -47,10 +47,10 @@ FIELDS: dict[str, tuple[Change, str]] = {
     "decision": (lambda order: "", "unauthorised"),
     "at_ms": (lambda order: order.at_ms - 1, AS_DECIDED),
     "again": (lambda order: True, AS_DECIDED),
-    "agent": (lambda order: "vault", AS_DECIDED),
+    "agent": (lambda order: "archived_values", AS_DECIDED),
     "requester": (lambda order: "mallory", AS_DECIDED),
     "settled": (lambda order: "e30.e30.e30", "unauthorised"),
-    "above": (lambda order: ["vault"], AS_DECIDED),
+    "above": (lambda order: ["archived_values"], AS_DECIDED),
     "earlier": (lambda order: [made_up()], AS_DECIDED),
 }
 """Each field of an order that people have let out, another value for it, and what comes of the order: it is refused, or

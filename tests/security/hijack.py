@@ -78,7 +78,7 @@ def asks(rule: str, policy: Policy = POLICY) -> Requirement:
     return needed
 
 
-def started_by(key: SigningKey, run: str, *, requester: str = "rita", agent: str = "vault") -> RunRequest:
+def started_by(key: SigningKey, run: str, *, requester: str = "rita", agent: str = "archived_values") -> RunRequest:
     """What somebody has signed who asked for a run, which is not the attacker."""
     return signed(RunRequest(run, agent, "null", requester), key, time.time_ns() // 1_000_000)
 
@@ -95,7 +95,7 @@ def ask_for(
         step=call.step,
         attempt=1,
         covers=1,
-        agent="vault",
+        agent="archived_values",
         requester="rita",
         session="",
         environment=ENVIRONMENT,

@@ -47,15 +47,15 @@ def roles_by_letter(hijack: Hijack) -> Outcome:
 
 def made_up_input(hijack: Hijack) -> Outcome:
     """Nothing lies at the place that it names."""
-    request = RunRequest(hijack.call().run, "vault", "null", requester="ada")
+    request = RunRequest(hijack.call().run, "archived_values", "null", requester="ada")
     return replayed(hijack, letter("run-requested", 0, key=request.run_id, value=codec.encode(request), offset=1 << 40))
 
 
 def other_words(hijack: Hijack) -> Outcome:
     """Something lies there, and it says something else."""
-    request = RunRequest(hijack.call().run, "vault", "null", requester="eve")
+    request = RunRequest(hijack.call().run, "archived_values", "null", requester="eve")
     place = hijack.write("run-requested", 0, key=request.run_id, value=codec.encode(request))
-    said = codec.encode(RunRequest(request.run_id, "vault", "null", requester="ada"))
+    said = codec.encode(RunRequest(request.run_id, "archived_values", "null", requester="ada"))
     return replayed(hijack, letter("run-requested", 0, key=request.run_id, value=said, offset=place))
 
 

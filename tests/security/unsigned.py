@@ -118,7 +118,7 @@ def written_history(hijack: Hijack) -> Outcome:
     )
     decided = ApprovalDecided(1, 4, "approve", token=token, actors=["ada", "bob"], covers=1, expires_ms=now + 60_000)
     entries: list[list[Event]] = [
-        [RunRequested("vault", "null", "digest", "seed", "rita", policy=POLICY.digest), RunStarted("1")],
+        [RunRequested("archived_values", "null", "digest", "seed", "rita", policy=POLICY.digest), RunStarted("1")],
         [proposed, question],
         [decided, CallDispatched(1, 1, now + 60_000)],
     ]

@@ -12,6 +12,6 @@ never changes.
 work twice.
 
 Where to look: `collecting` says which runs are over and takes their records, `container` is the format of a file,
-`shelf` keeps files and finds runs in them, `inspection` verifies a copy without Kafka, `erasure` says what is written
+`store` keeps files and finds runs in them, `inspection` verifies a copy without Kafka, `erasure` says what is written
 in which order, `service` does it all once per pass. `reader` lets a copy be read as if it still lay in the log.
 """

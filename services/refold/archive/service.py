@@ -13,12 +13,12 @@ from time import sleep
 from typing import Protocol
 
 from refold.archive import inspection
+from refold.archive.blobs import ArchivedBlobs, values_behind
 from refold.archive.collecting import EndedRun, RunsOfLog, batches, kept_rows, oldest_ends, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
-from refold.archive.shelf import Shelf
-from refold.archive.vault import Vault, values_behind
+from refold.archive.store import ArchiveStore
 from refold.core.errors import (
     BlobError,
     ConflictError,
@@ -74,20 +74,21 @@ class Swept:
 
 
 class Archivist:
-    """Archives and erases. Without a `shelf` runs are erased without a copy; the `vault` has their large values."""
+    """Archives and erases. Without an `archive_store` runs are erased without a copy; the `archived_values` has their
+    large values."""
 
     def __init__(
         self,
         reader: LogReader,
         writer: TopicWriter,
-        shelf: Shelf | None,
+        archive_store: ArchiveStore | None,
         settings: ArchivistSettings,
         *,
-        vault: Vault | None = None,
+        archived_values: ArchivedBlobs | None = None,
         progress: Steps = lambda what, done, total: None,
     ) -> None:
-        self._reader, self._writer, self._shelf, self._settings = reader, writer, shelf, settings
-        self._vault = vault
+        self._reader, self._writer, self._archive_store, self._settings = reader, writer, archive_store, settings
+        self._archived_values = archived_values
         self._progress = progress
         self._partitions = reader.partitions(RUN_LOG)
 
@@ -193,7 +194,7 @@ class Archivist:
         again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
         for run in [name for name in marked if name in log.there]:
             marker, ended = marked[run], log.ended.get(run)
-            copied = self._shelf is None or (run, marker.digest) in self._copies(marker.file, files)
+            copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
             if copied and marker.head not in log.begun.get(run, ()) and (ended is None or ended.head == marker.head):
                 continue
             del marked[run]
@@ -205,17 +206,19 @@ class Archivist:
 
     def _copies(self, file: str, known: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
         """The runs in a file of the archive, with their digests; each file is asked once."""
-        assert self._shelf is not None, "asked where there is an archive"
+        assert self._archive_store is not None, "asked where there is an archive"
         if file not in known:
             known[file] = set()
             with suppress(NotFoundError, MalformedError):
-                known[file] = {(line.run_id, line.digest) for line in self._shelf.index(file)} if file else set()
+                known[file] = (
+                    {(line.run_id, line.digest) for line in self._archive_store.index(file)} if file else set()
+                )
         return known[file]
 
     def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
         sound = self._sound(partition, batch, swept)
-        files = self._shelf.keep(sound) if self._shelf else {}
+        files = self._archive_store.keep(sound) if self._archive_store else {}
         swept.archived |= {str(run): file for run, file in files.items()}
         pools = {run.run_id: list(run.pools) for run in batch}
         markers = {
@@ -229,8 +232,8 @@ class Archivist:
             layer = {run: marker for run, marker in markers.items() if depth_of(run) == depth}
             self._write([_marker(partition, erased_key(run), marker) for run, marker in layer.items()])
         self._take_back(partition, batch, markers, swept)
-        if self._vault:
-            self._vault.erase(markers)
+        if self._archived_values:
+            self._archived_values.erase(markers)
         return markers
 
     def _take_back(self, partition: int, batch: list[EndedRun], markers: dict[RunId, RunErased], swept: Swept) -> None:
@@ -278,10 +281,10 @@ class Archivist:
         """Why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
-        if self._vault is None:
+        if self._archived_values is None:
             return "it has large values, and no blob store is set (REFOLD_BLOBS__URL)" if values_behind(run) else ""
         try:
-            self._vault.copy(run, dry_run=dry_run)
+            self._archived_values.copy(run, dry_run=dry_run)
         except BlobError as error:
             return f"a large value cannot be copied: {error.message}"
         return ""
@@ -300,8 +303,8 @@ class Archivist:
             swept.tombstones += len(stage)
         there = {each.run_id for each in lying}
         gone = [run for run in marked if run not in there]
-        if self._vault:
-            self._vault.erase(gone)  # once more: a pass that was cut short, or a value that came late
+        if self._archived_values:
+            self._archived_values.erase(gone)  # once more: a pass that was cut short, or a value that came late
         self._write([Outgoing(RUN_SNAPSHOT, home(run, self._partitions), erased_key(run), None, (), 0) for run in gone])
         swept.gone += gone
         swept.erasing = len(marked) - len(gone)

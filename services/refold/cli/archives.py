@@ -7,7 +7,7 @@ from datetime import timedelta
 from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
 from refold.archive.settings import ArchivistSettings
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.core.errors import UsageError
 from refold.operations.runs import Runs
 from refold.runtime.settings import Settings, load
@@ -15,17 +15,17 @@ from refold.sdk.app import App
 from refold.views.history import Run
 
 
-def shelf(url: str) -> Shelf:
+def archive_store(url: str) -> ArchiveStore:
     """The archive that a command is about. **Raises** UsageError when none is named."""
     named = url or load().archive.url
     if not named:
         raise UsageError("no archive is named", hint="add --archive URL, or set REFOLD_ARCHIVE__URL")
-    return Shelf(named)
+    return ArchiveStore(named)
 
 
 def archived(url: str, run: str) -> Run:
     """A run as its copy has it, folded as if it lay in the log. **Raises** NotFoundError."""
-    return history(shelf(url).get(run))
+    return history(archive_store(url).get(run))
 
 
 def history(run: ArchivedRun) -> Run:

@@ -10,7 +10,7 @@ from refold.cli import options, output
 from refold.cli.platform import Shell
 from refold.client import catalog
 from refold.client.addresses import ROOT_KEY, data_dir
-from refold.client.catalog import Shelves
+from refold.client.catalog import CatalogReader
 from refold.core.approval.signature import ROOT, SigningKey, Trust
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
@@ -37,7 +37,7 @@ class Office(Shell):
 
     root: options.RootOption = ""
 
-    def publish(self, entries: Iterable[CatalogEntry]) -> Shelves:
+    def publish(self, entries: Iterable[CatalogEntry]) -> CatalogReader:
         """Signs entries and writes them into all partitions; returns the catalog as it was before."""
         platform = self.platform
         platform.knock()
@@ -47,7 +47,7 @@ class Office(Shell):
         return before
 
 
-def warn_of_void(there: Shelves) -> None:
+def warn_of_void(there: CatalogReader) -> None:
     """Says what of the catalog does not count, and which partitions lack something."""
     for void in there.void[-5:]:
         output.warn(f"a record of the catalog is void: {void}")

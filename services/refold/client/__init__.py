@@ -6,9 +6,10 @@
 `Client` and `AsyncClient` are for programs that use agents; they return models of `refold.views`. All other modules are
 for the command line, too.
 
-Where to look: `platform` and `addresses` find Kafka, `awaiting` has the client and `blocking` the one that waits, `ear`
-listens to many runs at once; `catalog` is what operators publish, `policies` their files, `hindsight` a policy asked
-about the past; `verify` re-checks everything from raw bytes. Runs are read and operations sent by `refold.operations`.
+Where to look: `platform` and `addresses` find Kafka, `awaiting` has the client and `blocking` the one that waits,
+`watcher` listens to many runs at once; `catalog` is what operators publish, `policies` their files, `hindsight` a
+policy asked about the past; `verify` re-checks everything from raw bytes. Runs are read and operations sent by
+`refold.operations`.
 
 **Guarantees**: the same rule as the planner's (`core.run.log`), so that what is shown here is what the planner acts on.
 **Fails** by raising UnreachableError; nothing here is remembered, so asking again is always right.

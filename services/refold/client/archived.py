@@ -12,7 +12,7 @@ from contextlib import suppress
 from refold.adapters.memory.tables import MemoryViewStore
 from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.core.errors import MalformedError, NotFoundError, UnreachableError
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG
@@ -32,7 +32,7 @@ class ArchivedRuns:
     """
 
     def __init__(self, url: str) -> None:
-        self._shelf, self._lock = Shelf(url), threading.Lock()
+        self._archive_store, self._lock = ArchiveStore(url), threading.Lock()
         self._looked_s = float("-inf")
         self._indexed: set[str] = set()
         self._files: dict[RunId, tuple[int, str]] = {}
@@ -42,7 +42,7 @@ class ArchivedRuns:
         if not (file := file or self._file_of(run)):
             return None
         try:
-            return next(((file, _view_of(each)) for each in self._shelf.runs(file) if each.run_id == run), None)
+            return next(((file, _view_of(each)) for each in self._archive_store.runs(file) if each.run_id == run), None)
         except NotFoundError:  # somebody has deleted it
             return None
         except MalformedError as error:
@@ -52,9 +52,9 @@ class ArchivedRuns:
         """The file with the newest copy of a run. The first call reads the index of every file."""
         with self._lock:
             if run not in self._files and time.monotonic() - self._looked_s > LOOKS_S:
-                for file in set(self._shelf.files()) - self._indexed:
+                for file in set(self._archive_store.files()) - self._indexed:
                     with suppress(MalformedError, NotFoundError):
-                        for line in self._shelf.index(file):
+                        for line in self._archive_store.index(file):
                             copy = line.records, file
                             self._files[line.run_id] = max(copy, self._files.get(line.run_id, copy))
                     self._indexed.add(file)

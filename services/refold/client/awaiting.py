@@ -23,11 +23,11 @@ from importlib.util import find_spec
 from typing import Any, Literal, Self, TypeVar
 
 from refold.client.addresses import addresses, own_key, vote_key
-from refold.client.ear import Ear
 from refold.client.platform import Platform, login
 from refold.client.stores import blob_store
 from refold.client.streams import LivePart, live_parts
 from refold.client.values import in_full
+from refold.client.watcher import Watcher
 from refold.core.approval.signature import REQUEST, SigningKey
 from refold.core.errors import NotFoundError, ReusedIdError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
@@ -366,8 +366,8 @@ class AsyncClient:
         )
 
     @cached_property
-    def _ear(self) -> Ear:
-        return Ear(self._platform.settings.kafka, self._platform.runs.partitions)
+    def _watcher(self) -> Watcher:
+        return Watcher(self._platform.settings.kafka, self._platform.runs.partitions)
 
     @cached_property
     def _blobs(self) -> Blobs | None:
@@ -382,16 +382,16 @@ class AsyncClient:
     def _open(self) -> None:
         """Opens what all of it needs, once, whichever thread comes first. **Raises** UnreachableError, UsageError."""
         with self._opening:
-            _ = self._main._ear, self._platform.publisher
+            _ = self._main._watcher, self._platform.publisher
 
     def _close(self) -> None:
         with self._opening:
-            if "_ear" in self.__dict__:
-                self._ear.close()
+            if "_watcher" in self.__dict__:
+                self._watcher.close()
 
     def _listen(self, run: str, judge: Callable[[Run], _T | None]) -> Future[_T]:
         self._open()
-        return self._main._ear.listen(run_id(run), judge).answer
+        return self._main._watcher.listen(run_id(run), judge).answer
 
     def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
         self._open()
@@ -403,13 +403,13 @@ class AsyncClient:
             what = operation.judge(Followed(found, place[0])) if place else None
             return Started(run_id=run, known=what == "known") if what else None
 
-        watch = self._main._ear.listen(run, judge, patience_s=patience_s)
+        watch = self._main._watcher.listen(run, judge, patience_s=patience_s)
         try:
             place.append(publish_input(self._platform.publisher, operation.message))
         except BaseException:
             watch.answer.cancel()
             raise
-        self._main._ear.sent(watch, place[0])
+        self._main._watcher.sent(watch, place[0])
         return watch.answer
 
     def _whole(self, ended: Ended) -> Ended:

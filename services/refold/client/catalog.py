@@ -17,7 +17,7 @@ from refold.ports.log import LogReader
 
 
 @dataclass(frozen=True, slots=True)
-class Shelves:
+class CatalogReader:
     """The catalog as each partition has it, in their order. `void` says where a record lies that is void, and why."""
 
     partitions: list[Catalog]
@@ -49,7 +49,7 @@ class Shelves:
         return set().union(*(each.closed for each in self.partitions))
 
 
-def read(reader: LogReader, trust: Trust) -> Shelves:
+def read(reader: LogReader, trust: Trust) -> CatalogReader:
     """The catalog, all partitions of it."""
     partitions = [Catalog(trust) for _ in range(reader.partitions(CATALOG))]
     void = []
@@ -57,10 +57,12 @@ def read(reader: LogReader, trust: Trust) -> Shelves:
         if why := partitions[record.partition].follow(record.offset, record.key, record.value):
             name = (record.key or b"").decode(errors="backslashreplace")
             void.append(f"{record.partition}/{record.offset} {name}: {why}")
-    return Shelves(partitions, void, trust)
+    return CatalogReader(partitions, void, trust)
 
 
-def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[CatalogEntry], root: SigningKey) -> None:
+def publish(
+    publisher: KafkaPublisher, catalog_reader: CatalogReader, entries: Iterable[CatalogEntry], root: SigningKey
+) -> None:
     """Signs entries and writes them into every partition, one after the other.
 
     What an entry refers to goes first: the policy before the `current` that names it. A partition that lacks something
@@ -70,16 +72,18 @@ def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[Catal
     have the entries and others not, and publishing them again mends that. ConflictError where the catalog has lost
     records: services take nothing from it any more.
     """
-    if shelves.lost:
+    if catalog_reader.lost:
         hint = "no run starts and no vote counts until the topic is recreated: docs/guides/keys-and-acls.md"
-        raise ConflictError(f"partition {shelves.lost[0]} of the catalog has lost records", hint=hint)
-    whole, ours = shelves.whole, platform_of(shelves.trust)
-    if not whole.entries and (theirs := {each.elsewhere for each in shelves.partitions} - {""}):
+        raise ConflictError(f"partition {catalog_reader.lost[0]} of the catalog has lost records", hint=hint)
+    whole, ours = catalog_reader.whole, platform_of(catalog_reader.trust)
+    if not whole.entries and (theirs := {each.elsewhere for each in catalog_reader.partitions} - {""}):
         hint = "REFOLD_ENVIRONMENT and REFOLD_KAFKA__PREFIX have to be those of the services"
         raise UsageError(f"this is the catalog of {min(theirs)}, and what is signed here is for {ours}", hint=hint)
     missing = []
     for entry in sorted(whole.entries.values(), key=_counter):
-        lacking = [number for number, there in enumerate(shelves.partitions) if there.entries.get(entry.name) != entry]
+        lacking = [
+            number for number, there in enumerate(catalog_reader.partitions) if there.entries.get(entry.name) != entry
+        ]
         if lacking and ours and not entry.platform:  # one that names no platform would not count there any more
             missing.append(entry)
             continue
@@ -87,7 +91,7 @@ def publish(publisher: KafkaPublisher, shelves: Shelves, entries: Iterable[Catal
             write(publisher, number, entry)
     for counter, entry in enumerate([*missing, *entries], whole.counter + 1):
         signed = sealed(replace(entry, platform=ours), root, counter)
-        for number in range(len(shelves.partitions)):
+        for number in range(len(catalog_reader.partitions)):
             write(publisher, number, signed)
 
 

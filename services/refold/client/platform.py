@@ -16,7 +16,7 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
 from refold.client.addresses import Addresses
-from refold.client.catalog import Shelves
+from refold.client.catalog import CatalogReader
 from refold.core.approval.signature import Trust
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.glyphs import spelt
@@ -56,7 +56,7 @@ class Platform:
         raise UsageError("no root key is trusted here, so nothing in the catalog holds", hint=hint)
 
     @property
-    def catalog(self) -> Shelves:
+    def catalog(self) -> CatalogReader:
         """The catalog, read now. **Raises** as `trust`."""
         return catalog.read(self.runs.reader, self.trust)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.adapters.blobs.store import ObjectBlobs
-from refold.archive.vault import COPIES, Vault
+from refold.archive.blobs import COPIES, ArchivedBlobs
 from refold.runtime.settings import Settings
 
 
@@ -19,7 +19,7 @@ def archived_blobs(settings: Settings, archive: str) -> ObjectBlobs:
     return ObjectBlobs(f"{place.rstrip('/')}{COPIES}{mark}{options}", most=settings.blobs.max_bytes)
 
 
-def vault(settings: Settings, archive: str) -> Vault | None:
+def archived_values(settings: Settings, archive: str) -> ArchivedBlobs | None:
     """What an archivist does with large values, if a blob store is set; `archive` is empty where no copy is kept."""
     blobs = blob_store(settings)
-    return Vault(blobs, archived_blobs(settings, archive) if archive else None) if blobs else None
+    return ArchivedBlobs(blobs, archived_blobs(settings, archive) if archive else None) if blobs else None

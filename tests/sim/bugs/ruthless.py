@@ -10,7 +10,7 @@ from refold.archive.collecting import EndedRun
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import Lying
 from refold.archive.service import Archivist, Swept, _marker
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.core.ids import RunId
 from refold.core.messages import RunErased
 from refold.core.run.erased import HORIZON_KEY, erased_run
@@ -20,13 +20,13 @@ from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug, wrapped
 
 
-def _believes_the_index(shelf: Shelf, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
+def _believes_the_index(archive_store: ArchiveStore, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
     wanted = {(run.run_id, run.digest) for run in group}
-    lines = [line for file in shelf._files_of(place) for line in shelf._lines(file)]
+    lines = [line for file in archive_store._files_of(place) for line in archive_store._lines(file)]
     return {line.run_id: line.file for line in lines if (line.run_id, line.digest) in wanted}
 
 
-def _keeps_nothing(shelf: Shelf, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
+def _keeps_nothing(archive_store: ArchiveStore, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
     return {run.run_id: "nowhere.avro" for run in runs}
 
 
@@ -83,8 +83,8 @@ def _claims_of_nobody(original: Callable[..., Lineage]) -> Callable[..., Lineage
 
 
 RUTHLESS: dict[str, Bug] = {
-    "copy-unverified": Bug(("erased",), (("Shelf._verified", _believes_the_index),), ("die",)),
-    "archived-in-name": Bug(("erased",), (("Shelf.keep", _keeps_nothing),)),
+    "copy-unverified": Bug(("erased",), (("ArchiveStore._verified", _believes_the_index),), ("die",)),
+    "archived-in-name": Bug(("erased",), (("ArchiveStore.keep", _keeps_nothing),)),
     "erased-untold": Bug(("erased",), (("Archivist._settled", _told_or_not),), ("away",)),
     "family-erased-in-part": Bug(("erased-on-demand",), (("archive.service.is_below", _itself),)),
     "children-erased-first": Bug(("erased-large",), (("archive.service._parents_first", _children_first),)),

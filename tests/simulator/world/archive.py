@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from obstore.exceptions import AlreadyExistsError
 
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.core.errors import NotFoundError, UnreachableError
 
 EACH_PASS = b"archivist", b"erased"
@@ -45,7 +45,7 @@ class Archive:
         return len(damaged)
 
 
-class MemoryShelf(Shelf):
+class MemoryShelf(ArchiveStore):
     """The product's shelf over files in memory. `step` is called with each write."""
 
     def __init__(self, files: dict[str, bytes], step: Put) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import Lock, Thread
 
+from refold.archive.blobs import ArchivedBlobs
 from refold.archive.service import Archivist
 from refold.archive.settings import ArchivistSettings
-from refold.archive.vault import Vault
 from refold.core.errors import BlobError, ConflictError, NotFoundError, UnreachableError
 from refold.core.ids import RunId
 from refold.ports.effects import BlobLoaded, LoadBlob
@@ -174,7 +174,9 @@ class ArchivistProcess(SimProcess):
         told = ArchivistSettings(keep_ms, pools=(POOL, OTHER), horizon_ms=settings.horizon_ms)
         shelf = MemoryShelf(world.archive.files, lambda write, path: self._step("shelf", write, path))
         copies = _Values(world, {})
-        archivist = Archivist(_Topics(self), self, shelf, told, vault=Vault(_Values(world, None), copies))
+        archivist = Archivist(
+            _Topics(self), self, shelf, told, archived_values=ArchivedBlobs(_Values(world, None), copies)
+        )
         before, demands = world.archive.written, world.archive.demands
         try:
             if demands:
@@ -241,7 +243,7 @@ class _Topics:
 
 
 class _Values:
-    """The blob store of the platform, or with `texts` one of the archive's own, as the vault asks it."""
+    """The blob store of the platform, or with `texts` one of the archive's own, as the archived_values asks it."""
 
     def __init__(self, world: Surroundings, texts: dict[str, str] | None) -> None:
         self._world, self._texts = world, texts

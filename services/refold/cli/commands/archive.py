@@ -12,13 +12,13 @@ from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive import inspection
 from refold.archive.service import Archivist, Swept
 from refold.archive.settings import ArchivistSettings
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.archives import history, settings_for, shelf
+from refold.cli.archives import archive_store, history, settings_for
 from refold.cli.commands.serve.process import ServedApp
 from refold.cli.platform import Listing, Shell, Teller, agree, since_ms
-from refold.client.stores import vault
+from refold.client.stores import archived_values
 from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.views.run import events_of, info_of
 
@@ -42,7 +42,7 @@ def list_archived(
     after_ms = since_ms(since)
     lines = [
         line
-        for line in shelf(where.archive).lines()
+        for line in archive_store(where.archive).lines()
         if (not agent or line.agent == agent) and (not status or line.status == status) and line.ended_ms >= after_ms
     ]
     newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
@@ -63,13 +63,13 @@ def archive_status(
     Prints the reason for each run that is kept; writes nothing.
     """
     settings = shell.platform.settings
-    url = "" if no_archive else shelf(archive).url
+    url = "" if no_archive else archive_store(archive).url
     passing = Archivist(
         shell.runs.reader,
         KafkaWriter(settings.kafka, "archivist"),
-        Shelf(url) if url else None,
+        ArchiveStore(url) if url else None,
         settings_for(load_app(app), settings),
-        vault=vault(settings, url),
+        archived_values=archived_values(settings, url),
         progress=output.progress(),
     )
     swept = passing.sweep(dry_run=True)
@@ -80,7 +80,7 @@ def archive_status(
 
 def verify_archive(run: Annotated[str, "Only this run."] = "", *, where: Archive) -> None:
     """Check archived copies from their bytes alone: each chain from its first entry to its end, every id and digest."""
-    archive = shelf(where.archive)
+    archive = archive_store(where.archive)
     count, problems = 0, list[dict[str, str]]()
     for file in [archive.find(run).file] if run else archive.files():
         found, told = _verify_file(archive, file, run)
@@ -97,7 +97,7 @@ def restore_run(
     where: Archive,
 ) -> None:
     """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
-    copy = shelf(where.archive).get(run)
+    copy = archive_store(where.archive).get(run)
     if problems := inspection.flaws(copy):
         raise ConflictError(
             f"the copy of run {run} is not sound: {problems[0]}", hint="`refold archive verify` checks the copy"
@@ -119,7 +119,7 @@ def restore_run(
     )
 
 
-def _verify_file(archive: Shelf, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
+def _verify_file(archive: ArchiveStore, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
     """The number of runs a file has, and what is wrong with them, or with what its index says of them."""
     problems, copies = list[dict[str, str]](), dict[str, str]()
     try:
@@ -163,11 +163,11 @@ def erase_run(
     if not (url or no_archive):
         hint = "add --archive URL, set REFOLD_ARCHIVE__URL, or add --no-archive"
         raise UsageError("say whether a copy of the run is to be kept", hint=hint)
-    copy = shelf(url) if url else None
+    copy = archive_store(url) if url else None
     reader = platform.runs.reader
     writer = KafkaWriter(platform.settings.kafka, "archivist")
-    patient, values = ArchivistSettings(patience_s=20), vault(platform.settings, url)
-    archivist = Archivist(reader, writer, copy, patient, vault=values, progress=output.progress())
+    patient, values = ArchivistSettings(patience_s=20), archived_values(platform.settings, url)
+    archivist = Archivist(reader, writer, copy, patient, archived_values=values, progress=output.progress())
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:
         kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"

@@ -24,7 +24,7 @@ from refold.cli.commands.provision import nobody_text
 from refold.cli.errors import expected
 from refold.cli.platform import Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
-from refold.client.catalog import Shelves
+from refold.client.catalog import CatalogReader
 from refold.client.platform import Platform
 from refold.client.stores import blob_store
 from refold.core.approval.policy import UNRULED, Policy
@@ -293,7 +293,7 @@ def _approvals(there: Platform) -> Iterator[Finding]:
         yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"
 
 
-def _catalog(known: Shelves) -> Iterator[Finding]:
+def _catalog(known: CatalogReader) -> Iterator[Finding]:
     """Faults of the catalog, and what it halts."""
     if known.lost:
         yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.archives import archived, history, shelf
+from refold.cli.archives import archive_store, archived, history
 from refold.cli.platform import Shell
 from refold.client.rehearsing import Rehearsed, rehearsed
 from refold.client.stores import archived_blobs, blob_store
@@ -82,7 +82,7 @@ def _recorded(archive: str, shell: Shell) -> Iterator[Run]:
     if not archive:
         yield from shell.all_runs()
         return
-    told, place = output.progress(), shelf(archive)
+    told, place = output.progress(), archive_store(archive)
     files = place.files()
     for number, file in enumerate(files):
         told("read the archive", number, len(files))

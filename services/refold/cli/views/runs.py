@@ -21,7 +21,7 @@ from refold.cli.output import (
     styled,
     tool_name,
 )
-from refold.client.catalog import Shelves
+from refold.client.catalog import CatalogReader
 from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
@@ -47,7 +47,7 @@ _VALUE = 60
 """Characters of arguments and results that a step shows; `run events --full` has all of them."""
 
 
-def halted(run: Run, below: Sequence[Run], catalog: Shelves) -> list[str]:
+def halted(run: Run, below: Sequence[Run], catalog: CatalogReader) -> list[str]:
     """Why calls of a run, and of those below it, do not go out, though nothing else is in their way."""
     halts = catalog.whole.halts
     found = [(each, why) for each in (run, *below) for why in _halted(each, halts)]

@@ -10,10 +10,10 @@ import structlog
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.archive.service import Archivist
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.cli.archives import settings_for
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
-from refold.client.stores import vault
+from refold.client.stores import archived_values
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.gauges import Vitals
 
@@ -37,7 +37,7 @@ def archivist(
         raise UsageError("say whether copies of the runs are to be kept", hint=hint)
     loaded = process.load(app)
     own = settings_for(loaded, options)
-    copies, values = Shelf(url) if url else None, vault(options, url)
+    copies, values = ArchiveStore(url) if url else None, archived_values(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
     vitals, quiet = Vitals(), dict[int, int]()
@@ -52,7 +52,7 @@ def archivist(
                 # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
                 writer = KafkaWriter(options.kafka, process.member)
                 reader = KafkaLogReader(options.kafka)
-                _sweep(Archivist(reader, writer, copies, own, vault=values, progress=progress), quiet)
+                _sweep(Archivist(reader, writer, copies, own, archived_values=values, progress=progress), quiet)
             except UnreachableError as error:
                 if once:
                     raise

@@ -29,7 +29,7 @@ def values_behind(run: ArchivedRun) -> list[str]:
     return list(dict.fromkeys(own_pointers(events)))
 
 
-class Vault:
+class ArchivedBlobs:
     """The blob store, and where copies of its values go; without `copies` they are erased without one."""
 
     def __init__(self, blobs: Blobs, copies: Blobs | None) -> None:

@@ -39,7 +39,7 @@ class IndexedRun:
     file: str
 
 
-class Shelf:
+class ArchiveStore:
     """An archive: `file:///folder` (made if it is missing), `s3://bucket/path` and what else obstore knows.
 
     **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.

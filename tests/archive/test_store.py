@@ -13,7 +13,7 @@ from fastavro import reader as avro_reader
 from refold.archive import inspection
 from refold.archive.collecting import batches, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRun, digest_of, pack_runs, unpack_runs
-from refold.archive.shelf import Shelf
+from refold.archive.store import ArchiveStore
 from refold.core.errors import MalformedError, NotFoundError, UsageError
 from tests.archive.world import NOW, World
 
@@ -53,8 +53,8 @@ def test_a_run_is_taken_whole_with_what_was_void(world: World) -> None:
 
 
 def test_any_avro_library_reads_a_file(world: World, runs: list[ArchivedRun]) -> None:
-    world.shelf.keep(runs)
-    [file] = world.shelf.files()
+    world.archive_store.keep(runs)
+    [file] = world.archive_store.files()
 
     with (world.folder / file).open("rb") as content:
         rows: list[Any] = list(avro_reader(content))
@@ -68,10 +68,10 @@ def test_equal_runs_make_equal_bytes(runs: list[ArchivedRun]) -> None:
 
 
 def test_what_is_there_is_not_written_again(world: World, runs: list[ArchivedRun]) -> None:
-    first = world.shelf.keep(runs[:2])
+    first = world.archive_store.keep(runs[:2])
     before = {path: path.read_bytes() for path in world.folder.rglob("*.*")}
 
-    second = world.shelf.keep(runs)
+    second = world.archive_store.keep(runs)
 
     assert {run: second[run] for run in first} == first
     assert second["a.2"] == f"{first['a'].removesuffix('-0.avro')}-1.avro"  # type: ignore[index]
@@ -79,38 +79,38 @@ def test_what_is_there_is_not_written_again(world: World, runs: list[ArchivedRun
 
 
 def test_a_file_is_never_written_over(world: World, runs: list[ArchivedRun]) -> None:
-    first = world.shelf.keep(runs[:1])
-    another = Shelf(world.folder.as_uri())
+    first = world.archive_store.keep(runs[:1])
+    another = ArchiveStore(world.folder.as_uri())
     another._files_of = lambda place: []  # type: ignore[method-assign]  # it looked before the other wrote
 
     second = another.keep(runs[1:])
 
     assert set(first.values()) & set(second.values()) == set()
-    assert sorted(line.run_id for line in world.shelf.lines()) == ["a", "a.1", "a.2"]
+    assert sorted(line.run_id for line in world.archive_store.lines()) == ["a", "a.1", "a.2"]
 
 
 def test_an_index_that_was_not_written_is_made_from_its_file(world: World, runs: list[ArchivedRun]) -> None:
-    world.shelf.keep(runs)
+    world.archive_store.keep(runs)
     [index] = world.folder.rglob("*.json")
-    lines, content = list(world.shelf.lines()), index.read_bytes()
+    lines, content = list(world.archive_store.lines()), index.read_bytes()
     index.unlink()
 
-    assert list(world.shelf.lines()) == lines
+    assert list(world.archive_store.lines()) == lines
 
     assert not index.exists()
-    world.shelf.keep(runs)
+    world.archive_store.keep(runs)
     assert index.read_bytes() == content
 
 
 def test_a_line_says_where_a_run_lies_and_what_it_is(world: World, runs: list[ArchivedRun]) -> None:
-    world.shelf.keep(runs)
+    world.archive_store.keep(runs)
 
-    line = next(line for line in world.shelf.lines() if line.run_id == "a")
+    line = next(line for line in world.archive_store.lines() if line.run_id == "a")
 
     assert (line.head, line.digest, line.records) == (runs[0].head, runs[0].digest, 4)
-    assert world.shelf.get("a") == runs[0]
+    assert world.archive_store.get("a") == runs[0]
     with pytest.raises(NotFoundError):
-        world.shelf.get("b")
+        world.archive_store.get("b")
 
 
 def test_files_are_bounded_by_bytes_and_hold_families_whole(world: World) -> None:
@@ -157,23 +157,23 @@ def test_a_file_that_was_cut_or_changed_is_told(world: World, runs: list[Archive
 
 
 def test_an_index_that_is_none_is_told(world: World, runs: list[ArchivedRun]) -> None:
-    world.shelf.keep(runs)
+    world.archive_store.keep(runs)
     [index] = world.folder.rglob("*.json")
     index.write_text(json.dumps([{"run": 1}]))
 
     with pytest.raises(MalformedError):
-        list(world.shelf.lines())
+        list(world.archive_store.lines())
 
 
 @pytest.mark.parametrize("url", ["nowhere", "ftp://x/y", "s3://"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
-        Shelf(url)
+        ArchiveStore(url)
 
 
 def test_an_archive_may_be_in_memory(runs: list[ArchivedRun]) -> None:
-    shelf = Shelf("memory:///")
+    archive_store = ArchiveStore("memory:///")
 
-    shelf.keep(runs)
+    archive_store.keep(runs)
 
-    assert shelf.get("a.1") == runs[1]
+    assert archive_store.get("a.1") == runs[1]

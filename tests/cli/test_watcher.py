@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from refold.client.ear import Watch
+from refold.client.watcher import Watch
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG

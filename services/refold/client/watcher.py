@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class Watch(Generic[_T]):
-    """Somebody waits for something of a run; `answer` has it. Everything but the future is the ear's alone."""
+    """Somebody waits for something of a run; `answer` has it. Everything but the future is the watcher's alone."""
 
     def __init__(self, run: RunId, judge: Callable[[Run], _T | None], *, look_back_at: float, fresh: bool) -> None:
         self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
@@ -87,7 +87,7 @@ class Watch(Generic[_T]):
         self.found, self._fold = Run.empty(self.run), LogFold()
 
 
-class Ear:
+class Watcher:
     """See the module. Any thread may call it. **Units**: seconds."""
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
