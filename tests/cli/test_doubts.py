@@ -13,7 +13,7 @@ from refold.cli.commands.doctor import _anybody
 from refold.cli.views import approvals as approval_views
 from refold.cli.views import policies as policy_views
 from refold.cli.views import runs as run_views
-from refold.client.hindsight import recorded
+from refold.client.back_test import recorded
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError

@@ -11,7 +11,7 @@ import pytest
 from refold import App
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
-from refold.client.rehearsing import rehearsed
+from refold.client.replay_check import check_replay
 from refold.core.messages import Member, MemberAgent
 from refold.core.topics import MEMBER
 from refold.core.wire import codec
@@ -126,19 +126,19 @@ def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: R
 def test_code_is_tried_on_recorded_runs_and_the_first_step_that_differs_is_named(rig: Rig) -> None:
     writes = sum(len(rig.broker.log(topic, 0).records) for topic in ("run-log", "run-snapshot", "dead-letter"))
 
-    same = rehearsed(app(one), runs(rig).get("r").state)
-    other = rehearsed(app(three), runs(rig).get("live").state)
+    same = check_replay(app(one), runs(rig).get("r").state)
+    other = check_replay(app(three), runs(rig).get("live").state)
 
     assert (same.verdict, same.steps, same.over) == ("agrees", 3, True)
     assert (other.verdict, other.step, other.change) == ("differs", 2, "arguments")
     assert (spoken(other.version)[0], spoken(other.code)[0]) == ("one", "three")
-    assert rehearsed(App("empty"), runs(rig).get("r").state).verdict == "no_agent"
+    assert check_replay(App("empty"), runs(rig).get("r").state).verdict == "no_agent"
     assert writes == sum(len(rig.broker.log(topic, 0).records) for topic in ("run-log", "run-snapshot", "dead-letter"))
 
 
 def test_what_a_run_may_still_do_otherwise_is_no_difference(rig: Rig) -> None:
-    assert rehearsed(app(two), runs(rig).get("live").state).verdict == "agrees"
-    assert rehearsed(app(two), runs(rig).get("r").state).verdict == "differs"
+    assert check_replay(app(two), runs(rig).get("live").state).verdict == "agrees"
+    assert check_replay(app(two), runs(rig).get("r").state).verdict == "differs"
 
 
 @pytest.mark.parametrize(
@@ -218,5 +218,5 @@ def test_a_change_in_place_agrees_with_histories_of_before_it_and_after(rig: Rig
     finish(new)
 
     for recorded in (old, new):
-        assert rehearsed(app(patched, named=False), runs(recorded).get("r").state).verdict == "agrees"
+        assert check_replay(app(patched, named=False), runs(recorded).get("r").state).verdict == "agrees"
     assert step(1) == 1

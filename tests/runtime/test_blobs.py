@@ -21,7 +21,7 @@ from refold.core.messages import EarlierCall, ToolRequest
 from refold.core.wire.blobs import INLINE_BYTES, folder_of, is_large, is_pointer, parse_pointer, pointer_of, stands_for
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob, StartTool, StopTool, ToolEnded
 from refold.runtime import blobs as asking
-from refold.runtime.blobs import BlobDesk
+from refold.runtime.blobs import BlobBackend
 from refold.sdk.tool import EarlierCalls, ToolDef
 from tests.waiting import eventually
 
@@ -207,7 +207,7 @@ def told() -> Told:
     return SimpleQueue()
 
 
-def answered(desk: BlobDesk, told: Told) -> BlobLoaded | BlobSaved | BaseException:
+def answered(desk: BlobBackend, told: Told) -> BlobLoaded | BlobSaved | BaseException:
     """The next answer; the desk is told of the time, as its host does."""
 
     def came() -> bool:
@@ -220,7 +220,7 @@ def answered(desk: BlobDesk, told: Told) -> BlobLoaded | BlobSaved | BaseExcepti
 
 def test_an_outage_is_waited_for(told: Told) -> None:
     sick = Sick(3)
-    desk = BlobDesk(sick, told.put)
+    desk = BlobBackend(sick, told.put)
 
     desk.take(SaveBlob(1, RUN, TEXT))
     assert answered(desk, told) == BlobSaved(1)
@@ -245,9 +245,9 @@ class Keeping(Sick):
 def test_values_that_a_store_keeps_back_for_ever_hold_up_no_others(told: Told) -> None:
     store = Keeping(0)
     pointer = store.put(RUN, TEXT)
-    desk = BlobDesk(store, told.put)
+    desk = BlobBackend(store, told.put)
 
-    for number in range(1, 2 * asking.DESKS + 1):
+    for number in range(1, 2 * asking.BACKENDS + 1):
         desk.take(LoadBlob(number, OTHER, pointer))
     desk.take(LoadBlob(99, RUN, pointer))
 
@@ -256,7 +256,7 @@ def test_values_that_a_store_keeps_back_for_ever_hold_up_no_others(told: Told) -
 
 
 def test_without_a_store_every_pointer_is_missing(told: Told) -> None:
-    desk = BlobDesk(None, told.put)
+    desk = BlobBackend(None, told.put)
 
     desk.take(LoadBlob(1, RUN, pointer_of(b"x")))
 
@@ -268,7 +268,7 @@ def test_without_a_store_every_pointer_is_missing(told: Told) -> None:
 
 
 def test_what_others_have_kept_waits_for_a_store_and_is_not_missing(told: Told) -> None:
-    desk = BlobDesk(None, told.put)
+    desk = BlobBackend(None, told.put)
     desk.take(LoadBlob(1, RUN, pointer_of(b"x"), kept=True))
     desk.take(LoadBlob(2, RUN, pointer_of(b"x")))
 

@@ -7,7 +7,7 @@
 for the command line, too.
 
 Where to look: `platform` and `addresses` find Kafka, `awaiting` has the client and `blocking` the one that waits,
-`watcher` listens to many runs at once; `catalog` is what operators publish, `policies` their files, `hindsight` a
+`watcher` listens to many runs at once; `catalog` is what operators publish, `policies` their files, `back_test` a
 policy asked about the past; `verify` re-checks everything from raw bytes. Runs are read and operations sent by
 `refold.operations`.
 

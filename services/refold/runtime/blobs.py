@@ -21,7 +21,7 @@ T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Between two questions to a store that does not answer: the first, and after ever longer ones the longest."""
 
-DESKS = 2
+BACKENDS = 2
 """Values under way at once: each is in memory some three times, and may have hundreds of megabytes."""
 
 _log = structlog.get_logger()
@@ -40,7 +40,7 @@ def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: 
     return None
 
 
-class BlobDesk:
+class BlobBackend:
     """Carries out what services want of a blob store. `told` hears the answers, from other threads.
 
     What has no answer is put again later, and others are asked meanwhile: a store may keep one value back for ever.
@@ -48,7 +48,7 @@ class BlobDesk:
 
     def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
         self._blobs, self._told = blobs, told
-        self._threads = ThreadPoolExecutor(DESKS, thread_name_prefix="blobs")
+        self._threads = ThreadPoolExecutor(BACKENDS, thread_name_prefix="blobs")
         self._later: list[tuple[float, int, LoadBlob | SaveBlob, float]] = []
         self._lock = threading.Lock()
         self.open = 0

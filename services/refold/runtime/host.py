@@ -22,7 +22,7 @@ from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, Delivery, End, EventLog, Outgoing, Record, Revoked, Taken
 from refold.ports.tools import Tools
-from refold.runtime.blobs import BlobDesk
+from refold.runtime.blobs import BlobBackend
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 from refold.runtime.gauges import Vitals
@@ -120,7 +120,7 @@ class Host:
     ) -> None:
         self._services, self._log, self._ledger = services, event_log, ledger
         self._queue: SimpleQueue[_Queued] = SimpleQueue()
-        self._blobs = BlobDesk(blobs, self._queue.put)
+        self._blobs = BlobBackend(blobs, self._queue.put)
         self._tools = tools(self._queue.put) if tools else None
         self._lookup, self._looking = lookup, ThreadPoolExecutor(1, thread_name_prefix="lookup")
         self._boundaries = Boundaries()

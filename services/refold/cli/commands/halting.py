@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refold.cli import output
-from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import Shell
+from refold.cli.signing import SigningOptions, warn_of_void
 from refold.client.platform import login
 from refold.core.approval.catalog import HALT, halt_name
 from refold.core.errors import UsageError
@@ -21,7 +21,7 @@ Names = list[str] | None
 
 
 @dataclass(frozen=True)
-class What(Office):
+class What(SigningOptions):
     """The options that say what is meant."""
 
     everything: Annotated[bool, "--all", "All calls."] = False

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from refold.cli import options, output
 from refold.cli.commands.provision import key_entry, new_root, save_pub
-from refold.cli.office import Office, root_path, warn_of_void
 from refold.cli.platform import Shell, Teller, time_ms
+from refold.cli.signing import SigningOptions, root_path, warn_of_void
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
@@ -54,7 +54,7 @@ def init_root(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holder(Office):
+class Holder(SigningOptions):
     """What a new key signs, and for whom it speaks."""
 
     use: Annotated[str, "Purpose: decision, vote or request."]
@@ -110,7 +110,7 @@ def rotate_key(
     *,
     at: Annotated[str, "TIME", "Time the old key retires, such as 2030-01-31T12:00Z.  \\[default: now]"] = "",
     out: OutOption = "",
-    office: Office,
+    signing: SigningOptions,
 ) -> None:
     """Create a key that replaces another. The old key signs no more; its earlier signatures stay valid.
 
@@ -121,25 +121,27 @@ def rotate_key(
     if at and retired_ms < clock_ms():
         hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
         raise UsageError(f"{at} is over: a key that retired then would never have signed what it did since", hint=hint)
-    old = _find(office.platform, kid)
+    old = _find(signing.platform, kid)
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
-    path = _save(key, out, office.data)
+    path = _save(key, out, signing.data)
     public = key.public(actors=old.actors, roles=old.roles, strength=old.strength)
     retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")
-    office.publish([key_entry(public, login()), key_entry(retired, login())])
-    _tell_new(office, public, path, rotated=kid, retired_ms=retired_ms)
+    signing.publish([key_entry(public, login()), key_entry(retired, login())])
+    _tell_new(signing, public, path, rotated=kid, retired_ms=retired_ms)
 
 
-def revoke_key(kid: KidArgument, *, reason: Annotated[str, "Reason, for the catalog."], office: Office) -> None:
+def revoke_key(
+    kid: KidArgument, *, reason: Annotated[str, "Reason, for the catalog."], signing: SigningOptions
+) -> None:
     """Revoke a key and everything it ever signed. Revoking it again only changes the reason."""
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="add --reason TEXT")
-    public = replace(_find(office.platform, kid), revoked=True, reason=reason)
-    office.publish([key_entry(public, login())])
+    public = replace(_find(signing.platform, kid), revoked=True, reason=reason)
+    signing.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
-    office.tell(public.content(), text)
+    signing.tell(public.content(), text)
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

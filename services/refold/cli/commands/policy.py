@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
-from refold.cli.office import Office, warn_of_void
 from refold.cli.platform import Shell, Teller, since_ms
+from refold.cli.signing import SigningOptions, warn_of_void
 from refold.cli.views import policies as policy_views
-from refold.client import hindsight, policies
-from refold.client.hindsight import Hindsight, RecordedCall
+from refold.client import back_test, policies
+from refold.client.back_test import BackTest, RecordedCall
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Catalog, Roles
@@ -60,7 +60,7 @@ def publish_policy(
     *,
     roles: Annotated[str, "FILE", "File of people and their roles."] = "",
     actor: options.ActorOption = "",
-    office: Office,
+    signing: SigningOptions,
 ) -> None:
     """Put a policy in force for new runs, and roles for all runs. Publishing it again changes nothing.
 
@@ -77,9 +77,9 @@ def publish_policy(
     # The policy before the word that it is in force, and roles that it may name before both.
     entries = [*people, *(policy_entries(policy, who) if policy else [])]
     if policy:
-        _check_roles(policy, people, office.platform.catalog.whole)
-    office.publish(entries)
-    there = office.platform.catalog
+        _check_roles(policy, people, signing.platform.catalog.whole)
+    signing.publish(entries)
+    there = signing.platform.catalog
     warnings += filter(None, [nobody_text(there.whole)])
     for warning in warnings:
         output.warn(warning)
@@ -88,7 +88,7 @@ def publish_policy(
         rules = output.counted(len(policy.rules), "rule")
         lines.append(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
     row = {"digest": policy.digest if policy else "", "entries": [entry.name for entry in entries]}
-    office.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
+    signing.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
 
 
 def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
@@ -103,28 +103,28 @@ def drop_policy(
     digest: Annotated[str, "The policy's digest, as `refold policy show` prints it."],
     *,
     force: Annotated[bool, "Drop it even if approvals or runs still use it."] = False,
-    office: Office,
+    signing: SigningOptions,
 ) -> None:
     """Remove an old policy from the catalog: its rules ask nobody any more.
 
     The policy in force judges runs that began under it. Open approvals under it can only be rejected until its files
     are published again. If there are such runs or approvals, --force is required.
     """
-    platform = office.platform
+    platform = signing.platform
     known = platform.catalog.partitions
     if any(each.current == digest for each in known):
         raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
     if not any(digest in each.policies for each in known):
         raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
-    runs, waiting = hindsight.under(platform.runs.all(), digest)
+    runs, waiting = back_test.under(platform.runs.all(), digest)
     held = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
     if (runs or waiting) and not force:
         names = ", ".join([*waiting, *runs][:5])
         hint = f"wait until they end ({names}), or add --force: then these approvals can only be rejected"
         raise ConflictError(f"policy {digest[:12]} is in use: {held}", hint=hint)
-    office.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
+    signing.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
     row = {"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting}
-    office.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
+    signing.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
 
 
 def show_policy(*, shell: Shell) -> None:
@@ -148,11 +148,11 @@ def try_policy(
     """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
     after_ms, named = since_ms(since), runs and "all" not in runs
     there = shell.platform
-    asked = _hindsight(merged_policy(policies.load_files(files)), app_, there)
+    asked = _back_test(merged_policy(policies.load_files(files)), app_, there)
     chosen = [there.runs.get(name) for name in dict.fromkeys(runs or ())] if named else there.runs.all()
     chosen = list(filter(Selector(agent=agent).takes, chosen)) if agent else chosen
-    calls = [call for run in chosen for call in hindsight.recorded(run) if call.at_ms >= after_ms]
-    rows = [hindsight.difference_row(each) for each in asked.differences(calls)]
+    calls = [call for run in chosen for call in back_test.recorded(run) if call.at_ms >= after_ms]
+    rows = [back_test.difference_row(each) for each in asked.differences(calls)]
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
 
     def in_words() -> None:
@@ -178,11 +178,11 @@ def explain_judgement(
     run, _ = parse_call_id(asked_about(call))
     content = policies.load_files(draft) if draft else None
     platform = shell.platform
-    recorded = hindsight.find(platform.runs.get(run), call)
+    recorded = back_test.find(platform.runs.get(run), call)
     if recorded.call_id != call:
         output.note(f"approval {call}: call {recorded.call_id}")
     policy = merged_policy(content) if content is not None else _policy_of(platform, recorded)
-    asked = _hindsight(policy, app_, platform)
+    asked = _back_test(policy, app_, platform)
     now, rules = asked.judge(recorded.state, recorded.call), asked.explain(recorded.state, recorded.call)
     args, edited = recorded.call.args, recorded.edited
     row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement, "now": now}
@@ -209,12 +209,12 @@ def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explana
     return asked and fired is not None and fired.rule == recorded.judgement.rule and fired.value is True
 
 
-def _hindsight(policy: Policy, app_: str, platform: Platform) -> Hindsight:
+def _back_test(policy: Policy, app_: str, platform: Platform) -> BackTest:
     tools = FactsTable(load_app(app_).tools) if app_ else None
-    return Hindsight(policy, platform.settings.environment, tools)
+    return BackTest(policy, platform.settings.environment, tools)
 
 
-def _tell_unknown(asked: Hindsight) -> None:
+def _tell_unknown(asked: BackTest) -> None:
     if asked.unknown:
         names = " and ".join(sorted(asked.unknown))
         output.say(f"[yellow]{names} stand in no log: rules about them fail here; --app tells them[/]")

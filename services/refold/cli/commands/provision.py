@@ -13,8 +13,8 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.office import root_key
 from refold.cli.platform import connect
+from refold.cli.signing import root_key
 from refold.client import catalog, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles

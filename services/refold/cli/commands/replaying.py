@@ -11,7 +11,7 @@ from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import archive_store, archived, history
 from refold.cli.platform import Shell
-from refold.client.rehearsing import Rehearsed, rehearsed
+from refold.client.replay_check import ReplayCheck, check_replay
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import NotFoundError
 from refold.core.run.intents import words_of
@@ -37,12 +37,12 @@ def check_app(
     Exit code 1 if a run would stall, 3 if no run matches. Warns of runs that began on another version of Python or of
     a framework.
     """
-    code, rows, blobs = load_app(app), list[Rehearsed](), _blobs(archive, shell)
+    code, rows, blobs = load_app(app), list[ReplayCheck](), _blobs(archive, shell)
     for run in _recorded(archive, shell):
         asked = run.state.request
         wanted = asked is not None and agent in ("", asked.agent) and fnmatchcase(run.state.run_id, runs)
         if wanted and not (live and run.state.over):
-            rows.append(rehearsed(code, run.state, blobs))
+            rows.append(check_replay(code, run.state, blobs))
     if not rows:
         raise NotFoundError("there is no such run, so nothing was checked", hint="leave --runs, --agent, --live out")
     bad = [row for row in rows if row.verdict != "agrees"]
@@ -67,7 +67,7 @@ def replay_run(
 ) -> None:
     """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
     found = archived(archive, run) if archive else shell.runs.get(run)
-    row = rehearsed(load_app(app), found.state, _blobs(archive, shell))
+    row = check_replay(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
     shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")
@@ -89,7 +89,7 @@ def _recorded(archive: str, shell: Shell) -> Iterator[Run]:
         yield from map(history, place.runs(file))
 
 
-def _line(row: Rehearsed) -> str:
+def _line(row: ReplayCheck) -> str:
     return f"[bold]{output.escape(row.run_id)}[/] ({output.escape(row.agent)}): {output.escape(row.message)}"
 
 
@@ -99,7 +99,7 @@ def _sum(checked: int, bad: int) -> str:
     return f"{output.counted(checked, 'run')} checked: {bad} would stand still"
 
 
-def _story(run: Run, row: Rehearsed) -> Iterator[str]:
+def _story(run: Run, row: ReplayCheck) -> Iterator[str]:
     """What was decided, step by step, and where the code stands."""
     state = run.state
     last = row.step - 1 if row.verdict == "differs" else len(state.steps)

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from refold.client.hindsight import Hindsight, difference_row, recorded, requirement_words, what_changes
+from refold.client.back_test import BackTest, difference_row, recorded, requirement_words, what_changes
 from refold.client.policies import load_text, problems_of
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
@@ -157,10 +157,10 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
         told = [[Cell(each.rule or "all"), Cell(each.reason), Cell(weights[each.fatal])] for each in problems]
         yield Grid("problems", "Problems of the draft", ("Rule", "Problem", "Weight"), told, "")
     if not any(each.fatal for each in problems):
-        yield _compared(shared, Hindsight(Policy.parse(content), shared.platform.settings.environment), agent)
+        yield _compared(shared, BackTest(Policy.parse(content), shared.platform.settings.environment), agent)
 
 
-def _compared(shared: Gateway, asked: Hindsight, agent: str) -> Grid:
+def _compared(shared: Gateway, asked: BackTest, agent: str) -> Grid:
     with shared.view("") as view:
         listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
         runs = [run for each in listed if (run := ViewedRuns(view).find(each.run_id)) is not None]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from refold.client.hindsight import OF_THE_APP, Hindsight
+from refold.client.back_test import OF_THE_APP, BackTest
 from refold.core.approval import ballot
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
@@ -164,7 +164,7 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
     rule = next((rule for rule in known.policy.rules if rule.name == request.rule), None) if known.policy else None
     if rule is None or known.policy is None:
         return None
-    seen = Hindsight(known.policy, request.environment).variables(then.state, then.state.call(step))
+    seen = BackTest(known.policy, request.environment).variables(then.state, then.state.call(step))
     values = {name: seen[name] for name in sorted(rule.when.needs & seen.keys()) if name != "args"}
     for path in dict.fromkeys(_PATH.findall(rule.when.source)):
         value: Any = seen.get("args")

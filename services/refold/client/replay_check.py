@@ -15,7 +15,7 @@ from refold.sdk.source import spoken
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class ReplayCheck:
     """Result of a replay of a run's history with an app's code.
 
     `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
@@ -40,7 +40,7 @@ class Rehearsed:
     stack: str = ""
 
 
-def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearsed:
+def check_replay(app: App, state: RunState, blobs: Blobs | None = None) -> ReplayCheck:
     """Runs the code that would go on with a run along its history. Nothing of it can have an effect.
 
     Large values are read from `blobs`. **Raises** UnreachableError.
@@ -52,11 +52,11 @@ def rehearsed(app: App, state: RunState, blobs: Blobs | None = None) -> Rehearse
     if agent is None:
         there = ", ".join(sorted(app.agents)) or "none"
         why = f"app {app.name} has no agent {name}; there is {there}"
-        return Rehearsed(state.run_id, name, state.version, "", "no_agent", steps, message=why)
+        return ReplayCheck(state.run_id, name, state.version, "", "no_agent", steps, message=why)
     needs = agent.needs(state.version) if state.version else ""
     if registered is None and not needs:
         needs = f"version {spoken(state.version)[0]}"
-    agrees = Rehearsed(state.run_id, name, state.version, agent.version, "agrees", steps, needs=needs)
+    agrees = ReplayCheck(state.run_id, name, state.version, agent.version, "agrees", steps, needs=needs)
     values = values_of(state, blobs)
     try:
         stands = rehearse(app, agent, state, values)

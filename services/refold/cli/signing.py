@@ -32,7 +32,7 @@ def root_key(path: Path, trust: Trust) -> SigningKey:
 
 
 @dataclass(frozen=True)
-class Office(Shell):
+class SigningOptions(Shell):
     """The options of what signs."""
 
     root: options.RootOption = ""

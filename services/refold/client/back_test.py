@@ -59,7 +59,7 @@ class OtherRuling(NamedTuple):
         return f"{self.call.judgement.outcome} -> {self.now.outcome}"
 
 
-class Hindsight:
+class BackTest:
     """A policy, asked today about calls of the log. Without `tools`, rules about what only the app knows fail."""
 
     def __init__(self, policy: Policy, environment: str, tools: Mapping[str, ToolFacts] | None = None) -> None:

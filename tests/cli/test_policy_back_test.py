@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.client.hindsight import recorded
+from refold.client.back_test import recorded
 from refold.core.events import (
     ApprovalDecided,
     CallJudged,
