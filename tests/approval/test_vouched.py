@@ -9,8 +9,8 @@ import pytest
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
+from refold.core.approval.policy_check import vouched
 from refold.core.approval.question import question_digest, received
-from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest

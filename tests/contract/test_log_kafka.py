@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from refold.adapters.kafka import seat, topics
+from refold.adapters.kafka import membership as group
+from refold.adapters.kafka import topics
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
@@ -363,14 +364,14 @@ def test_a_member_that_hears_nothing_of_its_group_asks_with_a_new_client(
     kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the old one still has to say, that a newer has its name, ends nobody."""
-    monkeypatch.setattr(seat, "_NO_PLACE_S", 0.5)
+    monkeypatch.setattr(group, "_NO_PLACE_S", 0.5)
     bench = KafkaBench(kafka.bootstrap)
     silent, log = bench.log("b"), bench.log("a")
     take_until(silent, lambda taken: {each.partition for each in taken.rebalances} == {0, 1})
 
     eventually(lambda: (log.take(1, 0.02), capsys.readouterr().out.count("kafka.no_place"))[1], what="another try")
-    old = log._seat._client - 1
-    log._seat._on_error(old, KafkaError(KafkaError.FENCED_INSTANCE_ID))
+    old = log._group._client - 1
+    log._group._on_error(old, KafkaError(KafkaError.FENCED_INSTANCE_ID))
     ours = set[int]()
 
     def shared() -> bool:
@@ -390,8 +391,8 @@ def test_a_commit_that_did_not_arrive_is_made_again_unless_there_is_more_to_say(
     take_until(log, lambda taken: len(taken.records) == 2)
     late = [TopicPartition(bench.settings.prefix + topic, 0, 1) for topic in (INPUTS, CHAIN)]
 
-    log._seat.commit({(INPUTS, 0): 2})
-    log._seat._committed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS), late)
+    log._group.commit({(INPUTS, 0): 2})
+    log._group._committed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS), late)
 
     eventually(lambda: (log.take(1, 0.01), log.committed("group", CHAIN))[1] == {0: 1}, what="the commit")
     assert log.committed("group", INPUTS) == {0: 2}

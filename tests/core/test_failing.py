@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from refold.core.approval.condition import WALKED
 from refold.core.approval.policy import UNRULED, Judgement, Policy
+from refold.core.approval.policy_check import judge_partially
 from refold.core.approval.requirement import implies
-from refold.core.approval.vouching import possible
 from refold.core.events import Requirement
 from tests.core.histories import examples
 from tests.core.policies import CALL, TEAM, call, policy, rule
@@ -111,7 +111,7 @@ def test_what_a_policy_says_is_among_what_it_may_say(rules: list[tuple[str, dict
     found = policy(*texts, fallback=TEAM)
     facts = {name: value for name, value in CALL.items() if known or name != "agent"}
 
-    judged, may = found.judge(CALL), possible(found, facts)
+    judged, may = found.judge(CALL), judge_partially(found, facts)
 
     assert judged.outcome != "allow" or may.allows
     assert judged.requirement is None or judged.requirement in may.requirements

@@ -92,7 +92,7 @@ class Rig:
         committed = self.commits.get((ORDERS, self.home), 0)
         other.assign(committed=committed, end=max(self.log, default=-1) + 1)
         other.turn(*[record for offset in range(len(self.claims)) for record in other._claimed(offset)])
-        for _ in "12":  # the survey, and what is open once more
+        for _ in "12":  # the scan, and what is open once more
             other.turn(*[record for offset, record in sorted(self.log.items()) if offset >= committed])
         other.turn(after_ms=200)
         return other

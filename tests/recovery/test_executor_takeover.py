@@ -15,7 +15,7 @@ from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.executor.settings import ExecutorSettings
-from refold.executor.survey import Survey
+from refold.executor.takeover_scan import TakeOverScan
 from refold.ports.effects import AskLedger
 from refold.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
 from refold.ports.log import Assigned, Reached, Record
@@ -147,24 +147,24 @@ def test_a_second_reading_that_finds_less_than_the_first_is_asked_for_once_more(
 
 def test_what_is_open_is_remembered_until_it_is_read_again_and_no_longer() -> None:
     count = 5_000
-    survey = Survey(0, count)
+    scan = TakeOverScan(0, count)
     tracemalloc.start()
     try:
         for offset in range(count):
-            survey.follow(asks(offset, call(offset)), poison=False)
+            scan.follow(asks(offset, call(offset)), poison=False)
         used, _ = tracemalloc.get_traced_memory()
-        remembered = len(survey)
+        remembered = len(scan)
         for offset in range(count - 1):
             request = asks(offset, call(offset))
-            assert survey.passes(request)
-            assert survey.open(request, poison=False)
+            assert scan.passes(request)
+            assert scan.open(request, poison=False)
     finally:
         tracemalloc.stop()
 
     assert used / count < 260  # 126 at best: a dictionary doubles
-    assert (remembered, len(survey)) == (count, 1)
-    assert survey.open(asks(count, call(count)), poison=False)
-    assert len(survey) == 0
+    assert (remembered, len(scan)) == (count, 1)
+    assert scan.open(asks(count, call(count)), poison=False)
+    assert len(scan) == 0
 
 
 def test_where_everything_is_closed_nothing_is_read_twice_and_the_end_is_committed() -> None:
@@ -204,12 +204,12 @@ class Broken(MemoryLedger):
         return super().run(operations)
 
 
-@pytest.mark.parametrize("surveyed", [False, True])
-def test_a_tombstone_is_committed_when_the_ledger_has_closed_its_call_and_not_before(surveyed: bool) -> None:
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_tombstone_is_committed_when_the_ledger_has_closed_its_call_and_not_before(scanned: bool) -> None:
     ledger = Broken(lambda: 1_000_000)
     rig = Rig(shared=ledger)
     ledger.away = True
-    rig.assign(committed=0, end=2 * surveyed)
+    rig.assign(committed=0, end=2 * scanned)
 
     rig.turn(asks(0, call(1)), closes(1, call(1)), Reached(ORDERS, 0, 2))
     rig.turn(after_ms=10_000)

@@ -21,7 +21,7 @@ from refold.core.approval.decision import Refusal
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
 from refold.executor.gate import Gate
-from refold.executor.within import PolicyWithin
+from refold.executor.nested_calls import NestedPolicy
 from refold.ports.effects import StartTool, StopTool, ToolEnded, Within
 from refold.sdk.memory import AgentTool
 from tests.core.policies import policy, rule
@@ -259,7 +259,7 @@ def test_an_executor_judges_calls_in_memory_by_the_policy_of_the_run(when: str, 
     catalog, digest = ruled(rule(when, "ours", **outcome), rule("true"))
     request = request_of("pinging", '{"input":{"a":1}}', policy=digest, agent="pinging", requester="ada")
 
-    refused = PolicyWithin(gate(), request, catalog)("ping", "{}", 4)
+    refused = NestedPolicy(gate(), request, catalog)("ping", "{}", 4)
 
     assert refused is not None
     assert refused.code == code
@@ -268,7 +268,7 @@ def test_an_executor_judges_calls_in_memory_by_the_policy_of_the_run(when: str, 
 def test_a_policy_that_rechecks_counts_in_memory_too() -> None:
     catalog, old = ruled(rule("true"))
     new = policy(rule("true", "no", deny="not any more"), recheck=True)
-    within = PolicyWithin(gate(), request_of("pinging", policy=old), catalog)
+    within = NestedPolicy(gate(), request_of("pinging", policy=old), catalog)
     assert within("ping", "{}", 0) is None
 
     catalog.policies[new.digest], catalog.current = new, new.digest
@@ -277,7 +277,7 @@ def test_a_policy_that_rechecks_counts_in_memory_too() -> None:
 
 
 def test_what_an_operator_names_is_not_called_in_memory() -> None:
-    refused = PolicyWithin(gate(required=("pi*",)), request_of("pinging"), Catalog(TRUST))("ping", "{}", 0)
+    refused = NestedPolicy(gate(required=("pi*",)), request_of("pinging"), Catalog(TRUST))("ping", "{}", 0)
 
     assert refused is not None
     assert refused.code == "needs_decision"
@@ -286,7 +286,7 @@ def test_what_an_operator_names_is_not_called_in_memory() -> None:
 @pytest.mark.parametrize("name", ["halt/tool/ping", "halt/agent/pinging", "halt/pool/default", "halt/all"])
 def test_a_halt_stops_a_run_in_memory_before_its_next_call(bench: Bench, name: str) -> None:
     catalog = Catalog(TRUST)
-    within = PolicyWithin(gate(), request_of("pinging", agent="pinging"), catalog)
+    within = NestedPolicy(gate(), request_of("pinging", agent="pinging"), catalog)
     publish(catalog, name, HALT, "look first")
 
     ended = bench.run(request_of("pinging"), within)

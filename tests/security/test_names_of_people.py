@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from refold.core.approval import ballot
 from refold.core.approval.catalog import Roles, is_person
 from refold.core.approval.requester import has_asked, quorum_of
+from refold.core.confusables import spelt
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement
-from refold.core.glyphs import spelt
 from tests.approval.questions import NOW, ROLES, request, vote
 
 NOBODY = [

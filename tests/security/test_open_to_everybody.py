@@ -24,7 +24,7 @@ from refold.adapters.kafka.acls import has_authorizer
 from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis import checks
 from refold.adapters.redis.ledger import RedisLedger
-from refold.cli.commands.serve.process import accept, kafka_holes, redis_holes
+from refold.cli.commands.serve.process import accept, kafka_findings, redis_findings
 from refold.client.addresses import is_here
 from refold.core.errors import UsageError
 from refold.embedded.kafka import EmbeddedKafka
@@ -98,10 +98,10 @@ def test_an_address_that_leads_elsewhere_is_not_of_this_machine(kafka: EmbeddedK
     """A tunnel begins on loopback: where brokers say that they are counts as well."""
     settings = KafkaSettings(bootstrap=kafka.bootstrap, prefix=f"open{uuid4().hex[:8]}.", partitions=1)
     topics = Topics(settings)
-    assert [*kafka_holes(settings, topics)] == []
+    assert [*kafka_findings(settings, topics)] == []
     topics.hosts = {*topics.hosts, "broker-2.example.com"}
 
-    assert [hole.far for hole in kafka_holes(settings, topics)] == [True]
+    assert [finding.far for finding in kafka_findings(settings, topics)] == [True]
 
 
 def test_who_is_told_to_starts_all_the_same_and_says_so(
@@ -136,7 +136,7 @@ def test_beside_a_cluster_with_the_rights_of_the_table_every_service_starts(
     far = settings.model_copy(update={"bootstrap": elsewhere(settings.bootstrap)})
 
     assert not is_here(far.bootstrap.split(",")[0])
-    assert [*kafka_holes(far, Topics(far, POOLS))] == []
+    assert [*kafka_findings(far, Topics(far, POOLS))] == []
 
 
 def test_a_service_that_may_do_everything_or_write_the_catalog_does_not_start(secured_cluster: SecuredCluster) -> None:
@@ -150,9 +150,9 @@ def test_a_service_that_may_do_everything_or_write_the_catalog_does_not_start(se
     def found(role: str) -> list[Any]:
         settings = secured_cluster.settings(role, prefix)
         far = settings.model_copy(update={"bootstrap": elsewhere(settings.bootstrap)})
-        return [*kafka_holes(far, Topics(far, POOLS))]
+        return [*kafka_findings(far, Topics(far, POOLS))]
 
-    eventually(lambda: found("planner"), what="the hole that the rule makes")
+    eventually(lambda: found("planner"), what="the finding that the rule makes")
     assert found(ADMIN)
     assert found("approval") == []
 
@@ -165,22 +165,22 @@ def server(tmp_path: Path) -> Iterator[EmbeddedValkey]:
 
 
 def test_an_executor_needs_a_password_and_a_key_of_its_pool_where_others_reach_redis(server: EmbeddedValkey) -> None:
-    def holes(key: bytes, *, user: str = "") -> list[str]:
+    def findings(key: bytes, *, user: str = "") -> list[str]:
         place = server.url.replace("127.0.0.1", "0.0.0.0").replace("redis://", f"redis://{user}")
         ledger = RedisLedger(place)
-        found = [*redis_holes(ledger, key)]
+        found = [*redis_findings(ledger, key)]
         ledger.close()
-        for hole in found:
-            with pytest.raises(UsageError, match=hole.what):
-                accept([hole], allowed=False)
-            accept([hole], allowed=True)
-        return [hole.mend.rpartition(" ")[2] for hole in found]
+        for finding in found:
+            with pytest.raises(UsageError, match=finding.what):
+                accept([finding], allowed=False)
+            accept([finding], allowed=True)
+        return [finding.mend.rpartition(" ")[2] for finding in found]
 
-    before = holes(b""), holes(b"k" * 32)
+    before = findings(b""), findings(b"k" * 32)
     admin = redis.Redis.from_url(server.url)
     admin.execute_command("ACL", "SETUSER", "payments", "on", ">secret", "~*", "+@all")
     admin.execute_command("ACL", "SETUSER", "default", "off")
-    after = holes(b"", user="payments:secret@"), holes(b"k" * 32, user="payments:secret@")
+    after = findings(b"", user="payments:secret@"), findings(b"k" * 32, user="payments:secret@")
 
     assert before == (["REFOLD_REDIS__URL", "REFOLD_EXECUTOR__LEDGER_KEY"], ["REFOLD_REDIS__URL"])
     assert after == (["REFOLD_EXECUTOR__LEDGER_KEY"], [])
@@ -203,10 +203,10 @@ def test_a_user_for_whom_any_password_does_is_open_as_well(server: EmbeddedValke
 
 
 def test_on_this_machine_a_missing_key_is_a_warning(valkey: EmbeddedValkey) -> None:
-    holes = [*redis_holes(RedisLedger(valkey.url), b"")]
+    findings = [*redis_findings(RedisLedger(valkey.url), b"")]
 
-    assert [hole.far for hole in holes] == [False]
-    accept(holes, allowed=False)
+    assert [finding.far for finding in findings] == [False]
+    accept(findings, allowed=False)
 
 
 @pytest.mark.parametrize(("allowed", "verdict"), [("", "problem"), ("true", "warning")])

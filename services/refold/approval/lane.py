@@ -21,9 +21,9 @@ from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy_check import vouched
 from refold.core.approval.question import received
 from refold.core.approval.requester import quorum_of
-from refold.core.approval.vouching import vouched
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from refold.approval.settings import ApprovalLimits
-from refold.core.approval import ballot, vouching
+from refold.core.approval import ballot, policy_check
 from refold.core.approval.ballot import BallotResult, Count, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import ToolFacts
+from refold.core.approval.policy_check import suffices
 from refold.core.approval.question import context_edited
-from refold.core.approval.vouching import suffices
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about
@@ -195,7 +195,7 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
         return Objection("edit_not_possible", str(error))
     policy = catalog.policies.get(request.policy)
     if vote.action == "edit" and policy is not None:
-        denial = vouching.of_request(policy, request, tool.facts, args=vote.args).denial
+        denial = policy_check.of_request(policy, request, tool.facts, args=vote.args).denial
         return Objection("edit_denied", denial) if denial else None
     return None
 

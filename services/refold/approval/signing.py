@@ -11,8 +11,8 @@ from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
-from refold.core.approval.recount import unfounded
 from refold.core.approval.signature import SigningKey
+from refold.core.approval.vote_check import unfounded
 from refold.core.errors import UsageError
 from refold.ports.log import Outgoing
 

@@ -18,8 +18,8 @@ from refold.client import catalog
 from refold.client.addresses import Addresses
 from refold.client.catalog import CatalogReader
 from refold.core.approval.signature import Trust
+from refold.core.confusables import spelt
 from refold.core.errors import UnreachableError, UsageError
-from refold.core.glyphs import spelt
 from refold.operations.approvals import Approvals
 from refold.operations.runs import Runs
 from refold.runtime.settings import Settings

@@ -23,8 +23,8 @@ from refold.core.messages import ToolRequest, ToolResult
 from refold.executor import outcome
 from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
+from refold.executor.nested_calls import NestedPolicy
 from refold.executor.outbox import ExecutorOutbox
-from refold.executor.within import PolicyWithin
 from refold.ports import ledger
 from refold.ports.effects import StartTool, StopTool, ToolEnded
 from refold.runtime.clock import LogClock
@@ -207,7 +207,7 @@ class Attempt:
         self.started_ms, self.began_ms, self.busy = self.now, self.outbox.now.wall_ms, True
         within = None
         if self.request.tool.startswith(AGENT_TOOL):
-            within = PolicyWithin(self.outbox.settings.gate, self.request, self.catalog)
+            within = NestedPolicy(self.outbox.settings.gate, self.request, self.catalog)
         self.outbox.orders.append(StartTool(self.number, self.request, probe, within))
 
     def _stop(self, reason: str) -> None:

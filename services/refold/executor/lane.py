@@ -13,7 +13,7 @@ from refold.executor.attempt import Attempt
 from refold.executor.claim_chain import Claims
 from refold.executor.inputs import CallQueue, Requested
 from refold.executor.outbox import Closing, ExecutorOutbox
-from refold.executor.survey import Survey
+from refold.executor.takeover_scan import TakeOverScan
 from refold.ports.effects import AskEnd, Read
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.runtime.clock import LogClock
@@ -37,7 +37,7 @@ class ExecutorLane:
         self.waiting = CallQueue()
         self.beat_due = self.fill_due = 0
         self.full = False
-        self._sight = Sight()
+        self._freshness = CatalogFreshness()
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
@@ -52,10 +52,10 @@ class ExecutorLane:
         topic, chains = self._outbox.settings.topic, self._outbox.settings.chains
         self.claims.fold_to = assigned.ends[chains]
         self._requests_from = resumed(assigned, (topic,))
-        self._survey = Survey(self._requests_from[topic], assigned.ends.get(topic, 0))
+        self._scan = TakeOverScan(self._requests_from[topic], assigned.ends.get(topic, 0))
         self._catch_up = CatchUp(assigned, (CATALOG,))
         self._catch_up.reached(CATALOG, self.catalog.position)
-        self._sight.begin(self._outbox.now.mono_ms)
+        self._freshness.begin(self._outbox.now.mono_ms)
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
         self.clock.fresh, self.beat_due = False, 0
@@ -81,11 +81,11 @@ class ExecutorLane:
                 if self.catalog.halts is not halts:
                     self.waiting.bring_back()
             elif isinstance(item, End):
-                self._sight.told(item.offset, self.catalog.position)
+                self._freshness.told(item.offset, self.catalog.position)
                 return
             else:
                 catalog_reached(self.catalog, item, self._outbox.journal)
-            self._sight.reached(self.catalog.position)
+            self._freshness.reached(self.catalog.position)
             self._catch_up.reached(CATALOG, self.catalog.position)
         elif item.topic == self._outbox.settings.chains:
             if isinstance(item, Record):
@@ -94,15 +94,15 @@ class ExecutorLane:
                 self.claims.reached(item.offset)
         elif isinstance(item, Record):
             self._read(item)
-        elif isinstance(item, Reached) and not self._survey.complete:
-            self._survey.reached(item.offset)
-            self._surveyed()
+        elif isinstance(item, Reached) and not self._scan.complete:
+            self._scan.reached(item.offset)
+            self._scanned()
 
     def tend(self) -> None:
         """What time makes due."""
         now = self._outbox.now.mono_ms
         self.waiting.give_up(now)
-        if self._sight.asks(now, self._outbox.settings.look_ms):
+        if self._freshness.asks(now, self._outbox.settings.look_ms):
             self._outbox.orders.append(AskEnd(CATALOG, self.partition))
         self._rewind()
 
@@ -111,7 +111,7 @@ class ExecutorLane:
         settings = self._outbox.settings
         if why := settings.gate.halted(request, self.catalog):
             return why
-        blind_ms = self._sight.blind_ms(self._outbox.now.mono_ms)
+        blind_ms = self._freshness.blind_ms(self._outbox.now.mono_ms)
         if blind_ms > settings.blind_ms and (settings.gate.needs_decision(request) or request.settled):
             return f"nobody could read the end of the catalog for {blind_ms / 1000:.0f} s"
         return ""
@@ -159,16 +159,16 @@ class ExecutorLane:
         poison = isinstance(request, (MalformedError, FoldError))
         # Committed before the ledger has closed it, a tombstone would be lost with the process: the entry would stay.
         closing = self._outbox.closing(self.partition) if record.value is None else None
-        if not self._survey.complete:
+        if not self._scan.complete:
             if closing is not None and closing not in self._closing:
                 self._closing.append(closing)
-            self._survey.follow(record, poison=poison)
-            self._surveyed()
+            self._scan.follow(record, poison=poison)
+            self._scanned()
             return
-        if not self._survey.passes(record):
+        if not self._scan.passes(record):
             return
         owed: Owed = closing or Owed(done=True)
-        if record.value is not None and self._survey.open(record, poison=poison):
+        if record.value is not None and self._scan.open(record, poison=poison):
             if isinstance(request, ToolRequest):
                 owed = self._outbox.requested(self.partition, request, record) or owed
                 if isinstance(owed, Requested):
@@ -178,13 +178,13 @@ class ExecutorLane:
                 self._outbox.bury(record, request, owed)
         self._outstanding.add(record.offset, owed)
 
-    def _surveyed(self) -> None:
-        if self._survey.complete:
-            self._outstanding.position = self._survey.low
+    def _scanned(self) -> None:
+        if self._scan.complete:
+            self._outstanding.position = self._scan.low
             self._rewind()
 
     def _rewind(self) -> None:
-        if (offset := self._survey.rewinds(self._outbox.now.mono_ms)) is not None:
+        if (offset := self._scan.rewinds(self._outbox.now.mono_ms)) is not None:
             self._outbox.orders.append(Read(self._outbox.settings.topic, self.partition, offset))
 
 
@@ -199,7 +199,7 @@ def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | Non
         return error
 
 
-class Sight:
+class CatalogFreshness:
     """Asks where the catalog ends, and waits until it is read up to there. **Units**: milliseconds, monotonic."""
 
     def __init__(self) -> None:

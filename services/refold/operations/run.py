@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
+from refold.core.confusables import is_same
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, ReusedIdError
 from refold.core.events import (
     CallbackCompleted,
@@ -23,7 +24,6 @@ from refold.core.events import (
     SignalDropped,
     SignalReceived,
 )
-from refold.core.glyphs import is_same
 from refold.core.ids import (
     EntryId,
     RunId,

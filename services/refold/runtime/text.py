@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from refold.core.glyphs import UNSEEN, mistaken_for, words
+from refold.core.confusables import UNSEEN, mistaken_for, words
 
 _BLANKS = 20
 """Equal blanks in a row that stand as they are: more than an indentation, fewer than push text off a screen."""

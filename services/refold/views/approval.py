@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from refold.core.approval import ballot, decision, signature, vouching
+from refold.core.approval import ballot, decision, policy_check, signature
 from refold.core.approval.ballot import Count, Objection, Vote
 from refold.core.approval.catalog import ROLE, Catalog, Roles
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Policy
+from refold.core.approval.policy_check import PartialJudgement
 from refold.core.approval.question import named, received
 from refold.core.approval.requester import is_verified, quorum_of
 from refold.core.approval.signature import Trust
-from refold.core.approval.vouching import Possible
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, home, parse_approval_id
@@ -77,9 +77,9 @@ class Approval:
         """Why a vote would not count now beside what was said; None if it would."""
         return ballot.count(self.request, [*self.live(), vote], self.roles, self.now).void.get(vote)
 
-    def judged(self, args: str) -> Possible | None:
+    def judged(self, args: str) -> PartialJudgement | None:
         """Judgements of its policy on the call with other arguments, without knowing the tool's tags."""
-        return vouching.of_request(self.policy, self.request, None, args=args) if self.policy else None
+        return policy_check.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
         """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""

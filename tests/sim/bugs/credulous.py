@@ -153,7 +153,7 @@ CREDULOUS: dict[str, Bug] = {
     "order-says-its-class": Bug((), _refusal(_any_class), seeds=60),
     "not-at-home": Bug((), (("decision.away", _never),), seeds=60),
     "requester-counted": Bug(("requester-votes",), (("ballot.objection", _requester_too(ballot.objection)),)),
-    "handed-on-again": Bug(("handed-on-twice",), (("_Seats._own", _hands_on_again(ballot._Seats._own)),)),
+    "handed-on-again": Bug(("handed-on-twice",), (("_Deciders._own", _hands_on_again(ballot._Deciders._own)),)),
     "expiry-by-own-clock": Bug(("slow-clock",), (*_refusal(_own_clock), ("Attempt.log_ms", _WALL))),
     "revoked-people-decide": Bug(("ada-revoked",), (("decision.disowned", _never), ("gate.unfounded", _never))),
     "nobody-counts-again": Bug((), (("gate.unfounded", _never),), seeds=60),

@@ -20,7 +20,7 @@ PLACES: dict[str, str] = {
     "Authority.judge": "refold.core.approval.authority:Authority.judge",
     "authority.variables": "refold.core.approval.authority:variables",
     "Vote.parse": "refold.core.approval.ballot:Vote.parse",
-    "_Seats._own": "refold.core.approval.ballot:_Seats._own",
+    "_Deciders._own": "refold.core.approval.ballot:_Deciders._own",
     "ballot._too_long": "refold.core.approval.ballot:_too_long",
     "ballot.dated_ahead": "refold.core.approval.ballot:dated_ahead",
     "ballot.objection": "refold.core.approval.ballot:objection",

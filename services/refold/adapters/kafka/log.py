@@ -1,7 +1,7 @@
 """One member of a group on Kafka, with its producer: the `EventLog` that services run on.
 
-Two consumers: one has the member's place in the group and never fetches (`seat`), one reads by position and is in no
-group (`intake`). `take` belongs to one thread, everything else may be called from another: a confluent Consumer lets
+Two consumers: one has the member's place in the group and never fetches (`membership`), one reads by position and is in
+no group (`intake`). `take` belongs to one thread, everything else may be called from another: a confluent Consumer lets
 one thread in at a time and keeps the door locked while it polls, so `read`, `commit`, `pause` and `resume` only leave a
 note that `take` carries out, and `end` has a consumer of its own. (That also spares `end` the wait behind a fetch that
 lies at the broker on the same connection: 0.3 ms against 100 ms.)
@@ -21,7 +21,7 @@ from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
 from refold.adapters.kafka.errors import REFUSED, of, translate
 from refold.adapters.kafka.intake import Intake
-from refold.adapters.kafka.seat import GroupSeat
+from refold.adapters.kafka.membership import GroupMembership
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.core.errors import UnreachableError
 from refold.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Revoked, Taken
@@ -56,7 +56,7 @@ class KafkaEventLog:
         self._trouble = trouble = Trouble()
         self._closing = False
         self._producer = clients.producer(settings, membership.member, error_cb=trouble.on_error)
-        self._seat = GroupSeat(settings, membership, names=names, trouble=trouble)
+        self._group = GroupMembership(settings, membership, names=names, trouble=trouble)
         self._intake = Intake(settings, membership, names=names, trouble=trouble)
         self._askers: dict[str, Consumer] = {}
         self._notes: deque[Callable[[], None]] = deque()
@@ -123,7 +123,7 @@ class KafkaEventLog:
                 return None
 
     def _look(self, taken: Taken) -> None:
-        gone, came = self._seat.look()
+        gone, came = self._group.look()
         for number in sorted(gone - set(self._coming)):
             self._intake.drop(number)
             self._assignments.pop(number, None)
@@ -143,7 +143,7 @@ class KafkaEventLog:
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
         try:
-            committed, (starts, ends) = self._seat.committed(set(came)), self._intake.capture(set(came))
+            committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came))
         except KafkaException as error:
             self._opening.late(error)
             self._coming, self._apart = left + came, True
@@ -270,11 +270,11 @@ class KafkaEventLog:
 
     def reopen(self, partition: int) -> None:
         """See `EventLog`."""
-        self._notes.append(partial(self._seat.reopen, partition))
+        self._notes.append(partial(self._group.reopen, partition))
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
         """See `EventLog`. What is said of partitions that are another member's by then is dropped."""
-        self._notes.append(partial(self._seat.commit, dict(positions)))
+        self._notes.append(partial(self._group.commit, dict(positions)))
 
     def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
         flow = partial(self._intake.flow, (topic, partition), paused=True)
@@ -286,12 +286,12 @@ class KafkaEventLog:
 
     def depth(self) -> Depth:
         """See `EventLog`."""
-        return Depth(self._intake.positions, len(self._producer), self._seat.placed)
+        return Depth(self._intake.positions, len(self._producer), self._group.placed)
 
     def leave(self) -> None:
         """See `EventLog`."""
         if not self._settings.keep_place:
-            self._notes.append(self._seat.leave)
+            self._notes.append(self._group.leave)
 
     def close(self) -> None:
         """See `EventLog`. With `keep_place` in the settings the group keeps the partitions for this name."""
@@ -300,7 +300,7 @@ class KafkaEventLog:
         self._closing = True
         clients.flush(self._producer, REQUEST_TIMEOUT_S)
         self._run_notes()
-        self._seat.close(leave=not self._settings.keep_place)
+        self._group.close(leave=not self._settings.keep_place)
         self._intake.close()
         for asker in self._askers.values():
             asker.close()

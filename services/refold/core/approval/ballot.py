@@ -152,19 +152,19 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
             void[vote] = problem
         else:
             good.append(vote)
-    seats = _Seats(request, good, roles)
-    void |= {vote: problem for vote in good if (problem := seats.objection(vote))}
-    deciding = [vote for vote in seats.said.values() if vote.action in DECIDING and vote.actor in seats.lineages]
+    deciders = _Deciders(request, good, roles)
+    void |= {vote: problem for vote in good if (problem := deciders.objection(vote))}
+    deciding = [vote for vote in deciders.said.values() if vote.action in DECIDING and vote.actor in deciders.lineages]
     cast = tuple(
-        (vote, Cast(vote.actor, decision.via(seats.lineages[vote.actor]), vote.strength, vote.vote, vote.issued))
+        (vote, Cast(vote.actor, decision.via(deciders.lineages[vote.actor]), vote.strength, vote.vote, vote.issued))
         for vote in sorted(deciding, key=order)
     )
     groups = _groups(cast)
     leading = max((len(group) for group in groups), default=0)
-    settled = _settled(request, cast, groups, seats.quorum)
+    settled = _settled(request, cast, groups, deciders.quorum)
     if settled:
-        settled = settled._replace(said=seats.behind(settled.votes))
-    return Count(settled, cast, leading, seats.approvers, void)
+        settled = settled._replace(said=deciders.behind(settled.votes))
+    return Count(settled, cast, leading, deciders.approvers, void)
 
 
 def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str, now: int) -> bool:
@@ -175,8 +175,8 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
     if request.requirement.not_requester and has_asked(request, actor):
         return False
     good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote, now) is None]
-    seats = _Seats(request, [vote for vote in good if vote.actor != actor or vote.action not in SAYING], roles)
-    return bool(roles.entitled(seats.approvers, actor)) or actor in seats.lineages
+    deciders = _Deciders(request, [vote for vote in good if vote.actor != actor or vote.action not in SAYING], roles)
+    return bool(roles.entitled(deciders.approvers, actor)) or actor in deciders.lineages
 
 
 def dated_ahead(vote: Vote, now: int) -> Objection | None:
@@ -224,7 +224,7 @@ def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
     return Objection("not_remembered", f"its rule lets an approval be remembered {most}")
 
 
-class _Seats:
+class _Deciders:
     """Who decides by these votes, oldest first, and what entitles them.
 
     `said` is the latest word of everybody, `lineages` whose words count and by what: the policy, or the word of one
@@ -248,7 +248,7 @@ class _Seats:
         self.lineages = {vote.actor: self._lineage(vote) for vote in seated}
         for vote in sorted(seated, key=lambda vote: vote.actor):
             if vote.action == "delegate":
-                self._seat_deputy(vote.to[0], vote)
+                self._deputise(vote.to[0], vote)
 
     def _reassign(self, votes: Iterable[Vote]) -> None:
         for vote in votes:
@@ -256,7 +256,7 @@ class _Seats:
             if own := self._own(vote):
                 self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
 
-    def _seat_deputy(self, deputy: str, vote: Vote) -> None:
+    def _deputise(self, deputy: str, vote: Vote) -> None:
         if deputy not in self.lineages and self._roles.entitled([deputy], deputy):
             self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
             self._delegated[deputy] = vote

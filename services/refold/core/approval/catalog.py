@@ -27,8 +27,8 @@ from refold.core.approval.signature import (
     check,
     platform_of,
 )
+from refold.core.confusables import is_clear, spelt
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError, UsageError
-from refold.core.glyphs import is_clear, spelt
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec
 

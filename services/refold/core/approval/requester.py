@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 from refold.core.approval import signature
 from refold.core.approval.signature import PublicKey, SigningKey, platform_of
+from refold.core.confusables import is_clear, spelt
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Spendable
-from refold.core.glyphs import is_clear, spelt
 from refold.core.ids import root_of
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.wire import canonical

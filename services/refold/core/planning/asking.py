@@ -16,7 +16,7 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
 from refold.core.approval.question import args_digest, named, proposal_digest
-from refold.core.approval.recount import unfounded, unread
+from refold.core.approval.vote_check import unfounded, unread
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
 from refold.core.ids import approval_id, call_id, parse_approval_id

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from refold.core import events
 from refold.core.approval.requester import FRESH_MS, signed_ms
+from refold.core.confusables import is_same
 from refold.core.errors import MalformedError
-from refold.core.glyphs import is_same
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.pausing import OPERATOR, REQUESTER

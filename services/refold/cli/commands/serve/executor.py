@@ -17,7 +17,7 @@ from refold.adapters.redis.ledger import RedisLedger
 from refold.adapters.tools.toolbox import Toolbox
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import executor_member
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_holes, served
+from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_findings, served
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
@@ -62,7 +62,7 @@ def executor(
         _log.warning("redis.unsafe", problem=problem)
     beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
     seal = Seal(pool, keys.shared_key(options.executor.ledger_key or beside))
-    process.accept(redis_holes(ledger, seal.key))
+    process.accept(redis_findings(ledger, seal.key))
     numbers, blobs = count(1), blob_store(options)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))
     times = Times(

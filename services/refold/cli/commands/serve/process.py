@@ -47,7 +47,7 @@ ALLOW = "REFOLD_ALLOW_OPEN"
 _log = structlog.get_logger()
 
 
-class Hole(NamedTuple):
+class OpenAccess(NamedTuple):
     """What lets in everybody who reaches it, how to mend it, and whether others than this machine do."""
 
     what: str
@@ -55,12 +55,12 @@ class Hole(NamedTuple):
     far: bool
 
 
-def kafka_holes(settings: KafkaSettings, topics: Topics) -> Iterator[Hole]:
+def kafka_findings(settings: KafkaSettings, topics: Topics) -> Iterator[OpenAccess]:
     """Of a Kafka that others reach: where it lets a service do what no service may. **Raises** UnreachableError."""
     # Where it says that it is counts as well: the address may be that of a tunnel.
     far = not all(is_here(server) for server in (*settings.bootstrap.split(","), *topics.hosts))
     if far and (may_do_everything(settings) or may_write(settings, CATALOG)):
-        yield Hole(
+        yield OpenAccess(
             f"the Kafka at {settings.bootstrap} lets this service do what none may: "
             "it has no authorizer, or this principal has too many rights",
             "an authorizer, a principal for each service, and `refold topics acls --apply`",
@@ -68,23 +68,23 @@ def kafka_holes(settings: KafkaSettings, topics: Topics) -> Iterator[Hole]:
         )
 
 
-def redis_holes(ledger: RedisLedger, key: bytes) -> Iterator[Hole]:
+def redis_findings(ledger: RedisLedger, key: bytes) -> Iterator[OpenAccess]:
     """Of the servers of a ledger. `key` is that of the pool. **Raises** UnreachableError."""
     far = not all(map(is_here, ledger.servers()))
     if far and ledger.open_to_all():
         mend = "a user with a password for each pool, in REFOLD_REDIS__URL"
-        yield Hole("Redis lets in whoever has no password", mend, far)
+        yield OpenAccess("Redis lets in whoever has no password", mend, far)
     if not key:
         mend = "the key of the pool, `openssl rand -hex 32`, as REFOLD_EXECUTOR__LEDGER_KEY"
-        yield Hole("whoever writes this Redis may answer for tools: the ledger has no key", mend, far)
+        yield OpenAccess("whoever writes this Redis may answer for tools: the ledger has no key", mend, far)
 
 
-def accept(holes: Iterable[Hole], *, allowed: bool) -> None:
+def accept(findings: Iterable[OpenAccess], *, allowed: bool) -> None:
     """Goes on with a warning beside what only this machine reaches, or what is allowed. **Raises** UsageError."""
-    for hole in holes:
-        if hole.far and not allowed:
-            raise UsageError(hole.what, hint=f"{hole.mend}; or {ALLOW}=true, where nobody else reaches it")
-        _log.warning("service.open", problem=hole.what, hint=hole.mend)
+    for finding in findings:
+        if finding.far and not allowed:
+            raise UsageError(finding.what, hint=f"{finding.mend}; or {ALLOW}=true, where nobody else reaches it")
+        _log.warning("service.open", problem=finding.what, hint=finding.mend)
 
 
 CLOSE_S = 5.0
@@ -127,11 +127,11 @@ class Served:
         """**Raises** when Kafka lacks the topics of some pools, or lets everybody do everything."""
         topics = self.topics(pools)
         topics.check()
-        self.accept(kafka_holes(self.where.settings.kafka, topics))
+        self.accept(kafka_findings(self.where.settings.kafka, topics))
 
-    def accept(self, holes: Iterable[Hole]) -> None:
+    def accept(self, findings: Iterable[OpenAccess]) -> None:
         """**Raises** UsageError for what others reach and lets everybody in."""
-        accept(holes, allowed=self.where.settings.allow_open)
+        accept(findings, allowed=self.where.settings.allow_open)
 
     def topics(self, pools: tuple[str, ...]) -> Topics:
         """Topics of some pools."""

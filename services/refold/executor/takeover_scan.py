@@ -8,7 +8,7 @@ RESTART_MS = 1_000
 """The time the second reading may take to begin, before it is asked for again: a broker answers within that."""
 
 
-class Survey:
+class TakeOverScan:
     """Reads requests from `start` to the captured `end` and remembers which are open; then they are read again.
 
     A request may be followed by its tombstone, and the marker of that call in the ledger may be gone: an executor that

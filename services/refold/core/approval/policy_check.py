@@ -41,7 +41,7 @@ def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args:
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
+class PartialJudgement:
     """What a policy may say of a call: that it needs people in one of these ways, or (`allows`) that it needs none.
 
     `denial` is why it may do neither; nothing where it may.
@@ -52,8 +52,8 @@ class Possible:
     denial: str = ""
 
 
-def possible(policy: Policy, facts: Mapping[str, Any]) -> Possible:
-    """Possible judgements on a call of which these facts are known.
+def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgement:
+    """PartialJudgement judgements on a call of which these facts are known.
 
     Whatever looks at what is not known may hold, fail, or be passed over, by what a planner says of it.
     """
@@ -75,10 +75,10 @@ def possible(policy: Policy, facts: Mapping[str, Any]) -> Possible:
     if allows and policy.fallback:  # a tool may ask by itself
         requirements.append(policy.fallback)
     denial = "" if requirements or allows else f"the rule {found[0].rule!r} denies it: {found[0].message}"
-    return Possible(tuple(requirements), allows, denial)
+    return PartialJudgement(tuple(requirements), allows, denial)
 
 
-def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> Possible:
+def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> PartialJudgement:
     """What a policy may say of what people are asked, or of the same call with other arguments."""
     facts: dict[str, Any] = {
         "args": canonical.parse(args or request.args),
@@ -89,4 +89,4 @@ def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None,
         "tool.effect": request.effect,
         "tool.version": request.version,
     }
-    return possible(policy, facts | ({"tool.tags": list(tool.tags)} if tool else {}))
+    return judge_partially(policy, facts | ({"tool.tags": list(tool.tags)} if tool else {}))

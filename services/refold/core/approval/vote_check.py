@@ -13,9 +13,9 @@ from dataclasses import replace
 from refold.core.approval import ballot, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
+from refold.core.approval.policy_check import suffices, vouched
 from refold.core.approval.question import args_digest, asked_of, digest
 from refold.core.approval.requester import has_asked, quorum_of
-from refold.core.approval.vouching import suffices, vouched
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.ids import approval_id
 from refold.core.messages import ApprovalRequest, ToolRequest

@@ -38,7 +38,7 @@ seconds; what is longer may be a client that waits in silence for an answer that
 _NO_PLACE_MAX_S = 600.0
 
 
-class GroupSeat:
+class GroupMembership:
     """One member of a group. All but `commit` belongs to one thread."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
@@ -121,7 +121,7 @@ class GroupSeat:
             self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._patience_s)
             self._patience_s = min(2 * self._patience_s, _NO_PLACE_MAX_S)
             before, self._consumer = self._consumer, self._made()
-            Thread(target=before.close, name="kafka-seat-close", daemon=True).start()  # which may take as long
+            Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
             self._join()
 
     def close(self, *, leave: bool) -> None:

@@ -21,7 +21,7 @@ UNKNOWN = frozenset({"run.session", "run.labels"})
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyWithin:
+class NestedPolicy:
     """Judges for the call that an agent in memory is. Asked from another thread, it reads what is replaced as a whole.
 
     `halted` (a stale one) may pass; of the others, `denied` is for the agent to hear, and `needs_decision` ends it.
