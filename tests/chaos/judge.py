@@ -26,7 +26,7 @@ STALL_MS = 1_000
 class Evidence:
     """What the world has seen.
 
-    **Shape**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
+    **JsonCodec**: `acked` are the requests that Kafka acknowledged, run -> input; `maybe` those whose ack never came.
     `poison` are (topic, partition, offset) of what the user sent on purpose, as the topics have it; `effects` the
     recorder's lines. `votes` are the ids of what people have sent, by their places,
     `failing` the runs whose agent gives up at its end. `programs` are the trees of runs of programs, which have

@@ -314,10 +314,10 @@ class TestShowing:
         lie = replace(request(), args='{"service":"other"}')
         world.ask(lie)
 
-        register = desk.approvals.read()
-        approvals.warn_of(register.unsound, register.all())
+        index = desk.approvals.read()
+        approvals.warn_of(index.unsound, index.all())
 
-        assert register.all() == []
+        assert index.all() == []
         assert f"{lie.approval_id} is no question that a service takes" in capsys.readouterr().err.replace("\n", " ")
 
     def test_a_second_question_about_a_call_is_cried_out_with_both(

@@ -23,7 +23,7 @@ from refold.contrib.pydantic_ai import RefoldDurability, durable
 from refold.core.ids import CallId, RunId
 from refold.core.messages import StreamPart, ToolRequest
 from refold.runtime.settings import KafkaSettings
-from refold.sdk.trying import MOST_A_SECOND, MOST_PART, Try
+from refold.sdk.current_attempt import MOST_A_SECOND, MOST_PART, CurrentAttempt
 from refold.testing import run, start
 from tests.cli.terminal import Dev, served
 from tests.contrib import streaming
@@ -84,7 +84,7 @@ def test_a_handler_of_events_gets_each_of_them_and_who_looks_on_as_well(here: Pa
 
 
 def test_a_call_is_what_it_is_when_nobody_takes_what_it_says(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Try, "tell", lambda *_: None)
+    monkeypatch.setattr(CurrentAttempt, "tell", lambda *_: None)
 
     assert run(streaming.app, "talker", prompt="speak").value == "one two three"
 
@@ -96,7 +96,7 @@ def order(attempt: int = 1) -> ToolRequest:
 
 def test_what_is_too_much_is_dropped_and_has_a_number() -> None:
     heard = list[StreamPart]()
-    attempt = Try(order(), heard.append)
+    attempt = CurrentAttempt(order(), heard.append)
     attempt.tell("text", {"text": "x" * MOST_PART})
     for _ in range(3 * MOST_A_SECOND // 10_000):
         attempt.tell("text", {"text": "x" * 10_000})
@@ -107,7 +107,7 @@ def test_what_is_too_much_is_dropped_and_has_a_number() -> None:
 
 def test_what_has_no_form_in_json_is_dropped_and_fails_no_call() -> None:
     heard = list[StreamPart]()
-    attempt = Try(order(), heard.append)
+    attempt = CurrentAttempt(order(), heard.append)
 
     for text in ("\ud83d", "\ude42", "yes"):
         attempt.tell("text", {"text": text})

@@ -48,7 +48,7 @@ _IGNORED = {"another attempt is under way": "-", "somebody else acts on it": "="
 def lines() -> Iterator[str]:
     """One line for each effect, status and phase; its verdicts differ by what was before and what the tool allows.
 
-    **Shape**: 16 verdicts in the order of `_verdicts`, or one where all are equal.
+    **JsonCodec**: 16 verdicts in the order of `_verdicts`, or one where all are equal.
     """
     for effect, status, late, phase in product(EFFECTS, STATUSES, (False, True), PHASES):
         for code, judged in product(CODES, (False, True)) if status == "unauthorised" else [("boom", False)]:

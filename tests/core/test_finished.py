@@ -18,7 +18,7 @@ from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Refuse, Ruling
 from refold.core.run.chain import Head
 from refold.core.run.finished import ROW_BYTES, Finished
-from refold.core.run.shared import Row
+from refold.core.run.persistent import PersistentList
 from refold.core.run.state import RunState, Status
 from tests.core.histories import NOW, RULES, examples, random_input, random_log, start
 
@@ -30,7 +30,7 @@ def over(run: str, *pools: str, status: Status = "completed", digest: str = "ab"
     request = RunRequested("ship", "[]", digest, "")
     calls = [CallProposed(n, "push", "{}", "k", pool, "keyed", 1, RetryPolicy()) for n, pool in enumerate(pools, 1)]
     head = Head(EntryId(run.encode().ljust(16)[:16]), 7)
-    return RunState(RunId(run), head, status, request, at_ms=5_000, steps=Row(calls), end=RunCompleted("1"))
+    return RunState(RunId(run), head, status, request, at_ms=5_000, steps=PersistentList(calls), end=RunCompleted("1"))
 
 
 @examples

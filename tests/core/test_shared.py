@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.run.shared import Row, Table
+from refold.core.run.persistent import PersistentList, PersistentMap
 from tests.core.histories import examples
 
 seeds = st.integers(0, 2**32)
@@ -18,7 +18,7 @@ seeds = st.integers(0, 2**32)
 @given(seeds)
 def test_however_often_futures_part_each_has_its_own_items(seed: int) -> None:
     rng = random.Random(seed)
-    grown: list[tuple[Row[int], list[int]]] = [(Row(), [])]
+    grown: list[tuple[PersistentList[int], list[int]]] = [(PersistentList(), [])]
     for n in range(60):
         row, plain = rng.choice(grown)
         grown.append((row.append(n), [*plain, n]))
@@ -33,7 +33,7 @@ def test_however_often_futures_part_each_has_its_own_items(seed: int) -> None:
 @given(seeds)
 def test_however_often_futures_part_each_has_its_own_keys(seed: int) -> None:
     rng = random.Random(seed)
-    grown: list[tuple[Table[int, int], dict[int, int]]] = [(Table(), {})]
+    grown: list[tuple[PersistentMap[int, int], dict[int, int]]] = [(PersistentMap(), {})]
     for n in range(60):
         table, plain = rng.choice(grown)
         if key := rng.choice([key for key in range(1, 9) if key not in plain] or [0]):
@@ -45,7 +45,7 @@ def test_however_often_futures_part_each_has_its_own_keys(seed: int) -> None:
 
 
 def test_an_index_beyond_the_shared_beginning_is_not_there() -> None:
-    short: Row[int] = Row([1])
+    short: PersistentList[int] = PersistentList([1])
 
     longer = short.append(2)
 

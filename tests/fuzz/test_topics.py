@@ -17,7 +17,7 @@ from refold.core.wire import codec
 from refold.operations.runs import Runs
 from refold.ports.log import Outgoing, Record
 from refold.runtime.clock import clock_ms
-from refold.views.approval import Register
+from refold.views.approval import ApprovalIndex
 from refold.views.budget import limits_in_use
 from refold.views.member import agents_served, tools_served
 from tests.approval.driving import SERVICE, Process, request
@@ -109,9 +109,9 @@ def test_no_command_of_the_client_ends_by_it(topic: str, seed: int, tmp_path: Pa
     world = poisoned(topic, seed, tmp_path)
     reader = world.chronicle.reader
 
-    register = Register(4, TRUST, clock_ms)
+    index = ApprovalIndex(4, TRUST, clock_ms)
     for found in world.records():
-        register.feed(found)
+        index.feed(found)
     runs = Runs(reader)
 
     assert runs.get("first").status == "completed"

@@ -420,7 +420,7 @@ def test_whose_questions_they_are_is_told_once_kafka_is_there_again(bench: Bench
     form = {"content-type": "application/x-www-form-urlencoded"}
     sent = bench.http.post(f"/approvals/open-0/11~{4:032x}/vote", content="action=approve&question=x", headers=form)
     assert sent.status_code == 503
-    assert "Try again" not in sent.text
+    assert "CurrentAttempt again" not in sent.text
 
 
 def test_a_doubt_without_a_question_is_settled_by_operators_and_one_with_it_by_approvers(

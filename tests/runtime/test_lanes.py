@@ -10,7 +10,7 @@ from weakref import ref
 from refold.ports.effects import Commit, Flow, Now, Read, Reopen
 from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
 from refold.runtime.lanes import CatchUp, Journal, Lanes, Outstanding, Owed, Tokens, resumed
-from refold.runtime.parking import Parking
+from refold.runtime.unresolved import UnresolvedInputs
 
 
 @dataclass
@@ -206,7 +206,7 @@ def test_a_journal_counts_what_it_tells() -> None:
 
 
 def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_asked_for_after_them() -> None:
-    parking = Parking[str]()
+    parking = UnresolvedInputs[str]()
     for awaited, item in (("a", "first"), ("b", "second")):
         parking.park(awaited, item, 10)
     asked = [parking.asks()]
@@ -224,7 +224,7 @@ def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_a
 
 
 def test_what_was_taken_and_parked_again_waits_for_an_end_of_its_own() -> None:
-    parking = Parking[str]()
+    parking = UnresolvedInputs[str]()
     parking.park("a", "early", 1)
     parking.asks()
     parking.take("a")

@@ -15,8 +15,8 @@ from refold.core.errors import CallFailed as CallFailedError
 from refold.core.errors import NonDeterminismError
 from refold.core.events import CallCompleted, CallProposed, RetryPolicy
 from refold.core.run.intents import Call
+from refold.core.run.persistent import PersistentList
 from refold.core.run.replay import Moment, Raised, Returned, replay
-from refold.core.run.shared import Row
 from refold.core.run.state import RunState
 from refold.sdk.execution import Execution
 from tests.core.histories import examples
@@ -191,7 +191,7 @@ def test_a_settled_step_that_the_code_does_not_wait_for_is_told() -> None:
 def test_new_steps_beyond_the_history_are_returned_and_not_compared() -> None:
     run = Run(two_calls)
     run.settle(1, "7")
-    run.state.steps = Row(run.state.steps[:-1])
+    run.state.steps = PersistentList(run.state.steps[:-1])
 
     beyond = replay(Execution(two_calls(), Moment(), "seed"), run.state, unseen=1)
 
@@ -201,7 +201,7 @@ def test_new_steps_beyond_the_history_are_returned_and_not_compared() -> None:
 def test_what_code_does_of_what_it_has_seen_is_never_beyond_the_history() -> None:
     run = Run(two_calls)
     run.settle(1, "7")
-    run.state.steps = Row(run.state.steps[:-1])
+    run.state.steps = PersistentList(run.state.steps[:-1])
 
     with pytest.raises(NonDeterminismError) as raised:
         run.again()
@@ -258,7 +258,9 @@ def test_time_is_that_of_the_record_that_woke_the_code() -> None:
 
     state = RunState("run-1", started_ms=100)
     policy = RetryPolicy()
-    state.steps = Row(CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b")))
+    state.steps = PersistentList(
+        CallProposed(n, tool, "{}", "k", "p", "keyed", 1, policy) for n, tool in ((1, "a"), (2, "b"))
+    )
     state.outcomes = state.outcomes.add(1, (222, CallCompleted(1, 1, "1"), 0))
 
     replay(Execution(code(), moment, "seed"), state)

@@ -12,7 +12,7 @@ from refold.core.approval.ballot import Objection
 from refold.core.approval.catalog import Catalog
 from refold.ports.log import Record
 from refold.runtime.lanes import INPUT_OVERHEAD, record_bytes
-from refold.runtime.parking import Parking
+from refold.runtime.unresolved import UnresolvedInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Hearing:
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
         self._questions, self._outbox, self._most_void = questions, outbox, most_void
-        self.parking: Parking[Parked] = Parking()
+        self.unresolved: UnresolvedInputs[Parked] = UnresolvedInputs()
         self.asked_to = 0
         self._heard: list[tuple[OpenQuestion, Record, str]] = []
         self._void: deque[tuple[str, str]] = deque()
@@ -40,7 +40,7 @@ class Hearing:
 
     def park(self, approval: str, record: Record, token: str) -> None:
         """Keeps a vote until its request is read, or is known not to be there."""
-        self.parking.park(approval, Parked(record, token), record_bytes(record))
+        self.unresolved.park(approval, Parked(record, token), record_bytes(record))
 
     def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
         """Takes a vote on a question."""
@@ -58,7 +58,7 @@ class Hearing:
             answer(record, vote)
             self._void.append((question.request.approval_id, token))
             self._void_bytes += INPUT_OVERHEAD + len(token)
-        for parked in self.parking.over(self.asked_to):
+        for parked in self.unresolved.over(self.asked_to):
             answer(parked.record, Objection("unknown", "there is no such approval"))
         while self._void_bytes > self._most_void:
             approval, token = self._void.popleft()

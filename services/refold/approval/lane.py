@@ -83,7 +83,7 @@ class ApprovalLane:
                 catalog_reached(self.catalog, item, self._journal)
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
-            self._hearing.parking.reached_end(item.offset)
+            self._hearing.unresolved.reached_end(item.offset)
         else:
             self.clock.read(item.at_ms)
             self._read(item)
@@ -134,7 +134,7 @@ class ApprovalLane:
     def waiting_bytes(self) -> int:
         """Bytes of votes that wait for their approval, or, where any may be judged, to be judged."""
         unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
-        return self._hearing.parking.bytes + sum(question.waiting_bytes() for question in unjudged if question)
+        return self._hearing.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 
     def next_due_ms(self) -> int | None:
         """When something waits for time alone, a key that may not sign yet, or for the next turn."""
@@ -153,7 +153,7 @@ class ApprovalLane:
         while self._later and all(self._catch_up.has(topic) for topic in REPLAYED if topic not in self._later):
             topic = self._later.pop(0)
             self.orders.append(Read(topic, self.partition, self._starts[topic]))
-        if not self._later and self._hearing.parking.asks():
+        if not self._later and self._hearing.unresolved.asks():
             self.orders.append(AskEnd(APPROVAL_REQUESTED, self.partition))
 
     def _go_live(self) -> None:
@@ -208,7 +208,7 @@ class ApprovalLane:
             question = OpenQuestion(request, most, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
-            for parked in self._hearing.parking.take(approval):
+            for parked in self._hearing.unresolved.take(approval):
                 self._say(question, parked.record, parked.token)
 
     def _voted(self, record: Record) -> None:

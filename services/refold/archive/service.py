@@ -56,7 +56,7 @@ class TopicWriter(Protocol):
     """Writes records in order; returns when every one is acknowledged or its outcome unknown."""
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """**Shape**: one delivery per record, any order."""
+        """**JsonCodec**: one delivery per record, any order."""
         ...
 
 

@@ -30,7 +30,7 @@ from refold.views.history import Run
 
 
 @dataclass(frozen=True)
-class Teller:
+class Printer:
     """The option of what tells something without a platform."""
 
     json_: options.JsonOption = False
@@ -53,7 +53,7 @@ class Teller:
 
 
 @dataclass(frozen=True)
-class Shell(Teller):
+class Shell(Printer):
     """The options of most commands: where the platform is, and how to tell what was found."""
 
     kafka: options.KafkaOption = ""

@@ -189,8 +189,8 @@ class AsyncClient:
     async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
         """Yields the events of a run behind the one with the number `after`, and on, until the run is over.
 
-        **Shape**: in order, without gaps. `timeout` is for each of them. Close it, with `contextlib.aclosing`, where
-        you leave it early.
+        **JsonCodec**: in order, without gaps. `timeout` is for each of them. Close it, with `contextlib.aclosing`,
+        where you leave it early.
         """
         told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         tell, seen = partial(_tell, asyncio.get_running_loop(), told), after

@@ -49,9 +49,9 @@ class Violation(NamedTuple):
 class Verified:
     """Result of a verification.
 
-    **Shape**: `erased` counts records that are left of erased runs, `copied` how many records of a run are in the log
-    again; `digests` the fold of every run by id; `overdue` the runs for which something was due at `now_ms` and has not
-    happened (a platform that stands still has some; a running one that keeps them is stuck).
+    **JsonCodec**: `erased` counts records that are left of erased runs, `copied` how many records of a run are in the
+    log again; `digests` the fold of every run by id; `overdue` the runs for which something was due at `now_ms` and has
+    not happened (a platform that stands still has some; a running one that keeps them is stuck).
     """
 
     now_ms: int

@@ -51,7 +51,7 @@ class RetryPolicy:
 class Requirement:
     """Requirement of a policy for a decision.
 
-    **Shape**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
+    **JsonCodec**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
     `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
     how long a decision may be used. An approval may be remembered for `remember_ms` and so many uses at most.
     """
@@ -852,7 +852,7 @@ Terminal = RunCompleted | RunFailed | RunCancelled
 class Entry:
     """One record of the run log: all events that one input caused for a run.
 
-    **Shape**: at least one event; event i has seq `seq + i`. `prev` is the id of the run's entry before this one,
+    **JsonCodec**: at least one event; event i has seq `seq + i`. `prev` is the id of the run's entry before this one,
     empty for the first; `nonce` is fresh for every send, so equal bytes never go out twice. `held`: the agent's code
     was not run, so nothing of it follows here; the next entry that is not held has what it makes of all that came.
     """

@@ -54,7 +54,7 @@ class Jar:
 def read_lock(path: Path | None = None) -> list[Jar]:
     """Read the lock file, by default the one that ships with Refold.
 
-    **Shape**: in the order of the file, which is the order of the class path.
+    **JsonCodec**: in the order of the file, which is the order of the class path.
 
     **Raises**: UsageError when a line is not `group:artifact:version sha256:<64 hex digits>`.
     """
@@ -76,7 +76,7 @@ def fetch_jars(
 ) -> list[Path]:
     """Return the paths of all jars, downloading what is missing or altered.
 
-    **Shape**: absolute paths in the order of the lock. Safe to call from several processes at once.
+    **JsonCodec**: absolute paths in the order of the lock. Safe to call from several processes at once.
 
     **Raises**: UnreachableError when a jar is missing and cannot be downloaded; RefoldError when what came is
     not what the lock names (do not retry: the lock or the mirror is wrong).

@@ -105,7 +105,7 @@ class ClaimChain:
 class Lineage:
     """All that the chains say of a request.
 
-    **Shape**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
+    **JsonCodec**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
     `others` are the heads of chains which have the same call under another key: people may have edited its arguments,
     and claims had no key once. **Units**: `seen_ms` is when this process first saw each of these heads, but for those
     under which nobody acts any more. `claimed`: just this attempt was claimed before, and not handed over. `shared`: so

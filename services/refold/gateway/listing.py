@@ -109,7 +109,8 @@ def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[Versi
 class Activity(NamedTuple):
     """Sums since a day: of agents, of tools, and of both by day, codes of failures, and calls that repeat.
 
-    **Shape**: keys are agent and tool; without a tool they are of the runs of an agent. `loops` are the most frequent.
+    **JsonCodec**: keys are agent and tool; without a tool they are of the runs of an agent. `loops` are the most
+    frequent.
     """
 
     agents: list[DailyRow]

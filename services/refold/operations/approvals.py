@@ -25,7 +25,7 @@ from refold.operations.operation import Sender
 from refold.ports.log import LogReader
 from refold.runtime import defaults
 from refold.runtime.clock import clock_ms
-from refold.views.approval import NO_KEY, READ_TOPICS, Approval, Register, reach, said
+from refold.views.approval import NO_KEY, READ_TOPICS, Approval, ApprovalIndex, reach, said
 from refold.views.model import plain
 from refold.views.outcome import Voted
 
@@ -88,22 +88,22 @@ class Approvals:
         self._reader, self._trust, self._partitions, self._settle_s = reader, trust, partitions, settle_s
         self._payload_bytes = payload_bytes
 
-    def read(self, partition: int | None = None) -> Register:
+    def read(self, partition: int | None = None) -> ApprovalIndex:
         """Everything that is in the topics now."""
-        register = Register(self._partitions, self._trust, clock_ms)
+        index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         for topic in READ_TOPICS:
             for record in self._reader.scan(topic, partition):
-                register.feed(record)
-        return register
+                index.feed(record)
+        return index
 
     def get(self, approval_id: str) -> Approval:
         """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError, ConflictError.
 
         The latter is about a question that no service takes: somebody has written what no planner asks.
         """
-        register = self.read(self._home(approval_id))
-        approval = register.find(approval_id)
-        if approval is None and (problem := register.unsound.get(approval_id)):
+        index = self.read(self._home(approval_id))
+        approval = index.find(approval_id)
+        if approval is None and (problem := index.unsound.get(approval_id)):
             raise ConflictError(
                 f"no service accepts the question {approval_id}: {problem}",
                 hint="report it to an operator; do not vote",
@@ -123,21 +123,21 @@ class Approvals:
             return self._of_family(run_id(name))
         call = asked_about(name)
         beginning = name if name != call else f"{call}~"
-        register = self.read(home(parse_call_id(call)[0], self._partitions))
-        known = register.named(beginning) or [each for each in register.unsound if each.startswith(beginning)]
+        index = self.read(home(parse_call_id(call)[0], self._partitions))
+        known = index.named(beginning) or [each for each in index.unsound if each.startswith(beginning)]
         if not known:
             hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
             raise NotFoundError(f"there is no approval {name}", hint=hint)
-        open_now = list(filter(register.waiting, known))
+        open_now = list(filter(index.waiting, known))
         if len(open_now) > 1:
             hint = f"report it to an operator, no planner asks so: {', '.join(open_now)}"
             raise UsageError(f"the call {call} has {len(open_now)} open approvals", hint=hint)
         return (open_now or known)[-1]
 
     def _of_family(self, run: RunId) -> str:
-        register = self.read(home(run, self._partitions))
-        asked = [a.request.approval_id for a in register.all() if is_below(a.request.run_id, run)]
-        asked = list(filter(register.waiting, asked))
+        index = self.read(home(run, self._partitions))
+        asked = [a.request.approval_id for a in index.all() if is_below(a.request.run_id, run)]
+        asked = list(filter(index.waiting, asked))
         if not asked:
             hint = f"`refold run show {run}` shows what it waits for"
             raise NotFoundError(f"run {run} and its children have no open approval", hint=hint)
@@ -189,9 +189,9 @@ class Approvals:
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Waits for a question that a run log has and its topic not yet, for a while at most."""
-        register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()
-        for _ in self._rounds(register, self._home(approval_id)):
-            if register.find(approval_id) or time.monotonic() - begun > timeout_s:
+        index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
+        for _ in self._rounds(index, self._home(approval_id)):
+            if index.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
 
     def granted(self, approval_id: str) -> Decision:
@@ -207,8 +207,8 @@ class Approvals:
             raise _decided(approval_id, approval.decision)
         if approval.over:
             call = approval.request.call_id
-            register = self.read(self._home(approval_id))
-            waits = next(filter(register.waiting, register.named(f"{call}~")), "")
+            index = self.read(self._home(approval_id))
+            waits = next(filter(index.waiting, index.named(f"{call}~")), "")
             hint = (
                 f"the run waits under {waits} now"
                 if waits
@@ -228,30 +228,30 @@ class Approvals:
 
         **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
         """
-        register, begun = Register(self._partitions, self._trust, clock_ms), time.monotonic()
+        index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
-        for _ in self._rounds(register, self._home(vote.approval)):
-            if void := register.letters.get((position.partition, position.offset)):
-                raise _refusal(register, vote, void, position)
-            answer = _answer(register, vote, position)
+        for _ in self._rounds(index, self._home(vote.approval)):
+            if void := index.letters.get((position.partition, position.offset)):
+                raise _refusal(index, vote, void, position)
+            answer = _answer(index, vote, position)
             now = time.monotonic()
             settled = settled or (now if answer else None)
             # What is decided is final; of the rest, something that comes later may still make another thing.
             if answer and (answer.what == "decided" or (settled is not None and now - settled >= self._settle_s)):
                 return answer
             if now - begun > timeout_s:
-                raise _unanswered(register, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
+                raise _unanswered(index, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
         raise AssertionError("a tail goes on for ever")
 
-    def watch(self) -> Iterator[Register]:
+    def watch(self) -> Iterator[ApprovalIndex]:
         """What is known, again after every moment in which something came, for ever."""
-        register = Register(self._partitions, self._trust, clock_ms)
-        for changed in self._rounds(register, None):
+        index = ApprovalIndex(self._partitions, self._trust, clock_ms)
+        for changed in self._rounds(index, None):
             if changed:
-                yield register
+                yield index
 
-    def _rounds(self, register: Register, partition: int | None) -> Iterator[bool]:
-        """Feeds the register, topic by topic up to where nothing is new; tells each time whether anything was."""
+    def _rounds(self, index: ApprovalIndex, partition: int | None) -> Iterator[bool]:
+        """Feeds the index, topic by topic up to where nothing is new; tells each time whether anything was."""
         tails = [self._reader.tail(topic, partition) for topic in READ_TOPICS]
         while True:
             changed = False
@@ -260,7 +260,7 @@ class Approvals:
                     if record is None:
                         break
                     changed = True
-                    register.feed(record)
+                    index.feed(record)
             yield changed
 
     def _home(self, approval_id: str) -> int:
@@ -358,10 +358,10 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
 """Why nothing could come of a vote, by its action."""
 
 
-def _answer(register: Register, vote: Vote, position: Cause) -> Answered | None:
+def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
     """Outcome of a vote by what is known; None as long as nobody can tell."""
-    approval = register.find(vote.approval)
-    decided = register.decided(vote.approval)
+    approval = index.find(vote.approval)
+    decided = index.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
         return Answered("recorded", vote, position, decided) if _is_recorded(approval, decided, vote) else None
     if decided is not None:
@@ -397,14 +397,14 @@ def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
     return ConflictError(f"{approval_id} is decided already: {said(made)}", hint=hint, **fields)
 
 
-def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
+def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
     """What there is to say when no service has said anything: a vote that came between two of them gets no letter."""
-    approval = register.find(vote.approval)
+    approval = index.find(vote.approval)
     voids = approval.count.void if approval else {}
     void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
     if void is not None:
         hint = "no approval service answered; start `refold serve approval`"
-        return _void(register, vote, void, hint=hint)
+        return _void(index, vote, void, hint=hint)
     if approval is not None and approval.held:
         ways = "`refold policy publish` puts the policy back, until then only a rejection decides"
         if approval.held == NO_KEY:
@@ -416,16 +416,16 @@ def _unanswered(register: Register, vote: Vote, *, counts: bool, waited: str) ->
     return TimedOutError(f"the vote on {vote.approval} is {waiting} after {waited}", hint=hint)
 
 
-def _refusal(register: Register, vote: Vote, void: Objection, position: Cause) -> RefoldError:
-    decided = register.decided(vote.approval)
+def _refusal(index: ApprovalIndex, vote: Vote, void: Objection, position: Cause) -> RefoldError:
+    decided = index.decided(vote.approval)
     if decided is not None and void.code == "late":
         return _decided(vote.approval, decided, void=void.code)
     hint = f"`refold deadletter list` has it, from {position.topic}/{position.partition}/{position.offset}"
-    return _void(register, vote, void, hint=hint)
+    return _void(index, vote, void, hint=hint)
 
 
-def _void(register: Register, vote: Vote, void: Objection, *, hint: str) -> UsageError:
-    approval = register.find(vote.approval)
+def _void(index: ApprovalIndex, vote: Vote, void: Objection, *, hint: str) -> UsageError:
+    approval = index.find(vote.approval)
     message = f"the vote on {vote.approval} does not count now, it is void ({void.code}): {void.reason}"
     if approval is not None and void.code == "unentitled" and (people := approval.people()):
         message += f"; {', '.join(people[:10])} may decide"

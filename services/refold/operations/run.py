@@ -37,8 +37,8 @@ from refold.core.ids import (
 )
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal
 from refold.core.planning import family
+from refold.core.planning.operator_commands import ANNOTATE, REASON_CHARS
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.planning.saying import ANNOTATE, REASON_CHARS
 from refold.core.planning.waiting import check_name
 from refold.core.run.pausing import OPERATOR, own
 from refold.core.run.redrive import kept

@@ -166,7 +166,7 @@ class SetAside(NamedTuple):
 
     An entry whose lease goes stays, and whoever claims it next takes it over. With `broken` leases an entry goes as
     well, and so does the whole index or outbox if it is nothing that this ledger has written.
-    **Shape**: of a home and pool `ASIDE` are kept, up to `ASIDE_MOST_BYTES` each, until a week after the last one.
+    **JsonCodec**: of a home and pool `ASIDE` are kept, up to `ASIDE_MOST_BYTES` each, until a week after the last one.
     """
 
     home: int

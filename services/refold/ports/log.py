@@ -173,14 +173,14 @@ class EventLog(Protocol):
     def take(self, limit: int, timeout_s: float) -> Taken:
         """Waits for the first record or awaited delivery up to the timeout, then takes what is there.
 
-        **Shape**: up to `limit` records.
+        **JsonCodec**: up to `limit` records.
         """
         ...
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """Writes and waits until every record is acknowledged by all replicas, or its outcome is unknown.
 
-        **Shape**: one delivery per record, any order.
+        **JsonCodec**: one delivery per record, any order.
         """
         ...
 

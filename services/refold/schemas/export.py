@@ -138,7 +138,8 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
 def conflicts(*, reader: Any, writer: Any) -> list[str]:
     """Why the reader cannot read everything that the writer can write, and where; empty when it can.
 
-    **Shape**: schemas as parsed JSON. A conflict inside a named type is told of that type, and of each that holds it.
+    **JsonCodec**: schemas as parsed JSON. A conflict inside a named type is told of that type, and of each that holds
+    it.
     """
     read, written = Names(), Names()
     new, old = make_avsc_object(reader, read), make_avsc_object(writer, written)

@@ -16,7 +16,7 @@ from refold.core.wire import canonical
 from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
-from refold.sdk.shape import Arguments, Shape, hints
+from refold.sdk.json_codec import Arguments, JsonCodec, hints
 from refold.sdk.source import code_version, foundation, in_words, spoken
 
 PARKED_BYTES = 180_000
@@ -69,7 +69,7 @@ class AgentDef:
         context = parameters[0]
         self._arguments = Arguments(function, f"input of {what}", leave=[context])
         self._whole = self._find_whole()
-        self._result = Shape(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
+        self._result = JsonCodec(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
         scan.check(function, what)
 
     @property
@@ -135,13 +135,13 @@ class AgentDef:
     def _functions(self) -> list[FunctionType]:
         return scan.check(self.function, f"agent {self.name}")
 
-    def _find_whole(self) -> tuple[str, Shape] | None:
+    def _find_whole(self) -> tuple[str, JsonCodec] | None:
         if len(self._arguments.names) != 1:
             return None
         name = self._arguments.names[0]
         hint = self._arguments.hints.get(name)
         is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
-        return (name, Shape(hint, f"input of agent {self.name}")) if is_model else None
+        return (name, JsonCodec(hint, f"input of agent {self.name}")) if is_model else None
 
     def _read(self, text: str) -> dict[str, Any]:
         text = "{}" if text == "null" else text

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from refold.core.run.intents import Answer
 from refold.core.wire import canonical
 from refold.sdk import loop
-from refold.sdk.shape import Shape
+from refold.sdk.json_codec import JsonCodec
 
 R = TypeVar("R")
 
@@ -35,5 +35,5 @@ def result_reader(schema: Any, name: str) -> tuple[str, Any]:
     """The JSON Schema of a type as text, and what reads a result of it; of no type, anything is read as plain data."""
     if schema is None:
         return "", canonical.parse
-    shape = Shape(schema, f"result of callback {name}")
+    shape = JsonCodec(schema, f"result of callback {name}")
     return canonical.dumps(shape.schema), shape.load

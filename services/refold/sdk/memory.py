@@ -22,8 +22,8 @@ from refold.core.wire import canonical
 from refold.sdk.agent import AgentDef
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
+from refold.sdk.json_codec import JsonCodec
 from refold.sdk.retry import Retry
-from refold.sdk.shape import Shape
 from refold.sdk.source import code_version
 from refold.sdk.tool import ToolDef
 
@@ -146,7 +146,7 @@ class AgentTool(ToolDef):
 
     pattern = AGENT_TOOL_NAME
 
-    def __init__(self, agent: MemoryAgent, result: Shape, whole: WholeCall) -> None:
+    def __init__(self, agent: MemoryAgent, result: JsonCodec, whole: WholeCall) -> None:
         async def run(input: Any) -> Any:  # noqa: A002 - as policies and people read it
             raise UsageError(f"agent {agent.name} is run by an executor", hint="start a run of it")
 

@@ -23,9 +23,9 @@ from refold.core.run.metering import Reserve, dollars
 from refold.core.run.state import Settled
 from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.json_codec import Arguments, JsonCodec, hints
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.secret import Secrets
-from refold.sdk.shape import Arguments, Shape, hints
 from refold.sdk.source import code_version
 
 EffectClass = Literal["pure", "keyed", "probed", "once"]
@@ -135,7 +135,7 @@ class ToolDef:
                 raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
         if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
             raise UsageError(f"{what}: shown_as='edit' is for texts before and after", hint="name two parameters so")
-        self.result = Shape(hints(self.function, what)["return"], f"the result of {what}")
+        self.result = JsonCodec(hints(self.function, what)["return"], f"the result of {what}")
         self._body = _Function(self.function, self.arguments.names, what)
         self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
         self.timeout_ms = milliseconds(self.timeout, f"{what}: timeout")

@@ -26,7 +26,7 @@ class Attempts:
 def attempts(*answers: Any) -> Attempts:
     """A script for several calls: `attempts(NotDone("busy"), "done")` fails once, and then gives a result.
 
-    **Shape**: one for every attempt, in the order in which they are made; one more attempt is an error of the test.
+    **JsonCodec**: one for every attempt, in the order in which they are made; one more attempt is an error of the test.
     """
     return Attempts(answers)
 

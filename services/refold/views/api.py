@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from refold.core.planning.saying import REASON_CHARS
+from refold.core.planning.operator_commands import REASON_CHARS
 from refold.views.model import ReadModel
 
 DAY_PATTERN = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"

@@ -231,7 +231,7 @@ def vote_row(approval: Approval, vote: Vote) -> dict[str, Any]:
     return {**plain(vote), "counts": fate == "counts", "fate": fate, "void": void.reason if void else ""}
 
 
-class Register:
+class ApprovalIndex:
     """The fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic.
 
     `unsound` are requests that are none and lie in the topic all the same, by their keys, with the reason.

@@ -30,7 +30,7 @@ from refold.runtime.settings import KafkaSettings
 _SLICE_S = 0.002
 """The time a poll may sit out a delivery report: only while some are due, which is a millisecond or two a turn."""
 
-_RECEIPTS_S = 0.02
+_DELIVERIES_S = 0.02
 """The time delivery reports may lie for which nobody waits: they come with what is read next, or then."""
 
 _COMPANY = 8
@@ -107,7 +107,7 @@ class KafkaEventLog:
             if self._published > self._collected:
                 self._producer.poll(0)
             if self._reported and not reported:
-                reported, deadline = True, min(deadline, time.monotonic() + _RECEIPTS_S)
+                reported, deadline = True, min(deadline, time.monotonic() + _DELIVERIES_S)
             self._intake.collect(taken)
             self._trouble.check()
             left = deadline - time.monotonic()

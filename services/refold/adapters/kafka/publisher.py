@@ -97,7 +97,7 @@ class KafkaPublisher:
             raise _failure(of(error), name) from None
         if not answers:
             hint = (
-                "`refold doctor` checks the broker. The record may have arrived all the same; "
+                "`refold doctor` checks REFOLD_KAFKA__BOOTSTRAP. The record may have arrived all the same; "
                 "send it again, a second one with the same id is harmless"
             )
             raise UnreachableError(f"no answer to a write to {name} in {timeout_s:g} s", hint=hint)

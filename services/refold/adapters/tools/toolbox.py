@@ -30,11 +30,11 @@ from refold.ports.live import Live
 from refold.runtime.blobs import until_answered
 from refold.runtime.frames import stack_of, user_line
 from refold.sdk.app import App
+from refold.sdk.current_attempt import CURRENT_ATTEMPT, CurrentAttempt
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.memory import AgentTool
 from refold.sdk.secret import Secrets
 from refold.sdk.tool import Body, ToolDef
-from refold.sdk.trying import TRY, Try
 
 _log = structlog.get_logger()
 
@@ -181,7 +181,7 @@ class Toolbox:
         self, order: StartTool, tool: ToolDef, body: Body, told: ErrorText, threads: Executor
     ) -> ToolEnded:
         if not order.probe:
-            TRY.set(Try(order.request, self._live.tell if self._live else None))
+            CURRENT_ATTEMPT.set(CurrentAttempt(order.request, self._live.tell if self._live else None))
             _enter_trace(order.request.traceparent)
         try:
             if isinstance(body, Coroutine):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refold.cli import output
-from refold.cli.platform import Teller, until_ms
+from refold.cli.platform import Printer, until_ms
 from refold.core.approval.catalog import is_person, no_person
 from refold.core.errors import NotFoundError, UsageError
 from refold.gateway.apikeys import ApiKey, ApiKeys, new_api_key
@@ -16,7 +16,7 @@ from refold.runtime.settings import load
 
 
 @dataclass(frozen=True)
-class KeyFile(Teller):
+class KeyFile(Printer):
     """Where the API keys are, and how to tell what was found."""
 
     file: Annotated[str, "FILE", "File of API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"] = ""

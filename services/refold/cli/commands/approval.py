@@ -163,9 +163,9 @@ def list_approvals(
         for row in approval_changes(approvals, wanted):
             output.emit(row) if shell.json_ else approval_views.print_change(row)
         return
-    register = approvals.read()
-    known = register.all()
-    approval_views.warn_of(register.unsound, known)
+    index = approvals.read()
+    known = index.all()
+    approval_views.warn_of(index.unsound, known)
     rows = [question_row(approval) for approval in known if wanted(approval)]
     others = len(known) if wanted != Filter() else 0
     shell.tell(rows, lambda: approval_views.print_approvals(rows, others=others))
@@ -174,8 +174,8 @@ def list_approvals(
 def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -> Iterator[Question]:
     """Every approval as it is now, and again whenever it has changed; what is wanted no longer is told once more."""
     told: dict[str, Question] = {}
-    for register in approvals.watch():
-        for approval in register.all():
+    for index in approvals.watch():
+        for approval in index.all():
             row = question_row(approval)
             known = told.get(row.id)
             if known != row and (known or wanted(approval)):

@@ -17,14 +17,14 @@ from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.archives import archive_store, history, settings_for
 from refold.cli.commands.serve.process import ServedApp
-from refold.cli.platform import Listing, Shell, Teller, agree, since_ms
+from refold.cli.platform import Listing, Printer, Shell, agree, since_ms
 from refold.client.stores import archived_values
 from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.views.run import events_of, info_of
 
 
 @dataclass(frozen=True)
-class Archive(Teller):
+class Archive(Printer):
     """The options of a command about an archive."""
 
     archive: options.ArchiveOption = ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refold.cli.platform import Teller
+from refold.cli.platform import Printer
 from refold.schemas import decoder
 
 
-def compile_decoder(*, teller: Teller) -> None:
+def compile_decoder(*, printer: Printer) -> None:
     """Compile the decoder in C. It becomes part of this installation: compile again after every upgrade.
 
     Needs the extra `fast` and a C compiler, and takes some seconds. Services and commands use it from their next start,
@@ -14,4 +14,4 @@ def compile_decoder(*, teller: Teller) -> None:
     """
     path = decoder.build_decoder()
     decoder.load(path.parent)
-    teller.tell({"path": str(path)}, f"compiled {path}")
+    printer.tell({"path": str(path)}, f"compiled {path}")

@@ -21,7 +21,7 @@ import typer
 from refold.cli import options, output
 from refold.cli.apps import app_pools
 from refold.cli.commands.provision import Provision, folder_of
-from refold.cli.platform import Teller, quiet
+from refold.cli.platform import Printer, quiet
 from refold.client.addresses import data_dir, running_dev
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
@@ -166,7 +166,7 @@ ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "br
 
 
 @dataclass(frozen=True)
-class Beside(Teller):
+class Beside(Printer):
     """The options of what looks at a running `refold dev`."""
 
     data: options.DataOption = ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from refold.cli import output
-from refold.cli.platform import Teller
+from refold.cli.platform import Printer
 from refold.core.errors import ConflictError, UsageError
 
 _NAME, _SUFFIX = "my-agents", ".template"
@@ -19,7 +19,7 @@ _NAME, _SUFFIX = "my-agents", ".template"
 _DOTTED = ("gitignore",)
 
 
-def init(name: Annotated[str, "Name of the project and of its new folder."], *, teller: Teller) -> None:
+def init(name: Annotated[str, "Name of the project and of its new folder."], *, printer: Printer) -> None:
     """Create a project: an agent, tools, a policy, and a test that passes. Nothing is overwritten."""
     folder = Path(name)
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):
@@ -29,7 +29,7 @@ def init(name: Annotated[str, "Name of the project and of its new folder."], *, 
     row = {"name": folder.name, "folder": str(folder.resolve()), "files": made}
     there = output.escape(str(folder))
     text = f"[bold]{there}[/] has {', '.join(made)}\n\n  cd {there}\n  pytest\n  refold dev app.py"
-    teller.tell(row, text)
+    printer.tell(row, text)
 
 
 def _made(folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from refold.cli import options, output
 from refold.cli.commands.provision import key_entry, new_root, save_pub
-from refold.cli.platform import Shell, Teller, time_ms
+from refold.cli.platform import Printer, Shell, time_ms
 from refold.cli.signing import SigningOptions, root_path, warn_of_void
 from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
@@ -29,7 +29,7 @@ def init_root(
         str, "FILE", "File for the public key, which services trust.  \\[default: beside the root key]"
     ] = "",
     data: options.DataOption = "",
-    teller: Teller,
+    printer: Printer,
 ) -> None:
     """Create the root key, which signs policies, roles and keys. An existing one is shown again.
 
@@ -50,7 +50,7 @@ def init_root(
         f"every service needs  REFOLD_TRUST={output.escape(public)}",
         f"or with a file       REFOLD_TRUST=@{output.escape(str(beside))}",
     ]
-    teller.tell(row, "\n".join(lines))
+    printer.tell(row, "\n".join(lines))
 
 
 @dataclass(frozen=True, kw_only=True)

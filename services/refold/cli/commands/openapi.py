@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from refold.cli.platform import Teller
+from refold.cli.platform import Printer
 from refold.gateway.app import routed
 
 
-def print_openapi(*, teller: Teller) -> None:
+def print_openapi(*, printer: Printer) -> None:
     """Print the OpenAPI document of the gateway: `schemas/openapi.json`."""
     document = routed().openapi()
-    teller.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))
+    printer.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))

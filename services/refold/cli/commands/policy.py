@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
-from refold.cli.platform import Shell, Teller, since_ms
+from refold.cli.platform import Printer, Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.cli.views import policies as policy_views
 from refold.client import back_test, policies
@@ -32,7 +32,7 @@ FilesArgument = Annotated[list[str], "FILES", "Policy files or folders; together
 AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or path/file.py[:APP]."]
 
 
-def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) -> None:
+def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer) -> None:
     """Report errors in policy files, and dead rules. Exit code 1 if there are any.
 
     With --app, also report tools whose calls in doubt nobody can run again.
@@ -52,7 +52,7 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", teller: Teller) 
     if policy:
         many = output.counted(rules, "rule"), output.counted(len(content), "file")
         lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
-    teller.tell(row, "\n".join(lines), ok=not wrong)
+    printer.tell(row, "\n".join(lines), ok=not wrong)
 
 
 def publish_policy(

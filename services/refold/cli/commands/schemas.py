@@ -7,27 +7,27 @@ import sys
 
 from refold.adapters.kafka.topics import declared
 from refold.cli import output
-from refold.cli.platform import Teller
+from refold.cli.platform import Printer
 from refold.schemas import export
 from refold.schemas.asyncapi import asyncapi
 
 
-def append_changes(*, teller: Teller) -> None:
+def append_changes(*, printer: Printer) -> None:
     """Append changed classes as new schema versions. Exported versions never change."""
     added = export.export_schemas()
     lines = [f"exported {line.subject} version {line.version} under id {line.id}" for line in added]
-    teller.tell(added, "\n".join(lines) or "[green]nothing changed[/]")
+    printer.tell(added, "\n".join(lines) or "[green]nothing changed[/]")
 
 
-def compare_schemas(*, teller: Teller) -> None:
+def compare_schemas(*, printer: Printer) -> None:
     """Compare the classes with the exported schemas. Exit code 1 if they differ, or old records would be unreadable."""
     problems = export.check_schemas()
     lines = [f"[red]{output.escape(problem)}[/]" for problem in problems]
     words = "\n".join(lines) or "[green]the schemas are what Python says[/]"
-    teller.tell({"ok": not problems, "problems": problems}, words, ok=not problems)
+    printer.tell({"ok": not problems, "problems": problems}, words, ok=not problems)
 
 
-def print_asyncapi(*, teller: Teller) -> None:
+def print_asyncapi(*, printer: Printer) -> None:
     """Print the AsyncAPI document of the topics: `schemas/asyncapi.json`."""
     document = asyncapi(declared()["topics"])
-    teller.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))
+    printer.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))

@@ -19,9 +19,9 @@ from refold.core.errors import TerminalError, UsageError
 from refold.core.wire import canonical
 from refold.sdk.context import Context
 from refold.sdk.heartbeat import Heartbeat
+from refold.sdk.json_codec import Arguments
 from refold.sdk.retry import Retry
 from refold.sdk.secret import Secret, Secrets
-from refold.sdk.shape import Arguments
 from refold.sdk.tool import FILLED, Body, EffectClass, ToolDef
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from refold.core.errors import CallFailed, TerminalError, UsageError
 from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.context import Context, current
-from refold.sdk.trying import trying
+from refold.sdk.current_attempt import current_attempt
 
 if TYPE_CHECKING:
     from refold.core.wire.conversation import Wire
@@ -114,7 +114,7 @@ async def without_answer(arguments: Wire, *rest: Any) -> Any:
 
 def decided() -> Decision | None:
     """The decision of people on the call for which this code runs."""
-    return found.decision if (found := trying()) else None
+    return found.decision if (found := current_attempt()) else None
 
 
 def edited(decision: Decision | None) -> bool:

@@ -49,7 +49,7 @@ from refold.core.wire.conversation import Wire
 from refold.sdk import patches
 from refold.sdk.context import Context, current
 from refold.sdk.determinism import scan
-from refold.sdk.shape import Shape
+from refold.sdk.json_codec import JsonCodec
 
 _DEPS = "deps"
 
@@ -109,7 +109,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         }
         self._run_context_type, self._streams, self._cheaper = run_context_type, stream, cheaper
         self._backend: RefoldBackend | None = None
-        self._deps: Shape | None = None
+        self._deps: JsonCodec | None = None
         self._required: dict[int, list[Required]] = {}
 
     def get_durable_operation_backend(self) -> RefoldBackend:
@@ -240,7 +240,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
         what = f"deps of agent {self.name}"
-        self._deps = Shape(Optional[agent.deps_type], what)  # noqa: UP045 - the type is a value here
+        self._deps = JsonCodec(Optional[agent.deps_type], what)  # noqa: UP045 - the type is a value here
         config = _Config(self._base_options, self._resolve_tool)
         models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
         self._required = required_by(CombinedToolset(agent.toolsets), f"agent {self.name}")

@@ -37,7 +37,7 @@ from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.delegating import started
 from refold.sdk.determinism import scan
-from refold.sdk.shape import Shape
+from refold.sdk.json_codec import JsonCodec
 from refold.sdk.source import code_version
 
 GOES_ON = "refold.goes-on"
@@ -198,7 +198,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
         same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded
         return told if same and len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON) else []
 
-    dumped = Shape(Optional[agent.deps_type], f"deps of agent {name}")  # noqa: UP045 - the type is a value here
+    dumped = JsonCodec(Optional[agent.deps_type], f"deps of agent {name}")  # noqa: UP045 - the type is a value here
     run.__annotations__ |= {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here
     if isinstance(agent.output_type, type):
         run.__annotations__["return"] = agent.output_type

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import RunContext
 
-from refold.sdk.trying import trying
+from refold.sdk.current_attempt import current_attempt
 
 
 def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
@@ -35,7 +35,7 @@ def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any
 
 
 async def _telling(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
-    attempt = trying()
+    attempt = current_attempt()
     async for event in events:
         if attempt is not None and (said := _said(event)) is not None:
             attempt.tell(*said)

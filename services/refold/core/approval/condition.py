@@ -73,7 +73,7 @@ _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
 class Condition:
     """A condition that compiles to a boolean, or to a value of which that is known only when it is asked.
 
-    **Shape**: `needs` are the variables that it names. **Raises** UsageError with what is wrong, and where.
+    **JsonCodec**: `needs` are the variables that it names. **Raises** UsageError with what is wrong, and where.
     """
 
     __slots__ = ("_compiled", "_language", "needs", "source", "walks")

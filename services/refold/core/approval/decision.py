@@ -345,7 +345,7 @@ def via(lineage: Sequence[Entitlement]) -> str:
 
 
 def lineage(cast: Cast) -> tuple[Entitlement, ...]:
-    """Whoever cast a vote, and who handed it on to them, if anybody did. **Shape**: empty if it cannot be read."""
+    """Whoever cast a vote, and who handed it on to them, if anybody did. **JsonCodec**: empty if it cannot be read."""
     spelt = cast.via.removeprefix(HANDED_ON)
     if spelt == cast.via:
         return (Entitlement(cast.actor, spelt),)

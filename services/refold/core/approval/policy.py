@@ -44,8 +44,8 @@ FALLBACK = Requirement([], expires_ms=86_400_000)
 class Judgement:
     """Judgement of a policy on a call.
 
-    **Shape**: `rule` is `fallback` where no rule held. `message` is what the agent is told (of `deny`), or what went
-    wrong in a rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
+    **JsonCodec**: `rule` is `fallback` where no rule held. `message` is what the agent is told (of `deny`), or what
+    went wrong in a rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
     """
 
     outcome: RuleOutcome

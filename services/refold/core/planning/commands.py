@@ -33,7 +33,7 @@ class Command:
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
     """The orders of an accepted entry. `state` is the state right after it or a later one, `offset` where it lies.
 
-    **Shape**: requests before tombstones, because somebody waits for a request and nobody for a tombstone; but a
+    **JsonCodec**: requests before tombstones, because somebody waits for a request and nobody for a tombstone; but a
     question goes before the one that follows it about its call: two of them at a time are the work of a liar.
     """
     found: list[Command] = []

@@ -19,8 +19,8 @@ from refold.core.planning.asking import ask_what_came, foreseen, judge_again, se
 from refold.core.planning.budgets import bills, deadline_of, narrowed
 from refold.core.planning.deadlines import missed
 from refold.core.planning.matrix import course, is_last_word
+from refold.core.planning.operator_commands import ANNOTATE, OPERATORS_ONLY, command_content, not_own, take_note
 from refold.core.planning.pausing import PAUSE, RESUME, RequestedAt
-from refold.core.planning.saying import ANNOTATE, OPERATORS_ONLY, not_own, take_note, word_content
 from refold.core.planning.verdict import (
     Again,
     ChildOver,
@@ -267,7 +267,7 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
 
 def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     """What an operator says; of a run that is held, its holds know more."""
-    data = word_content(said)
+    data = command_content(said)
     if isinstance(data, Refuse):
         return data
     if said.kind == "cancel":
@@ -284,7 +284,7 @@ def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Rul
         return take_signal(state, signal, at_ms, rules)
     if signal.kind == "callback":
         return take_answer(state, signal, at_ms)
-    data = word_content(signal)
+    data = command_content(signal)
     if isinstance(data, Refuse):
         return data
     if signal.kind == "cancel":

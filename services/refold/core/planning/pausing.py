@@ -14,7 +14,7 @@ from refold.core import events
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.asking import send
 from refold.core.planning.deadlines import missed
-from refold.core.planning.saying import OPERATORS_ONLY, is_signed, not_own, signed_at, word_content
+from refold.core.planning.operator_commands import OPERATORS_ONLY, command_content, is_signed, not_own, signed_at
 from refold.core.planning.verdict import Ignore, PauseAbove, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
 from refold.core.run.pausing import OPERATOR, PARENT, REQUESTER, inherited, own
@@ -35,7 +35,7 @@ def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: 
     role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
     if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
         return Refuse(OPERATORS_ONLY, why)
-    data = word_content(said)
+    data = command_content(said)
     if isinstance(data, Refuse):
         return data
     signed = (signed_at(said, rules) or 0) if isinstance(said, RunSignal) and is_signed(state) else 0

@@ -208,7 +208,7 @@ class Finished:
 
 
 def run_digest(run: RunId) -> bytes:
-    """Digest of a run's id in a row. **Shape**: 16 bytes."""
+    """Digest of a run's id in a row. **JsonCodec**: 16 bytes."""
     return blake2b(run.encode(), digest_size=16).digest()
 
 

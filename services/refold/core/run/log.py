@@ -20,8 +20,8 @@ from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.fold import apply, evolve
+from refold.core.run.persistent import PersistentList
 from refold.core.run.redrive import reopens
-from refold.core.run.shared import Row
 from refold.core.run.state import RunState, Status
 from refold.core.run.tangle import Held, Tangle
 
@@ -92,7 +92,7 @@ class _Over(NamedTuple):
         return cls(state.status, digest, state.at_ms, state.called_pools(), heads)
 
     def state(self, run: RunId) -> RunState:
-        heads = Row(Head(EntryId(name), seq) for seq, name in _HEAD.iter_unpack(self.heads))
+        heads = PersistentList(Head(EntryId(name), seq) for seq, name in _HEAD.iter_unpack(self.heads))
         request = RunRequested(agent="", input="", request_digest=self.request_digest, seed="")
         return RunState(run, heads[-1], self.status, request, at_ms=self.at_ms, heads=heads, pools=self.pools)
 

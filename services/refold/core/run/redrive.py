@@ -17,8 +17,8 @@ from immutables import Map
 from refold.core import events
 from refold.core.run.chain import Head, extends
 from refold.core.run.mailbox import KeptSignal
+from refold.core.run.persistent import PersistentMap
 from refold.core.run.retried import Retried
-from refold.core.run.shared import Table
 from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Status
 
 _SEQ = attrgetter("seq")
@@ -92,7 +92,7 @@ def _leave_outcomes(
     And, of the steps that do not stay, the signals that they had, and the calls that may have acted.
     """
     unseen = 0
-    outcomes, back, acted = Table[int, tuple[int, Settled, int]](), list[KeptSignal](), set[int]()
+    outcomes, back, acted = PersistentMap[int, tuple[int, Settled, int]](), list[KeptSignal](), set[int]()
     for place, (step, (settled_ms, outcome, woke)) in enumerate(state.outcomes.items()):
         if step < stays.first and step not in again:
             loose = place >= stays.loose

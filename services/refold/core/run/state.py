@@ -15,9 +15,9 @@ from refold.core import events
 from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id, parse_call_id
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import EMPTY, Mailbox
+from refold.core.run.persistent import PersistentList, PersistentMap
 from refold.core.run.purse import Purse
 from refold.core.run.retried import ONCE, Retried
-from refold.core.run.shared import Row, Table
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepPhase = Literal[
@@ -136,7 +136,7 @@ class Edited(NamedTuple):
 class RunState:
     """State of a run after its events so far.
 
-    **Shape**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
+    **JsonCodec**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
     settled ones in the order in which they settled, with the time and the seq; `open` the others, of which `busy` do
     not just wait.
     `heads` has every entry's id and the seq of its last event. `resolved` holds what a human said of a step in doubt
@@ -170,10 +170,10 @@ class RunState:
     started_ms: int = 0
     at_ms: int = 0
     busy: int = 0
-    steps: Row[Step] = field(default_factory=Row)
-    seqs: Row[int] = field(default_factory=Row)
-    heads: Row[Head] = field(default_factory=Row)
-    outcomes: Table[int, tuple[int, Settled, int]] = field(default_factory=Table)
+    steps: PersistentList[Step] = field(default_factory=PersistentList)
+    seqs: PersistentList[int] = field(default_factory=PersistentList)
+    heads: PersistentList[Head] = field(default_factory=PersistentList)
+    outcomes: PersistentMap[int, tuple[int, Settled, int]] = field(default_factory=PersistentMap)
     open: Map[int, OpenStep] = _NOTHING
     resolved: Map[int, events.DoubtResolved] = _NOTHING
     late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING

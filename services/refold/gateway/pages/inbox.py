@@ -104,10 +104,10 @@ def _mine(shared: Gateway, rows: list[dict[str, Any]]) -> tuple[list[dict[str, A
         return rows, False
     try:
         with shared.log():
-            register = shared.platform.approvals.read()
+            index = shared.platform.approvals.read()
     except (UnreachableError, UsageError):
         return rows, True
-    known = [(row, register.find(str(row["approval_id"]))) for row in rows]
+    known = [(row, index.find(str(row["approval_id"]))) for row in rows]
     return [row for row, approval in known if approval is not None and may_vote(shared, approval)], False
 
 

@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Row(Sequence[T], Generic[T]):
+class PersistentList(Sequence[T], Generic[T]):
     """A sequence that never changes; `append` gives a longer one."""
 
     __slots__ = ("_items", "_length")
@@ -26,14 +26,14 @@ class Row(Sequence[T], Generic[T]):
         self._items = list(items)
         self._length = len(self._items)
 
-    def append(self, item: T) -> Row[T]:
+    def append(self, item: T) -> PersistentList[T]:
         """This sequence with one more item."""
         items, length = self._items, self._length
         # The list may be longer than this view of it: somebody has gone on from here, and their tail is not ours.
         if len(items) != length:
             items = items[:length]
         items.append(item)
-        longer: Row[T] = _new(Row)
+        longer: PersistentList[T] = _new(PersistentList)
         longer._items, longer._length = items, length + 1
         return longer
 
@@ -76,7 +76,7 @@ class Row(Sequence[T], Generic[T]):
         return repr(list(self))
 
 
-class Table(Mapping[K, V], Generic[K, V]):
+class PersistentMap(Mapping[K, V], Generic[K, V]):
     """A mapping that never changes, in the order in which keys came; `add` gives one with a further key."""
 
     __slots__ = ("_length", "_rows")
@@ -85,13 +85,13 @@ class Table(Mapping[K, V], Generic[K, V]):
         self._rows: dict[K, tuple[int, V]] = {}
         self._length = 0
 
-    def add(self, key: K, value: V) -> Table[K, V]:
+    def add(self, key: K, value: V) -> PersistentMap[K, V]:
         """This table with one more key, which it did not have."""
         rows, length = self._rows, self._length
         if len(rows) != length:
             rows = dict(islice(rows.items(), length))
         rows[key] = length, value
-        longer: Table[K, V] = _new(Table)
+        longer: PersistentMap[K, V] = _new(PersistentMap)
         longer._rows, longer._length = rows, length + 1
         return longer
 

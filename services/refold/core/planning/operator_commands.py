@@ -47,7 +47,7 @@ def signed_at(signal: RunSignal, rules: Rules) -> int | None:
     return signed_ms(signal, rules.authority.catalog.roles.askers if rules.authority else {})
 
 
-def word_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
+def command_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
     """Content of a request besides its kind."""
     try:
         data = canonical.parse(said.data)
@@ -61,7 +61,7 @@ def word_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
 
 def take_note(state: RunState, said: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
     """The verdict on a note: it stays in the history, and nothing else does."""
-    role, data = OPERATOR, word_content(said)
+    role, data = OPERATOR, command_content(said)
     if isinstance(data, Refuse):
         return data
     if isinstance(said, RunSignal):

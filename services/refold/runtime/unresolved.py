@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 W = TypeVar("W")
 
 
-class Parking(Generic[W]):
+class UnresolvedInputs(Generic[W]):
     """Inputs parked by a lane, by what it waits for, and what all of it takes. **Units**: bytes."""
 
     def __init__(self) -> None:

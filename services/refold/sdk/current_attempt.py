@@ -20,7 +20,7 @@ MOST_PART, MOST_A_SECOND = 16_384, 131_072
 many, and what is beyond is dropped."""
 
 
-class Try:
+class CurrentAttempt:
     """An attempt that an executor makes: its order, and the decision on which it rests."""
 
     def __init__(self, request: ToolRequest, live: Callable[[StreamPart], object] | None = None) -> None:
@@ -62,9 +62,9 @@ class Try:
         return True
 
 
-TRY: ContextVar[Try | None] = ContextVar("refold_try", default=None)
+CURRENT_ATTEMPT: ContextVar[CurrentAttempt | None] = ContextVar("refold_try", default=None)
 
 
-def trying() -> Try | None:
+def current_attempt() -> CurrentAttempt | None:
     """The attempt whose code this is; None elsewhere, as in an agent, a probe or a tool that is called by hand."""
-    return TRY.get()
+    return CURRENT_ATTEMPT.get()

@@ -20,7 +20,7 @@ _CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
 """Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""
 
 
-class Shape:
+class JsonCodec:
     """A type annotation that has a JSON form. `what` names its values in errors.
 
     **Raises** UsageError for a type without a JSON form, and for sets: their order differs from process to process, so
@@ -92,7 +92,7 @@ class Arguments:
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
         kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
-        self.shape = Shape(kind, what)
+        self.shape = JsonCodec(kind, what)
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """The arguments of a call as canonical JSON. **Raises** UsageError, naming what is wrong with them."""
