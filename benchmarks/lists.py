@@ -49,7 +49,7 @@ def main(kind: str, runs: int, rounds: int) -> dict[str, object]:
                 of = {column: 0 if kind_ is int else "" for column, kind_ in RUNS.columns.items()}
                 of |= {"run_id": name, "agent": f"agent-{number % 20}", "root": name, "requested_ms": at_ms}
                 of |= {"at_ms": at_ms + rng.randrange(60_000), "ended_ms": at_ms + rng.randrange(60_000), "seq": 33}
-                of |= {"status": rng.choice(STATUSES), "says": f"packs order {number} for the customer, archive_store 12"}
+                of |= {"status": rng.choice(STATUSES), "says": f"packs order {number} for the customer, shelf 12"}
                 of |= {"waiting_for_people": int(number % 1_000 == 0)}
                 rows[name,] = tuple(of.values())
                 for label, value in (("team", f"team-{number % 200}"), ("region", f"region-{number % 5}")):

@@ -81,7 +81,7 @@ def test_a_call_in_doubt_is_settled_by_those_who_are_asked_what_came_of_it(dev: 
 
     said = dev.refold("approval", "approve", question, code=2).stderr
     assert f"refold run resolve {question}" in said
-    assert "which question you have seen" in dev.refold("run", "resolve", call, "--give-up", code=2).stderr
+    assert "does not name the question you have seen" in dev.refold("run", "resolve", call, "--give-up", code=2).stderr
     wrong = dev.refold("run", "resolve", question, "--happened", "7", "--actor", "ann", code=2).stderr
     assert "void (edit_not_possible)" in wrong
     early = dev.refold("run", "resolve", question, "--happened", "7", "--app", str(APP), code=2).stderr

@@ -34,7 +34,7 @@ from refold.core.events import (
     TaskFailed,
 )
 from refold.operations.runs import Runs
-from refold.ports.effects import Effect, Item, News, Now
+from refold.ports.effects import Effect, Item, LanesNow, News, Now
 from refold.ports.log import Membership
 from refold.runtime.host import Host
 from refold.views.run import events_of, info_of, row_of
@@ -150,9 +150,9 @@ class Telling:
         """See `Service`."""
         return []
 
-    def lanes_now(self) -> tuple[int, int, int]:
+    def lanes_now(self) -> LanesNow:
         """See `Service`."""
-        return 0, 0, 0
+        return LanesNow()
 
     def next_due_ms(self) -> int | None:
         """See `Service`."""
