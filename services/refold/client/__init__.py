@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from refold.client.streams import LivePart
     from refold.views.approval import Question
     from refold.views.member import AgentServed, ToolServed
-    from refold.views.outcome import Said, SignalSaid, Started, Voted
+    from refold.views.outcome import CommandResult, SignalResult, Started, Voted
     from refold.views.run import Ended, RunEvent, RunInfo, WhyFailed
 
 _PLACES = {
     "AgentServed": "refold.views.member",
     "AsyncClient": "refold.client.awaiting",
     "Client": "refold.client.blocking",
+    "CommandResult": "refold.views.outcome",
     "Ended": "refold.views.run",
     "LivePart": "refold.client.streams",
     "Question": "refold.views.approval",
     "RunEvent": "refold.views.run",
     "RunInfo": "refold.views.run",
-    "Said": "refold.views.outcome",
-    "SignalSaid": "refold.views.outcome",
+    "SignalResult": "refold.views.outcome",
     "Started": "refold.views.outcome",
     "ToolServed": "refold.views.member",
     "Voted": "refold.views.outcome",
@@ -49,13 +49,13 @@ __all__ = [
     "AgentServed",
     "AsyncClient",
     "Client",
+    "CommandResult",
     "Ended",
     "LivePart",
     "Question",
     "RunEvent",
     "RunInfo",
-    "Said",
-    "SignalSaid",
+    "SignalResult",
     "Started",
     "ToolServed",
     "Voted",

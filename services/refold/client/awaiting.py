@@ -46,7 +46,7 @@ from refold.sdk.budget import Budget
 from refold.views.approval import Question, question_row
 from refold.views.history import Run
 from refold.views.member import AgentServed, ToolServed, agents_served, tools_served
-from refold.views.outcome import Said, SignalSaid, Started, Voted
+from refold.views.outcome import CommandResult, SignalResult, Started, Voted
 from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
 THREADS = 16
@@ -227,7 +227,7 @@ class AsyncClient:
 
     async def signal(
         self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
-    ) -> SignalSaid:
+    ) -> SignalResult:
         """Tells a run what its `ctx.wait_for(name)` waits for, or will. Twice with one `id` is one signal.
 
         **Raises** NotFoundError, ConflictError when the run is over or keeps too many already.
@@ -237,7 +237,7 @@ class AsyncClient:
 
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
-    ) -> SignalSaid:
+    ) -> SignalResult:
         """Gives the result of a callback, by the token that a run has made. The first answer counts.
 
         `key` is your own name for this answer: repeated with it, it is the same answer.
@@ -246,26 +246,26 @@ class AsyncClient:
         """
         return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
 
-    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalSaid:
+    async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalResult:
         """Says that a callback will have no result: the agent sees a failure. **Raises** as `complete`."""
         return await self._answer(operations.answered(token, failure=message, key=key, actor=self._actor), timeout)
 
-    async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> Said:
+    async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Cancels a run and what it has started; as an operator, where somebody else has asked for it.
 
         **Raises** NotFoundError, ConflictError when it is over otherwise.
         """
         return await self._word(run, "cancel", reason, timeout)
 
-    async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> Said:
+    async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Pauses a run and what it has started. **Raises** NotFoundError, ConflictError when it is over."""
         return await self._word(run, PAUSE, reason, timeout)
 
-    async def resume(self, run: str, *, timeout: timedelta | None = WAIT) -> Said:
+    async def resume(self, run: str, *, timeout: timedelta | None = WAIT) -> CommandResult:
         """Lets a run go on. **Raises** NotFoundError, ConflictError when it is over or not paused."""
         return await self._word(run, RESUME, "", timeout)
 
-    async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> Said:
+    async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Has a failed run go on where it failed, or the code of a stalled one tried again, as an operator.
 
         **Raises** NotFoundError, ConflictError when it is neither.
@@ -353,14 +353,14 @@ class AsyncClient:
 
         return await self._do(perform)
 
-    async def _word(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> Said:
+    async def _word(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> CommandResult:
         def build(found: Run) -> OperationRow:
             sign = operations.signing(self._request_key, self._platform.settings.platform)
             return operations.word(found.state, kind, By(self._actor, reason, sign=sign))
 
         return (await self._on(run, build, timeout)).said
 
-    async def _answer(self, said: RunSignal, timeout: timedelta | None) -> SignalSaid:
+    async def _answer(self, said: RunSignal, timeout: timedelta | None) -> SignalResult:
         return _told(
             await self._on(said.run_id, lambda run: operations.answer_callback(run.state, said), timeout), said
         )
@@ -451,8 +451,8 @@ class AsyncClient:
             time.sleep(0.1)
 
 
-def _told(answer: Performed, said: RunSignal) -> SignalSaid:
-    return SignalSaid(**dict(answer.said), step=operations.step_of(answer.run.state, said), said=said.signal_id)
+def _told(answer: Performed, said: RunSignal) -> SignalResult:
+    return SignalResult(**dict(answer.said), step=operations.step_of(answer.run.state, said), said=said.signal_id)
 
 
 async def _heard(answer: Future[_T], timeout: timedelta | None, what: str) -> _T:

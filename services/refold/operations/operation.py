@@ -18,7 +18,7 @@ from refold.core.wire import codec
 from refold.operations.runs import Runs, is_over
 from refold.ports.log import Record
 from refold.views.history import JudgedRecord, Run, read
-from refold.views.outcome import Said
+from refold.views.outcome import CommandResult
 
 UNDER_WAY = 500
 """Operations of one kind that are under way at once: planners collect as many histories in one reading of the log."""
@@ -83,9 +83,9 @@ class Performed:
     position: Cause
 
     @property
-    def said(self) -> Said:
+    def said(self) -> CommandResult:
         """The outcome as users see it."""
-        return Said(run_id=self.run.state.run_id, outcome=self.what, status=self.run.status)
+        return CommandResult(run_id=self.run.state.run_id, outcome=self.what, status=self.run.status)
 
 
 class Outcome(NamedTuple):

@@ -17,7 +17,7 @@ class Started(ReadModel):
     known: bool
 
 
-class Said(ReadModel):
+class CommandResult(ReadModel):
     """The outcome of what was sent to a run.
 
     `outcome`: `accepted`, or `known` when the log had it before and nothing changed; `asked` when people are asked for
@@ -29,26 +29,26 @@ class Said(ReadModel):
     status: str
 
 
-class SignalSaid(Said):
+class SignalResult(CommandResult):
     """The outcome of a signal or an answer: `step` has it now; 0: none so far, the run keeps it. `said` is its id."""
 
     step: int
     said: str = ""
 
 
-class PauseSaid(Said):
+class PauseResult(CommandResult):
     """The outcome of a pause or a resume. `paused` are the pauses in force."""
 
     paused: list[RunPaused]
 
 
-class Redriven(Said):
+class Redriven(CommandResult):
     """The outcome of a retry of a failed run: it keeps its first steps, `kept` of them."""
 
     kept: int
 
 
-class Resolved(Said):
+class Resolved(CommandResult):
     """The outcome of an operator's word on a call in doubt."""
 
     call_id: str

@@ -48,7 +48,7 @@ from refold.operations.runs import Selector, selected
 from refold.sdk.source import spoken
 from refold.views.history import Run
 from refold.views.member import agents_served
-from refold.views.outcome import PauseSaid, Redriven, Said, SignalSaid
+from refold.views.outcome import CommandResult, PauseResult, Redriven, SignalResult
 from refold.views.run import ending_of, row_of, versions_in_use
 
 
@@ -77,7 +77,9 @@ class Operator(Shell):
         show = partial(output.progress(), doing)
         return many(self.runs, self.platform.publisher, operations, self.timeout, show)
 
-    def tell_answer(self, answer: Performed, text: str, shape: type[Said] = Said, **facts: Any) -> None:
+    def tell_answer(
+        self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
+    ) -> None:
         """Tells the outcome of an operation, with more facts."""
         said = answer.said
         row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
@@ -130,7 +132,7 @@ class Speaker(Operator):
             self.tell_answer(answer, name)
             return
         state = answer.run.state
-        row = PauseSaid(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
+        row = PauseResult(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
         self.tell(row, f"{name} is {output.styled(_status(state))}")
 
     def _say_many(self, kind: str, which: Selector, reason: str) -> None:
@@ -312,7 +314,7 @@ def _answer(operator: Operator, said: RunSignal, words: str) -> None:
 
 def _tell(operator: Operator, answer: Performed, step: int, said: str, words: str) -> None:
     run = output.escape(answer.run.state.run_id)
-    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalSaid, step=step, said=said)
+    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalResult, step=step, said=said)
 
 
 @dataclass(frozen=True)

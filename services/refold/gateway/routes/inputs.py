@@ -30,7 +30,7 @@ from refold.views.api import (
     WithReason,
 )
 from refold.views.history import Run
-from refold.views.outcome import Said, Started
+from refold.views.outcome import CommandResult, Started
 
 NO_REASON, NO_CHANGES, NO_HEAD = WithReason(), RetryBody(), RepairBody()
 WORDS = {
@@ -65,7 +65,7 @@ def input_routes(site: APIRouter) -> None:
         response: Response,
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> Said | InputSent:
+    ) -> CommandResult | InputSent:
         """A signal that the run waits for, now or later. `Idempotency-Key` is its id where the body has none."""
         name = run_id(run)
         said = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=shared.actor)
@@ -79,7 +79,7 @@ def input_routes(site: APIRouter) -> None:
         response: Response,
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> Said | InputSent:
+    ) -> CommandResult | InputSent:
         """The result of a callback, or that there is none. The first answer counts.
 
         `Idempotency-Key` is the key of the answer where the body has none.
@@ -93,10 +93,10 @@ def input_routes(site: APIRouter) -> None:
 
         return _said(shared, response, said.run_id, answer, wait)
 
-    def word(kind: str) -> Callable[..., Said | InputSent]:
+    def word(kind: str) -> Callable[..., CommandResult | InputSent]:
         def say(
             shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
-        ) -> Said | InputSent:
+        ) -> CommandResult | InputSent:
             by = By(shared.actor, body.reason, sign=shared.sign)
             return _said(shared, response, run_id(run), lambda found: operations.word(found.state, kind, by), wait)
 
@@ -118,7 +118,7 @@ def input_routes(site: APIRouter) -> None:
         response: Response,
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> Said | InputSent:
+    ) -> CommandResult | InputSent:
         """A note in the history of a run that goes on. `Idempotency-Key` is its id where the body has none."""
         by, note_id = By(shared.actor), _named(body.id, key)
         note: Callable[[Run], OperationRow] = lambda found: operations.annotate(found.state, body.note, by, note_id)  # noqa: E731
@@ -127,7 +127,7 @@ def input_routes(site: APIRouter) -> None:
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
     def retry_run(
         shared: Site, run: str, response: Response, body: RetryBody = NO_CHANGES, wait: WaitOption = DEFAULT_WAIT_S
-    ) -> Said | InputSent:
+    ) -> CommandResult | InputSent:
         """A failed run goes on where it failed, with all finished work kept, or from a step on.
 
         Of a stalled run, the code is run again; it is stalled again: 409. A retry from a step that would leave calls
@@ -152,7 +152,7 @@ def input_routes(site: APIRouter) -> None:
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
     def fail_run(
         shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
-    ) -> Said | InputSent:
+    ) -> CommandResult | InputSent:
         """A stalled run ends, whose code will never agree with its history. A run that is not stalled: 409."""
         by = By(shared.actor, body.reason)
         fail: Callable[[Run], OperationRow] = lambda found: operations.fail_stalled(found, by)  # noqa: E731
@@ -161,7 +161,7 @@ def input_routes(site: APIRouter) -> None:
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
     def repair_run(
         shared: Site, run: str, response: Response, body: RepairBody = NO_HEAD, wait: WaitOption = DEFAULT_WAIT_S
-    ) -> Said | InputSent:
+    ) -> CommandResult | InputSent:
         """The records of a run are written again in order, where a tool has mixed them. No event is added or changed.
 
         With a `head`, the history that ends with that entry counts, and what is not part of it is buried for good.
@@ -210,21 +210,21 @@ def _answered(response: Response, run: RunId, done: Performed | Cause) -> Perfor
     return done
 
 
-def said_of(done: Performed | InputSent) -> Said | InputSent:
+def said_of(done: Performed | InputSent) -> CommandResult | InputSent:
     """Return what became of the word of somebody."""
     return done if isinstance(done, InputSent) else done.said
 
 
 def _said(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
-) -> Said | InputSent:
+) -> CommandResult | InputSent:
     """Perform an operation on a run as the view has it."""
     return said_of(perform(shared, response, build_row(shared.writing.get(run)), wait))
 
 
 def _said_by_log(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
-) -> Said | InputSent:
+) -> CommandResult | InputSent:
     """Perform an operation on a run as the log has it."""
     return said_of(_answered(response, run, shared.writing.perform_by_log(run, build_row, wait)))
 

@@ -20,7 +20,7 @@ from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Key
 from refold.operations.run import Settlement, settle_call
 from refold.views.api import CastVote, CursorFilter, DoubtPage, InputSent, ResolveDoubt
 from refold.views.approval import Question
-from refold.views.outcome import Said, Voted
+from refold.views.outcome import CommandResult, Voted
 
 MOST_WAIT = timedelta(seconds=LONGEST_WAIT_S)
 
@@ -65,7 +65,7 @@ def people_routes(site: APIRouter) -> None:
         response: Response,
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> Voted | Said | InputSent:
+    ) -> Voted | CommandResult | InputSent:
         """The outcome of a call in doubt: by the whole id of the question about it, a vote, signed in the actor's name.
 
         By the id of the call itself, where nobody is asked, the word of an operator. Where people are asked: 409.
@@ -77,7 +77,7 @@ def people_routes(site: APIRouter) -> None:
             return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, words, timeout=MOST_WAIT)
         settled = Settlement(body.verdict, body.result, body.message)
 
-        def settle() -> Said | InputSent:
+        def settle() -> CommandResult | InputSent:
             row = settle_call(shared.writing, call, settled, shared.actor)
             return said_of(perform(shared, response, row, wait))
 
