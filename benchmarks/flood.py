@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 from benchmarks.measure import ends
-from benchmarks.planners import PATIENCE_S, Planners, User
+from benchmarks.planners import GIVE_UP_S, Planners, User
 from confluent_kafka import Consumer, Producer
 
 from refold.core.ids import home
@@ -88,7 +88,7 @@ class Flood:
         self._user.back_after(time.monotonic())
         self._steps = Steps(self.settings)
 
-    def measure(self, kinds: list[str], mebibytes: int, *, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+    def measure(self, kinds: list[str], mebibytes: int, *, give_up_s: float = GIVE_UP_S) -> dict[str, Any]:
         """Memory in MiB, and what others saw in ms: steps of runs under way, and runs that they asked for meanwhile.
 
         Before, and from the first record to the end.
@@ -101,8 +101,8 @@ class Flood:
         places = [place for topic in (RUN_REQUESTED, RUN_SIGNALLED) for place in ends(self.settings, topic)]
         while last - written < CALM_S or not self.planners.passed(places):
             peak, last = max(peak, self.planners.rss("flooded")), time.monotonic()
-            if last - written > patience_s:
-                raise TimeoutError(f"{kinds} are not answered after {patience_s:g} s, at {peak} MiB")
+            if last - written > give_up_s:
+                raise TimeoutError(f"{kinds} are not answered after {give_up_s:g} s, at {peak} MiB")
             time.sleep(0.05)
         self._user.back_after(time.monotonic())
         return {

@@ -29,7 +29,7 @@ from refold.runtime.settings import KafkaSettings
 EVERY_S = 0.025
 """Between two questions to a partition: 40 a second each, so a pause is seen to a fortieth of a second."""
 
-PATIENCE_S = 120.0
+GIVE_UP_S = 120.0
 
 
 @dataclass(slots=True)
@@ -83,10 +83,10 @@ class User:
         return self._until(first, f"partition {partition}")
 
     def _until(self, probe: Callable[[], float], what: str) -> float:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + GIVE_UP_S
         while not (found := probe()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no {what} after {PATIENCE_S:g} s")
+                raise TimeoutError(f"no {what} after {GIVE_UP_S:g} s")
             time.sleep(0.02)
         return found
 
@@ -189,13 +189,13 @@ class Planners:
 
     def await_members(self, *names: str) -> None:
         """Waits until just these planners share all partitions."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + GIVE_UP_S
         while time.monotonic() < deadline:
             given = self._assignment()
             if given.keys() == set(names) and sum(map(len, given.values())) == self.settings.partitions:
                 return
             time.sleep(0.1)
-        raise TimeoutError(f"{names} do not share the partitions after {PATIENCE_S:g} s")
+        raise TimeoutError(f"{names} do not share the partitions after {GIVE_UP_S:g} s")
 
     def close(self) -> None:
         """Ends them all."""

@@ -34,7 +34,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import ENTRIES
 from refold.runtime.settings import KafkaSettings
 
-PATIENCE_S = 900
+GIVE_UP_S = 900
 REST_S = 10.0
 """After the last record, before memory is looked at."""
 READ_EVERY_S = 0.05
@@ -103,7 +103,7 @@ def measured(settings: KafkaSettings, bench: Bench, folder: Path, events: int) -
 
     with projecting(settings, bench.url, folder) as running:
         pid = running.process.pid
-        first = timed(lambda: eventually(lambda: caught_up(settings, bench), every=0.2, within=PATIENCE_S), pid)
+        first = timed(lambda: eventually(lambda: caught_up(settings, bench), every=0.2, within=GIVE_UP_S), pid)
         time.sleep(REST_S)
         found: dict[str, object] = {
             "events": events, "load": os.getloadavg()[0], "first_build": first, "projector_rest_mib": running.rss_mib

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 from benchmarks.engine import Engine
 from benchmarks.measure import ends
-from benchmarks.planners import PATIENCE_S, Planners, User
+from benchmarks.planners import GIVE_UP_S, Planners, User
 from benchmarks.prefill import EVENTS, fill
 from confluent_kafka import Producer
 from redis import Redis
@@ -215,7 +215,7 @@ def _ask(settings: KafkaSettings, agent: str, runs: int) -> None:
 
 def _until_still(settings: KafkaSettings) -> None:
     """Waits until a planner has taken all that it takes without executors: nothing comes to its log for a while."""
-    before, deadline = -1, time.monotonic() + PATIENCE_S
+    before, deadline = -1, time.monotonic() + GIVE_UP_S
     while (now := _written(settings, RUN_LOG)) != before and time.monotonic() < deadline:
         before = now
         time.sleep(STILL_S)

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 120.0
+GIVE_UP_S = 120.0
 """How long anything may take that comes at all: only a test that fails waits so long, however busy the machine is."""
 
 BESIDE_OTHERS = 3.0
@@ -22,7 +22,7 @@ _POLL_S = 0.02
 def eventually(
     condition: Callable[[], T | Literal[False] | None],
     *,
-    within: float = PATIENCE_S,
+    within: float = GIVE_UP_S,
     what: str = "",
     every: float = _POLL_S,
 ) -> T:

@@ -220,7 +220,7 @@ def test_a_run_leaves_when_a_planner_has_kept_its_row(world: World, monkeypatch:
         world.archivist().erase("first")
 
     assert left["first"] == "its row is not in run-snapshot yet"
-    assert world.archivist(patience_s=9).erase("first").due == ["first"]
+    assert world.archivist(give_up_s=9).erase("first").due == ["first"]
     assert waited == [1, 1]
 
 

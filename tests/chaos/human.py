@@ -24,7 +24,7 @@ from tests.chaos.people import VOTED, Said
 from tests.chaos.raw import Chain, Event, Fields, History
 from tests.chaos.rules import SETTLER
 
-PATIENCE_S = 1.0
+GIVE_UP_S = 1.0
 """How long the operator lets things settle before looking: whatever was on its way to the world has arrived by then."""
 
 AGAIN_S = 8.0
@@ -103,7 +103,7 @@ class Human(Actor):
                 if fields["key"]:
                     calls[place] = calls[place][0], fields["key"]  # an edit makes another call of it
             elif name == "ApprovalRequested" and fields["about"] == "doubt":
-                self._doubts[place] = _Doubt(calls[place][0], fields, calls[place][1], time.monotonic() + PATIENCE_S)
+                self._doubts[place] = _Doubt(calls[place][0], fields, calls[place][1], time.monotonic() + GIVE_UP_S)
             elif name in raw.TERMINAL:
                 for open_place in [open_place for open_place in self._doubts if open_place[0] == run]:
                     del self._doubts[open_place]
@@ -111,7 +111,7 @@ class Human(Actor):
     def _speak(self, sender: Producer) -> None:
         now = time.monotonic()
         if self.asleep.is_set():
-            self._woke = now + PATIENCE_S
+            self._woke = now + GIVE_UP_S
         if now < self._woke:
             return
         for place, doubt in list(self._doubts.items()):

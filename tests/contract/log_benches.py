@@ -30,7 +30,7 @@ from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import GIVE_UP_S, eventually
 
 INPUTS, MORE, CHAIN = "inputs", "more", "chain"
 TOPICS = (INPUTS, MORE, CHAIN)
@@ -182,7 +182,7 @@ class KafkaBench:
 
 
 def take_until(
-    log: EventLog | Follower, done: Callable[[Taken], object], *, within: float = PATIENCE_S, limit: int = 100
+    log: EventLog | Follower, done: Callable[[Taken], object], *, within: float = GIVE_UP_S, limit: int = 100
 ) -> Taken:
     """Takes until the whole of what was taken satisfies a condition."""
     whole = Taken()

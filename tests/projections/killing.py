@@ -31,7 +31,7 @@ from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import KafkaSettings
 from tests.contract.table_benches import Bench
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import GIVE_UP_S, eventually
 
 SLOTS, RATE = 12, 80
 """Runs that are under way at a time, and records a second."""
@@ -178,7 +178,7 @@ class Listening:
         """Waits for streams that have begun: their runs end with the load."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(GIVE_UP_S)
             assert not thread.is_alive(), "a stream has not come to its end"
 
     def _follow(self) -> None:

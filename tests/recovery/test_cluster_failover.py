@@ -25,7 +25,7 @@ from refold.executor.settings import ExecutorSettings, Times
 from refold.ports.effects import ToolEnded
 from refold.ports.ledger import Busy, Claim, Claimed, Unpublished
 from tests.recovery.executor_rig import Rig
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import GIVE_UP_S, eventually
 
 HOMES = range(6)
 EFFECTS = ("once", "probed", "keyed", "pure")
@@ -140,7 +140,7 @@ def test_a_master_that_dies_under_load_doubles_no_effect_and_leaves_nothing_stuc
         for load in loads:
             load.ask(number)
             load.step(receiver)
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + GIVE_UP_S
     while any(load.open for load in loads) and time.monotonic() < until:
         for load in loads:
             load.step(receiver)

@@ -35,7 +35,7 @@ from tests.security.stage import ASKER, ENVIRONMENT, EXECUTORS, POLICY, PREFIX, 
 from tests.waiting import eventually
 
 T = TypeVar("T")
-PATIENCE_S = 60.0
+GIVE_UP_S = 60.0
 WATCHED = (*map(tool_completed, EXECUTORS), "approval-decided")
 
 
@@ -271,7 +271,7 @@ class Hijack:
             self._read()
             return condition()
 
-        return eventually(look, within=PATIENCE_S, what=what)
+        return eventually(look, within=GIVE_UP_S, what=what)
 
     def _read(self) -> None:
         for message in self._reader.consume(500, 0):

@@ -28,7 +28,7 @@ def flood(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Flood]:
 
 @pytest.mark.parametrize("kinds", [["signals", "nonsense"], ["names", "unknown", "later", "runs"]])
 def test_a_flood_leaves_a_planner_small_and_is_answered(flood: Flood, kinds: list[str]) -> None:
-    found = flood.measure(kinds, SLICE_MIB, patience_s=under_load(60))
+    found = flood.measure(kinds, SLICE_MIB, give_up_s=under_load(60))
 
     assert found["memory_mib"]["most"] < MOST_MIB
 

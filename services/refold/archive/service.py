@@ -154,12 +154,12 @@ class Archivist:
         # A pass that was cut short has marked the parents first: what they have started is still to be erased.
         rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
         family = _parents_first(rest, marked)
-        patience = self._settings.patience_s
+        seconds_left = self._settings.give_up_s
         while len(self._settled(family, partition, swept, again)) < len(family):
-            if not patience:
+            if not seconds_left:
                 (name, why), hint = next(iter(swept.left.items())), "a planner sees to that: is one running?"
                 raise ConflictError(f"run {name} cannot be erased yet: {why}", hint=hint)
-            patience -= 1
+            seconds_left -= 1
             swept.left.clear()
             sleep(1)
         swept.due += [each.run_id for each in family]

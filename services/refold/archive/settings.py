@@ -13,7 +13,7 @@ class ArchivistSettings:
     """`pools` are those of the app. **Units**: milliseconds since the end of a run, by agent where it says so itself.
 
     `most_runs` of a partition are taken in one pass, the oldest first: what a pass has to remember is bounded.
-    `patience_s` is how long an erasure on demand waits for what a planner has to do first. What is known of erased runs
+    `give_up_s` is how long an erasure on demand waits for what a planner has to do first. What is known of erased runs
     goes `horizon_ms` after their end; never, if it is 0.
     """
 
@@ -21,7 +21,7 @@ class ArchivistSettings:
     by_agent: Mapping[str, int] = field(default_factory=dict)
     pools: tuple[str, ...] = ("default",)
     most_runs: int = 20_000
-    patience_s: int = 0
+    give_up_s: int = 0
     horizon_ms: int = 0
 
     def retention_of(self, agent: str) -> int:

@@ -393,7 +393,7 @@ class AsyncClient:
         self._open()
         return self._main._watcher.listen(run_id(run), judge).answer
 
-    def _start(self, request: RunRequest, patience_s: float) -> Future[Started]:
+    def _start(self, request: RunRequest, give_up_s: float) -> Future[Started]:
         self._open()
         whole = operations.prepared(request, self._platform.settings, lambda: self._main._blobs, self._request_key)
         operation, place = operations.start_run(whole), list[Cause]()
@@ -403,7 +403,7 @@ class AsyncClient:
             what = operation.judge(Followed(found, place[0])) if place else None
             return Started(run_id=run, known=what == "known") if what else None
 
-        watch = self._main._watcher.listen(run, judge, patience_s=patience_s)
+        watch = self._main._watcher.listen(run, judge, give_up_s=give_up_s)
         try:
             place.append(publish_input(self._platform.publisher, operation.message))
         except BaseException:

@@ -94,10 +94,10 @@ class Vouched:
         judged = feed(self._fold, record)
         self._run.take(judged, self._fold)
         ordered: dict[CallId, str] = {}
-        anew = judged.linked or judged.mended
-        if anew:
+        refolded = judged.linked or judged.mended
+        if refolded:
             self._pools.clear()
-        for each in self._run.records if anew else self._run.records[-1:]:
+        for each in self._run.records if refolded else self._run.records[-1:]:
             for seq, event in enumerate(each.entry.events, each.entry.seq) if each.entry else ():
                 if isinstance(event, CallProposed):
                     ordered[call_id(self._run.state.run_id, seq)] = event.pool

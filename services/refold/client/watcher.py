@@ -102,14 +102,14 @@ class Watcher:
         self._looks_back = self._closed = False
         self._used = 0.0
 
-    def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, patience_s: float | None = None) -> Watch[_T]:
+    def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, give_up_s: float | None = None) -> Watch[_T]:
         """Waits for what `judge` says of a run whenever something was heard of it, and once when its past is known.
 
-        `patience_s`: the run is probably new; only if there is no answer in that time its past is looked at.
+        `give_up_s`: the run is probably new; only if there is no answer in that time its past is looked at.
         **Raises** UnreachableError, UsageError.
         """
-        fresh = patience_s is not None
-        watch = Watch(run, judge, look_back_at=time.monotonic() + (patience_s or 0.0), fresh=fresh)
+        fresh = give_up_s is not None
+        watch = Watch(run, judge, look_back_at=time.monotonic() + (give_up_s or 0.0), fresh=fresh)
         with self._lock:
             if self._closed:
                 raise UsageError("the client is closed", hint="make another one")

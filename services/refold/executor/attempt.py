@@ -226,10 +226,10 @@ class Attempt:
         place = {"call_id": self.request.call_id, "tool": self.request.tool, "partition": self.home}
         event = "call.refused" if refused.stale else "call.unauthorised"
         self.outbox.journal.tell(event, **place, code=refused.code, reason=refused.message)
-        result = self._result(self._unsent(), Failure(refused.code, refused.message))
+        result = self._result(self._not_sent(), Failure(refused.code, refused.message))
         self._not_done(replace(result, retryable=refused.stale))
 
-    def _unsent(self) -> str:
+    def _not_sent(self) -> str:
         """What is to be said of a call when nothing of it was sent here."""
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 

@@ -178,10 +178,10 @@ class ChainedAttempt(Attempt):
         self._over_with()
         super()._refuse(refused)
 
-    def _unsent(self) -> str:
+    def _not_sent(self) -> str:
         if self.claim is None and (found := self.claims.of(self.request)) and (found.claimed or found.shared):
             return "doubt"
-        return super()._unsent()
+        return super()._not_sent()
 
     def ended(self, ended: ToolEnded) -> None:
         """See `Attempt`."""

@@ -25,7 +25,7 @@ from refold.gateway.reading import ReadSide, events_after
 
 _log = structlog.get_logger()
 
-PATIENCE_S = 5.0
+GIVE_UP_S = 5.0
 """Time for which a part waits until the view has its call."""
 MOST_LIVE_CALLS = 10_000
 """Calls of which pool and last try are remembered."""
@@ -85,7 +85,7 @@ class LiveParts:
                 self._pools[part.call_id] = of
                 if (told := self._tries.read(part)) is not None:
                     yield told
-            elif not of and time.monotonic() - at < PATIENCE_S:
+            elif not of and time.monotonic() - at < GIVE_UP_S:
                 sizes[pool] = sizes.get(pool, 0) + len(part.data)
                 if sizes[pool] < MOST_WAITING_BYTES:
                     kept.append((at, pool, part))

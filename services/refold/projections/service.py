@@ -91,7 +91,7 @@ class KeptProjection:
             time.sleep(timeout_s)
             return 0
         try:
-            if self.stopped and not self._begins_anew():
+            if self.stopped and not self._restarts():
                 time.sleep(timeout_s)
                 return 0
             count = self._turn(timeout_s)
@@ -128,7 +128,7 @@ class KeptProjection:
                     reason = f"{error.message}\n{error.fields['traceback']}"
                     follower.store.commit(ViewChanges((), notes={"stopped": reason}))
 
-    def _begins_anew(self) -> bool:
+    def _restarts(self) -> bool:
         """True once there is a generation that was made after this one stopped: `refold projection rebuild` does."""
         if self._clock() - self._looked < REFRESH_S:
             return False

@@ -76,7 +76,7 @@ class Lanes(Generic[L]):
         self._open_lane, self._leave, self._wake, self._commit_ms = open_lane, leave, wake, commit_ms
         self._lanes: dict[int, L] = {}
         self._asleep: dict[int, L] = {}
-        self._anew: set[int] = set()
+        self._restarted: set[int] = set()
         self._committed: dict[tuple[str, int], int] = {}
         self._commit_due = 0
         self._paused: set[int] = set()
@@ -108,7 +108,7 @@ class Lanes(Generic[L]):
         """What a lane knows is not in the log (any more): nothing of it is kept, and the log is read as it is now."""
         if self._close(partition) is None:
             return []
-        self._anew.add(partition)
+        self._restarted.add(partition)
         return [Reopen(partition)]
 
     @property
@@ -148,10 +148,10 @@ class Lanes(Generic[L]):
         self._revoke(number)
         # Another member may have committed since: whatever this one commits again is said again.
         self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
-        if number in self._anew:
+        if number in self._restarted:
             # What was committed may be of inputs whose entries are lost.
             assigned = replace(assigned, committed={})
-            self._anew.discard(number)
+            self._restarted.discard(number)
         lane = self._asleep.pop(number, None)
         if lane is not None and self._wake is not None:
             self._wake(lane, assigned)

@@ -41,7 +41,7 @@ class Relatives(Generic[Kin]):
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}
-        self._scripts, self._told, self._telling = dict(scripts), deque[Tidings](), False
+        self._scripts, self._told, self._delivering = dict(scripts), deque[Tidings](), False
         for name in self._scripts:
             if name not in app.agents:
                 raise UsageError(
@@ -60,14 +60,14 @@ class Relatives(Generic[Kin]):
     def hear(self, run: Kin, entry: Entry) -> None:
         """What an entry means for others becomes of them, one after the other."""
         self._told.extend(tidings(run.state, entry))
-        if self._telling:
+        if self._delivering:
             return
-        self._telling = True
+        self._delivering = True
         try:
             while self._told:
                 self._told.extend(self._tell(self._told.popleft()))
         finally:
-            self._telling = False
+            self._delivering = False
 
     def _tell(self, told: Tidings) -> Iterator[Tidings]:
         if not isinstance(told, Start):

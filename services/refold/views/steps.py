@@ -35,7 +35,7 @@ StepStatus = Literal[
 
 class CallAttempt(ReadModel):
     """One try of a call. `dispatches` counts how often it went to the executors; more than once is a take-over.
-    `before`: the run has failed since, and the call was asked for anew.
+    `before`: the run has failed since, and the call was asked for again.
 
     **Units**: milliseconds since 1970; 0 stands for not (yet). `status`: running, completed, failed, unknown or doubt.
     """
@@ -223,8 +223,8 @@ class Timeline:
             )
             for each in self.steps[step - 1].attempts
         ]
-        anew = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
-        self._set(step, {**anew, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
+        redriven = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
+        self._set(step, {**redriven, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
 
     def in_status(self, status: StepStatus) -> list[RunStep]:
         """The steps in a status: `doubt` waits for people, `held` for an operator, `waiting` for an answer."""

@@ -59,7 +59,7 @@ class Intake:
         if not self._positions and (
             rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
         ):
-            offsets.asked(self._rare, rare, patience_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
+            offsets.asked(self._rare, rare, give_up_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
         starts, ends = (
             {(self._logical[topic], number): at for (topic, number), at in found.items()}
             for found in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
@@ -176,7 +176,7 @@ class Intake:
             taken.reached.append(Reached(*place, offset))
 
     def _asked(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
-        return offsets.asked(self._consumer, where, which, patience_s=ONE_ANSWER_S)
+        return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, taken: Taken) -> None:
         """The position is not in the log: what was there is deleted, which is a hole, or was never to be lost."""

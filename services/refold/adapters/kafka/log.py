@@ -234,7 +234,7 @@ class KafkaEventLog:
         name = self._names[topic]
         where = [TopicPartition(name, partition)]
         try:
-            end = offsets.asked(self._asker(self._membership.group), where, patience_s=ONE_ANSWER_S)[name, partition]
+            end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
             owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
             owed.late(error)

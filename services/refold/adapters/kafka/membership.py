@@ -45,11 +45,11 @@ class GroupMembership:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
         self._settings, self._membership, self._client = settings, membership, 0
         self._consumer = self._made()
-        self._settled_s, self._patience_s = 0.0, _NO_PLACE_S
+        self._settled_s, self._give_up_s = 0.0, _NO_PLACE_S
         self.owned: set[int] = set()
         self._given: set[int] | None = None
         self._lost: set[int] = set()
-        self._anew: set[int] = set()
+        self._reassigned: set[int] = set()
         self._settled = self.placed = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
@@ -67,13 +67,13 @@ class GroupMembership:
         gone, self._lost = self._lost, set()
         came: set[int] = set()
         if self._given is not None:
-            # A member that was thrown out and is back begins anew, with what it had before too.
+            # A member that was thrown out and is back begins again, with what it had before too.
             gone, came = gone | (self.owned - self._given), self._given - self.owned
             self.owned, self._given = self._given, None
-        anew, self._anew = self._anew & self.owned, set()
+        again, self._reassigned = self._reassigned & self.owned, set()
         if self._wanted:
             self._commit()
-        return gone | (anew - came), came | anew
+        return gone | (again - came), came | again
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """Offsets committed by the group for these partition numbers, by topic. **Raises** KafkaException."""
@@ -86,7 +86,7 @@ class GroupMembership:
 
     def reopen(self, number: int) -> None:
         """Lets a number that is ours go and come once more."""
-        self._anew.add(number)
+        self._reassigned.add(number)
 
     def commit(self, positions: Mapping[Place, int]) -> None:
         """Keeps positions in mind until the group has them, or the partition is another member's."""
@@ -116,10 +116,10 @@ class GroupMembership:
         """Asks for a place again where the one that was given, or the wait for one, is not to be trusted."""
         now = time.monotonic()
         if self._settled:
-            self._settled_s, self._patience_s = now, _NO_PLACE_S
-        elif now - self._settled_s > self._patience_s:
-            self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._patience_s)
-            self._patience_s = min(2 * self._patience_s, _NO_PLACE_MAX_S)
+            self._settled_s, self._give_up_s = now, _NO_PLACE_S
+        elif now - self._settled_s > self._give_up_s:
+            self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
+            self._give_up_s = min(2 * self._give_up_s, _NO_PLACE_MAX_S)
             before, self._consumer = self._consumer, self._made()
             Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
             self._join()

@@ -17,7 +17,7 @@ _UNKNOWN_S = 3.0
 
 
 def asked(
-    asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, patience_s: float
+    asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, give_up_s: float
 ) -> dict[tuple[str, int], int]:
     """The high watermarks now (or the first offsets), by topic and partition, in one request per broker.
 
@@ -27,7 +27,7 @@ def asked(
     places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while places:
         try:
-            answers = asker.offsets_for_times(places, timeout=patience_s)
+            answers = asker.offsets_for_times(places, timeout=give_up_s)
             if not (errors := [each.error for each in answers if each.error]):
                 return {(each.topic, each.partition): each.offset for each in answers}
             error = errors[0]
@@ -35,11 +35,11 @@ def asked(
             error = of(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.
         waited = time.monotonic() - begun
-        longest = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else patience_s
-        if waited >= min(longest, patience_s):
+        longest = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else give_up_s
+        if waited >= min(longest, give_up_s):
             raise KafkaException(error)
         if error.code() in UNKNOWN_TOPIC | UNLED:
-            _look_again(asker, {each.topic for each in places}, patience_s)
+            _look_again(asker, {each.topic for each in places}, give_up_s)
         time.sleep(0.02)
     return {}
 
@@ -57,6 +57,6 @@ def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATES
     **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
     """
     try:
-        return asked(asker, partitions, which, patience_s=REQUEST_TIMEOUT_S)
+        return asked(asker, partitions, which, give_up_s=REQUEST_TIMEOUT_S)
     except KafkaException as error:
         raise translate(error, f"ask for the end of {partitions[0].topic}") from None

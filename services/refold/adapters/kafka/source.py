@@ -67,7 +67,7 @@ class KafkaLogSource:
         if not wanted:
             return {}
         with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
-            found = offsets.asked(consumer, wanted, patience_s=1.0)
+            found = offsets.asked(consumer, wanted, give_up_s=1.0)
             return {(topic.removeprefix(prefix), number): end for (topic, number), end in found.items()}
         return {}
 

@@ -48,8 +48,8 @@ def open_to_all(url: str, *, timeout: timedelta) -> bool:
     user = options.pop("username", login.partition(":")[0])
     options.pop("password", None)
     bare = parts._replace(netloc=place, query=urlencode(options))
-    strangers = [bare, bare._replace(netloc=f"{user}:{token_hex(16)}@{place}")] if user else [bare]
-    return any(_lets_in(urlunsplit(stranger), timeout) for stranger in strangers)
+    logins = [bare, bare._replace(netloc=f"{user}:{token_hex(16)}@{place}")] if user else [bare]
+    return any(_lets_in(urlunsplit(each), timeout) for each in logins)
 
 
 def _lets_in(url: str, timeout: timedelta) -> bool:

@@ -49,18 +49,18 @@ class ClusterLink:
 
         **Raises** UnreachableError: the outcome of every command is unknown.
         """
-        with self._answering():
+        with self._translating_errors():
             return self._exchange(commands)
 
     def teach(self) -> None:
         """Loads the scripts into every master. **Raises** UnreachableError."""
-        with self._answering():
+        with self._translating_errors():
             for node in self._there().get_primaries():
                 self._pipe(node, [("SCRIPT", "LOAD", source) for source in self._scripts])
 
     def masters(self) -> list[str]:
         """The URLs of the masters. **Raises** UnreachableError."""
-        with self._answering():
+        with self._translating_errors():
             return [self._url(f"{node.host}:{node.port}") for node in self._there().get_primaries()]
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class ClusterLink:
             cluster.close()
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except (RedisError, RedisClusterException, OSError) as error:

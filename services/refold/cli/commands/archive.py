@@ -166,7 +166,7 @@ def erase_run(
     copy = archive_store(url) if url else None
     reader = platform.runs.reader
     writer = KafkaWriter(platform.settings.kafka, "archivist")
-    patient, values = ArchivistSettings(patience_s=20), archived_values(platform.settings, url)
+    patient, values = ArchivistSettings(give_up_s=20), archived_values(platform.settings, url)
     archivist = Archivist(reader, writer, copy, patient, archived_values=values, progress=output.progress())
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:

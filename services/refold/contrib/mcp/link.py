@@ -72,14 +72,14 @@ class ServerLink:
     """A server of one executor, by `way`, with `credentials` that nobody is to read.
 
     `made_up` are the codes of errors that the transport says when the server has said nothing: after them a call may
-    have happened. Any other error is an answer. **Units**: `patience_s` for a list.
+    have happened. Any other error is an answer. **Units**: `give_up_s` for a list.
     """
 
     def __init__(
-        self, name: str, way: Way, *, mode: str, patience_s: float, made_up: frozenset[int], hidden: frozenset[str]
+        self, name: str, way: Way, *, mode: str, give_up_s: float, made_up: frozenset[int], hidden: frozenset[str]
     ) -> None:
         self._name, self._way, self._mode = name, way, MODES[mode]
-        self._patience_s, self._made_up, self._hidden = patience_s, made_up, hidden
+        self._give_up_s, self._made_up, self._hidden = give_up_s, made_up, hidden
         self._ready: asyncio.Future[Client] | None = None
         self._guard = Guard()
         self._holders: set[asyncio.Task[None]] = set()
@@ -139,7 +139,7 @@ class ServerLink:
         for last in (False, True):
             client = await self._connected()
             try:
-                async with asyncio.timeout(self._patience_s):
+                async with asyncio.timeout(self._give_up_s):
                     return client, await self._listed(client)
             except (MCPError, ValidationError, TimeoutError, MalformedError) as error:
                 lost = self._guard.over.is_set()

@@ -153,7 +153,7 @@ class MCPServer:
             self.name,
             link.way_to(self.command, self.url, given=given, cwd=self.cwd, most_bytes=self.most_bytes),
             mode=self.protocol,
-            patience_s=self.timeout.total_seconds() / 2,
+            give_up_s=self.timeout.total_seconds() / 2,
             made_up=_CODES["stdio" if self.command else "http"],
             hidden=frozenset(filter(None, revealed.values())),
         )

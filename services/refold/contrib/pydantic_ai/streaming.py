@@ -26,15 +26,15 @@ def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any
 
     async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
         if handler is not None:
-            await handler(ctx, _telling(events))
+            await handler(ctx, _streamed(events))
             return
-        async for _ in _telling(events):
+        async for _ in _streamed(events):
             pass
 
     return tell
 
 
-async def _telling(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _streamed(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
     attempt = current_attempt()
     async for event in events:
         if attempt is not None and (said := _said(event)) is not None:

@@ -109,10 +109,10 @@ def _leave_outcomes(
 def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
     """Opens calls once more, under the keys that they had."""
     for step in steps:
-        anew = OpenStep("proposed", state.retried.renewed.get(step) or state.seqs[step - 1])
+        redriven = OpenStep("proposed", state.retried.renewed.get(step) or state.seqs[step - 1])
         if step in acted:  # who remembers keys for a while may have forgotten this one
-            anew = anew._replace(first_sent_ms=1, may_have_happened=True)
-        state.open = state.open.set(step, anew)
+            redriven = redriven._replace(first_sent_ms=1, may_have_happened=True)
+        state.open = state.open.set(step, redriven)
     state.busy = sum(opened.phase not in WAITING for opened in state.open.values())
 
 
@@ -153,7 +153,7 @@ def _wait_again(state: RunState, stays: Staying, since: int) -> None:
 def renewed(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) -> None:
     """Makes another call of an open one, under the same key, in place."""
     opened = state.open[event.step]
-    anew = OpenStep(
+    redriven = OpenStep(
         "proposed",
         seq,
         first_sent_ms=opened.first_sent_ms,
@@ -164,7 +164,7 @@ def renewed(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) ->
         past=opened.past,
     )
     state.busy += opened.phase in WAITING
-    state.open = state.open.set(event.step, anew)
+    state.open = state.open.set(event.step, redriven)
     was = state.retried
     superseded = (
         was.superseded.set(was.renewed[event.step], event.step) if event.step in was.renewed else was.superseded

@@ -82,7 +82,7 @@ class OpenStep(NamedTuple):
     `seq` is that of the proposal, `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt
     may have had its effect. `policy` judged the call last, `decision` is what people said of it last, `settled` their
     word that nothing came of the attempts before. `uncounted` are attempts that cost no retry: an executor has sent
-    them back unsent, or an operator has given the call as many anew. `sent_ms` is when this attempt was ordered,
+    them back unsent, or an operator has given the call as many more. `sent_ms` is when this attempt was ordered,
     `doubted_ms` since when it is in doubt or held. `rounds` is how often people were asked, `past` what there is to
     tell them of before, `given_up_at` the seq of the event since which nobody waits for it.
     """
@@ -224,19 +224,19 @@ class RunState:
         """The step that was proposed, or asked for anew, as event `seq`, or None."""
         if (place := self.seqs.find(seq)) is not None:
             return place + 1
-        renewed = next((step for step, anew in self.retried.renewed.items() if anew == seq), None)
+        renewed = next((step for step, redriven in self.retried.renewed.items() if redriven == seq), None)
         return renewed or self.retried.superseded.get(seq)
 
     def call_id(self, step: int, *, at: int = 0) -> CallId:
         """The id of the call of a step, as it was asked for last, or at first if the last time was after event `at`."""
-        anew = self.retried.renewed.get(step, 0)
-        return call_id(self.run_id, anew if anew and not 0 < at < anew else self.seqs[step - 1])
+        redriven = self.retried.renewed.get(step, 0)
+        return call_id(self.run_id, redriven if redriven and not 0 < at < redriven else self.seqs[step - 1])
 
     def open_at(self, failure: int) -> list[int]:
         """The calls that may have been open when the run failed, at this event, though it was retried since."""
         left = (step for first, last in self.retried.left for step in range(first, last + 1))
         asked = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
-        return sorted({step for step, anew in self.retried.renewed.items() if anew > failure} | asked)
+        return sorted({step for step, redriven in self.retried.renewed.items() if redriven > failure} | asked)
 
     @property
     def deadline_ms(self) -> int:
@@ -280,8 +280,8 @@ class RunState:
         edit, seq = self.edited.get(step), parse_call_id(call)[1]
         if edit is None or edit.key == edit.before or call == self.call_id(step):
             return False
-        anew = (*(at for at, of in self.retried.superseded.items() if of == step), self.retried.renewed[step])
-        return edit.seq > min(at for at in anew if at > seq)
+        redriven = (*(at for at, of in self.retried.superseded.items() if of == step), self.retried.renewed[step])
+        return edit.seq > min(at for at in redriven if at > seq)
 
     def open_calls(self) -> list[int]:
         """The steps that are open and calls."""
