@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from refold.core.ids import log_key
+from refold.core.run import disorder as run_disorder
 from refold.core.run import log as run_log
-from refold.core.run import tangle as run_tangle
 from refold.core.run.chain import Head
 from refold.core.run.log import FORKED, GAP, LogFold
 from tests.core.copies import RUN, T0, Platform, Rates, Written, play
@@ -230,7 +230,7 @@ def _never_late(patch: pytest.MonkeyPatch) -> None:
 def _sweeps_copies(patch: pytest.MonkeyPatch) -> None:
     original = LogFold._note_copy
 
-    def note(self: LogFold, held: run_tangle.Held) -> run_log.Judged:
+    def note(self: LogFold, held: run_disorder.Held) -> run_log.Judged:
         self._sweep(held)
         return original(self, held)
 
@@ -238,17 +238,17 @@ def _sweeps_copies(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_links(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFold, "_link", lambda self, tangle, last: ())
+    patch.setattr(LogFold, "_link", lambda self, disorder, last: ())
 
 
 def _never_stalls(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(run_tangle.Tangle, "contested", property(lambda self: False))
+    patch.setattr(run_disorder.Disorder, "contested", property(lambda self: False))
 
 
 def _sweeps_orphans(patch: pytest.MonkeyPatch) -> None:
     original = LogFold._hold
 
-    def hold(self: LogFold, held: run_tangle.Held, state: object) -> None:
+    def hold(self: LogFold, held: run_disorder.Held, state: object) -> None:
         original(self, held, state)  # type: ignore[arg-type]
         self._sweep(held)
 

@@ -86,7 +86,7 @@ def test_every_lane_asks_the_log_for_the_time_and_for_the_end_of_its_catalog_wha
 
 
 def test_a_lane_at_rest_has_the_time_from_when_it_was_told() -> None:
-    rig = crowded(ExecutorSettings(beat_ms=60_000))
+    rig = crowded(ExecutorSettings(clock_probe_ms=60_000))
     lane = rig.executor.lanes.get(5)
     assert lane is not None
     rig.silent = True

@@ -8,11 +8,13 @@ what is left. The limit of production lines is raised by an ADR alone: one that 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import math
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 import zlib
 from collections import Counter, defaultdict
@@ -377,6 +379,35 @@ def riddles(code: Code) -> int:
     return math.ceil(1_000 * sum(bool(RIDDLE.match(text)) for text in found) / max(len(found), 1))
 
 
+COINED = {
+    *("anchor", "anew", "answering", "beat", "desk", "ear", "editing", "exposure", "glyph", "hindsight", "hole"),
+    *("hosting", "keeper", "marks", "office", "offering", "pacing", "parking", "patience", "purse", "receipt"),
+    *("recount", "rehearsing", "revival", "revived", "rival", "saying", "seat", "sharing", "shelf", "spoilt"),
+    *("stranger", "survey", "tally", "tangle", "teller", "telling", "tiding", "trying", "unsent", "urging", "uttered"),
+    *("vault", "vouching"),
+}
+"""Words of ours that the field has others for, see docs/concepts/vocabulary.md. They are counted in identifiers."""
+COINED_NAMES = {
+    *("ChildOver", "EndedRun", "EndedRuns", "KeptRun", "KeptRuns", "LastSaid", "ParentOver", "WindowSpent"),
+}
+"""Names made of plain words. Those words by themselves are not looked at: most, told, heard, kept, ended, over,
+held, word, said, window, aside, reading, shared, shape, within, possible, building, changes, register, renewed (of a
+lease). Fields of records keep their names, as logs hold them."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def coined(code: Code) -> int:
+    """Identifiers, names of modules too, that hold a word which the field has another for."""
+    found = 0
+    for path, source in code.items():
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        names = [token.string for token in tokens if token.type == tokenize.NAME]
+        for name in (path.rpartition("/")[2].removesuffix(".py"), *names):
+            words = {word.lower() for word in _WORD.findall(name)}
+            found += name in COINED_NAMES or any(word in COINED or word.removesuffix("s") in COINED for word in words)
+    return found
+
+
 FACES = ("client/", "cli/", "views/", "operations/")
 FIGURES = (
     Figure("lines of production", "lines", lines, 48_500),
@@ -405,6 +436,7 @@ FIGURES = (
     ),
     Figure("modules of tests that mypy checks less strictly", "loose", lambda _: checked_less("disable_error_code"), 0),
     Figure("docstrings of a thousand that begin with What, Whether or How", "riddles", riddles, 80),
+    Figure("identifiers with a word that the field has another for", "coined", coined, 0),
     Figure("package with schemas, compressed, kB", "packed", packed),
     Figure("modules that `import refold` loads", "menu", imported_by_the_menu),
 )

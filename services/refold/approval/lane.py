@@ -16,7 +16,7 @@ from refold.approval import inputs, outbox
 from refold.approval.granting import Grants, may_grant
 from refold.approval.hearing import Hearing
 from refold.approval.outbox import ApprovalOutbox
-from refold.approval.question import KEPT, OpenQuestion, Over, Rivals, ToolDefs, as_judged, vote_in
+from refold.approval.question import KEPT, OpenQuestion, Over, QuestionsOfCall, ToolDefs, as_judged, vote_in
 from refold.approval.settings import REPLAYED, ApprovalSettings
 from refold.approval.signing import Signer
 from refold.core.approval.ballot import BallotResult, Objection, Vote
@@ -66,7 +66,7 @@ class ApprovalLane:
         self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, number, ends=ends)
         self.live = False
         self._hearing = Hearing(self.questions, self.outbox, most_void=self._limits.void_bytes)
-        self._over, self._rivals = Over(self._limits.remember), Rivals()
+        self._over, self._questions_of_call = Over(self._limits.remember), QuestionsOfCall()
         self._due: dict[str, None] = {}
         self._stale: dict[str, RunId] = {}
         self._again_ms = 0
@@ -158,7 +158,7 @@ class ApprovalLane:
 
     def _go_live(self) -> None:
         self.live = True
-        self.outbox.send(outbox.beat(self.partition))
+        self.outbox.send(outbox.clock_probe(self.partition))
         self._journal.counts["lane.live"] += 1
         self._judge_all()
 
@@ -190,7 +190,7 @@ class ApprovalLane:
         if record.value is None:
             approval = (record.key or b"").decode(errors="replace")
             self.questions.pop(approval, None)
-            self._rivals.close(approval)
+            self._questions_of_call.close(approval)
             self._stale.pop(approval, None)
             self._over.close(approval)
             return
@@ -202,7 +202,7 @@ class ApprovalLane:
             self._journal.counts["request.closed"] += 1
             self._stale[approval] = request.run_id
         elif approval not in self.questions:
-            if others := self._rivals.open(request):
+            if others := self._questions_of_call.open(request):
                 self.outbox.second(record, others)
             most = self._limits.said_bytes(quorum_of(request, self.catalog.roles.askers))
             question = OpenQuestion(request, most, decided=approval in self._over)

@@ -105,7 +105,7 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
     return Outgoing(APPROVAL_DECIDED, partition, decision.approval.encode(), codec.encode(message), headers, 0)
 
 
-def beat(partition: int) -> Outgoing:
+def clock_probe(partition: int) -> Outgoing:
     """A record that says nothing: its delivery tells the time."""
     return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
 

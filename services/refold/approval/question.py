@@ -21,7 +21,7 @@ from refold.runtime.lanes import record_bytes
 from refold.sdk.tool import ToolDef
 
 ToolDefs = Mapping[str, ToolDef]
-KEPT = (*ballot.SAYING, "reassign")
+KEPT = (*ballot.STANCES, "reassign")
 """Inputs of a verdict. Whatever else is said is answered once."""
 
 
@@ -79,12 +79,12 @@ class OpenQuestion:
         if over <= 0 and over_bytes <= 0:
             return False
         votes = [vote for vote in self._read.values() if isinstance(vote, Vote) and vote not in count.void]
-        last = {vote.actor: vote for vote in sorted(votes, key=ballot.order) if vote.action in ballot.SAYING}
+        last = {vote.actor: vote for vote in sorted(votes, key=ballot.order) if vote.action in ballot.STANCES}
 
         def rank(vote: Vote | Objection) -> int:
             if isinstance(vote, Objection) or vote in count.void or vote.action not in KEPT:
                 return 0
-            if vote.action in ballot.SAYING and vote != last[vote.actor]:
+            if vote.action in ballot.STANCES and vote != last[vote.actor]:
                 return 0
             # Anybody may withdraw. It goes after what it takes back, so that nothing that was taken back is left.
             alien = vote.action == "withdraw" and not roles.entitled(count.approvers, vote.actor, vote.roles)
@@ -117,7 +117,7 @@ class OpenQuestion:
         self._read = {token: vote for token, vote in self._read.items() if token in self.tokens}
 
 
-class Rivals:
+class QuestionsOfCall:
     """Which questions are open, by the call that they are about. Of an honest planner there is one at a time."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
-class EndedRun:
+class ArchivableRun:
     """A run that is over. `size` are the bytes of its records, `pools` where its calls went.
 
     `above` are the runs that it was started by, as far as the log has them, `below` those that it has started and that
@@ -51,7 +51,7 @@ class RunsOfLog(NamedTuple):
     of which anything is left.
     """
 
-    ended: dict[RunId, EndedRun]
+    ended: dict[RunId, ArchivableRun]
     begun: dict[RunId, set[str]]
     there: set[RunId]
     every: Collection[RunId]
@@ -59,7 +59,7 @@ class RunsOfLog(NamedTuple):
 
 def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
     """Reads a partition of the run log."""
-    fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, EndedRun]()
+    fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, ArchivableRun]()
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
@@ -74,7 +74,9 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
             continue
         run, agent = state.run_id, state.request.agent if state.request else ""
         pools, head = state.called_pools(), state.head.id.hex()
-        found[run] = EndedRun(run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq)
+        found[run] = ArchivableRun(
+            run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq
+        )
         # The fold keeps enough to judge what may still come of it; its results would fill the memory. Only of a failed
         # run it takes the state to judge what lets it go on.
         if state.status != "failed":
@@ -87,7 +89,9 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
     return RunsOfLog(ended, heads, there, sizes.keys())
 
 
-def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId, int]) -> dict[RunId, EndedRun]:
+def _families(
+    found: dict[RunId, ArchivableRun], fold: LogFold, sizes: Mapping[RunId, int]
+) -> dict[RunId, ArchivableRun]:
     """Those of which it is known what they are, with their size and who is above and below them."""
     there = {*found, *fold.states, *fold.frozen}
     below: dict[RunId, list[RunId]] = {}
@@ -106,7 +110,7 @@ def _families(found: dict[RunId, EndedRun], fold: LogFold, sizes: Mapping[RunId,
     }
 
 
-def kept_rows(reader: LogReader, partition: int, runs: Collection[EndedRun]) -> set[RunId]:
+def kept_rows(reader: LogReader, partition: int, runs: Collection[ArchivableRun]) -> set[RunId]:
     """Those of some runs of a partition of which a planner has kept the row: their ids stay known without their log."""
     wanted = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
     return {wanted[end] for ends in _rows(reader, partition, ends_of) for end in ends if end in wanted}
@@ -127,7 +131,7 @@ def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> 
                 yield read(codec.decode(EndedRuns, record.value).rows)
 
 
-def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, EndedRun]) -> list[ArchivedRun]:
+def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, ArchivableRun]) -> list[ArchivedRun]:
     """All records of some runs, void ones too, each run as it goes into the archive."""
     taken: dict[RunId, list[ArchivedRecord]] = {run: [] for run in wanted}
     for record in reader.scan(RUN_LOG, partition):
@@ -142,12 +146,12 @@ def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, EndedRu
     ]
 
 
-def batches(runs: Collection[EndedRun], most_bytes: int) -> list[list[EndedRun]]:
+def batches(runs: Collection[ArchivableRun], most_bytes: int) -> list[list[ArchivableRun]]:
     """The runs in groups of so many bytes at most, but for a larger family: one never leaves in parts."""
-    families: dict[str, list[EndedRun]] = {}
+    families: dict[str, list[ArchivableRun]] = {}
     for run in runs:
         families.setdefault(root_of(run.run_id), []).append(run)
-    found: list[list[EndedRun]] = []
+    found: list[list[ArchivableRun]] = []
     room = 0
     for family in families.values():
         size = sum(run.size for run in family)

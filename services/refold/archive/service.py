@@ -14,7 +14,7 @@ from typing import Protocol
 
 from refold.archive import inspection
 from refold.archive.blobs import ArchivedBlobs, values_behind
-from refold.archive.collecting import EndedRun, RunsOfLog, batches, kept_rows, oldest_ends, runs_of_log, whole_runs
+from refold.archive.collecting import ArchivableRun, RunsOfLog, batches, kept_rows, oldest_ends, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
@@ -129,7 +129,7 @@ class Archivist:
         homes = {home(run, self._partitions) for run in marked}
         return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
 
-    def _next_due_ms(self, ended: list[EndedRun], now_ms: int) -> int:
+    def _next_due_ms(self, ended: list[ArchivableRun], now_ms: int) -> int:
         """Before when no run of a partition is due: neither one that is over nor one that ends from now on."""
         soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
         due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
@@ -215,7 +215,7 @@ class Archivist:
                 )
         return known[file]
 
-    def _leave(self, partition: int, batch: list[EndedRun], swept: Swept) -> dict[RunId, RunErased]:
+    def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
         """Archives runs, then marks them as erased: the first write that their erasure consists of."""
         sound = self._sound(partition, batch, swept)
         files = self._archive_store.keep(sound) if self._archive_store else {}
@@ -236,7 +236,9 @@ class Archivist:
             self._archived_values.erase(markers)
         return markers
 
-    def _take_back(self, partition: int, batch: list[EndedRun], markers: dict[RunId, RunErased], swept: Swept) -> None:
+    def _take_back(
+        self, partition: int, batch: list[ArchivableRun], markers: dict[RunId, RunErased], swept: Swept
+    ) -> None:
         """Takes the markers back of families that are not what was archived any more: a run of it was retried, say.
 
         Reading a log takes minutes. Who writes to a run after this look knows of its marker, but for some milliseconds.
@@ -265,7 +267,7 @@ class Archivist:
         return [each if each.value else each._replace(headers=()) for each in found]
 
     def _sound(
-        self, partition: int, batch: list[EndedRun], swept: Swept, *, dry_run: bool = False
+        self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
     ) -> list[ArchivedRun]:
         """The runs of a batch that can leave, their large values copied; the others are `left`, with the reason."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
@@ -325,7 +327,9 @@ class Archivist:
                 # A topic of a pool that is no more: nothing can lie there.
         return found
 
-    def _settled(self, runs: list[EndedRun], partition: int, swept: Swept, again: Container[RunId]) -> list[EndedRun]:
+    def _settled(
+        self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
+    ) -> list[ArchivableRun]:
         """The runs that a planner is done with: their outcome was published, and their row is kept; or were to leave.
 
         Nobody would ever hear of the others, or they could be asked for once more when nothing tells of them.
@@ -349,8 +353,8 @@ class Archivist:
 
     def _now(self) -> int:
         """The broker's time: that of a record of ours, which says nothing and means nothing."""
-        beat = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
-        return self._write([beat])[0].at_ms
+        probe = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
+        return self._write([probe])[0].at_ms
 
     def _write(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """Writes and waits. **Raises** UnreachableError unless all are acknowledged."""
@@ -372,9 +376,9 @@ class Archivist:
         return ConflictError(f"run {run} is not over", hint=f"end it first: refold run cancel {run}")
 
 
-def _parents_first(due: Iterable[EndedRun], gone: Container[RunId] = ()) -> list[EndedRun]:
+def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:
     """Those of which no parent stays: what a run has started, it could start again where the log is read anew."""
-    leaving: dict[RunId, EndedRun] = {}
+    leaving: dict[RunId, ArchivableRun] = {}
     for run in sorted(due, key=lambda each: depth_of(each.run_id)):
         if all(name in leaving or name in gone for name in run.above):
             leaving[run.run_id] = run
@@ -389,7 +393,7 @@ def _tells(outcome: Record, seq: int) -> bool:
         return True
 
 
-def _check_family(run: EndedRun) -> None:
+def _check_family(run: ArchivableRun) -> None:
     """**Raises** ConflictError for a run that does not leave alone."""
     if run.above:
         hint = f"erase that one, and all that it has started: {run.above[0]}"

@@ -18,7 +18,7 @@ from refold.core.run.erased import erased_claims_key, is_erased_claims_key
 from refold.core.wire import codec
 from refold.ports.log import Record
 
-BEAT = b"beat/"
+CLOCK_PROBE = b"beat/"
 """What the keys of records begin with that no chain has: their writers want to know the time."""
 
 

@@ -27,15 +27,15 @@ MOST_KEY = 256
 class ExecutorLane:
     """Lane of a partition. The service feeds it, and takes attempts of it while there are free slots.
 
-    **Units**: milliseconds, monotonic. `beat_due` is when it writes a record of its own next, which tells it the time,
-    `fill_due` when the ledger is asked next whether it is `full`.
+    **Units**: milliseconds, monotonic. `clock_probe_due` is when it writes a record of its own next, which tells it the
+    time, `fill_due` when the ledger is asked next whether it is `full`.
     """
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
         self.claims, self.catalog, self.clock = Claims(), Catalog(outbox.settings.trust), LogClock()
         self.waiting = CallQueue()
-        self.beat_due = self.fill_due = 0
+        self.clock_probe_due = self.fill_due = 0
         self.full = False
         self._freshness = CatalogFreshness()
         self.wake(assigned)
@@ -58,7 +58,7 @@ class ExecutorLane:
         self._freshness.begin(self._outbox.now.mono_ms)
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
-        self.clock.fresh, self.beat_due = False, 0
+        self.clock.fresh, self.clock_probe_due = False, 0
         self._heir_until = self._outbox.now.mono_ms + self._outbox.settings.times.lease_ms
 
     @property
@@ -120,7 +120,7 @@ class ExecutorLane:
         """The log's answer to the record that was written to learn the time."""
         mono_ms = self._outbox.now.mono_ms
         if delivery.offset is None or delivery.offset == NEVER:
-            self.beat_due = mono_ms + self._outbox.settings.beat_again_ms
+            self.clock_probe_due = mono_ms + self._outbox.settings.clock_probe_again_ms
         else:
             # Ahead by the way there and back, and never behind: what expires may end early, and must not end late.
             self.clock.delivered(delivery.at_ms + mono_ms - sent_ms)

@@ -211,12 +211,12 @@ class ExecutorOutbox(Generic[Claimant]):
         key, token = claim_chain.record_key(claim), self._sent.give(claimant)
         self._appends.append(Outgoing(topic, home, key, codec.encode(claim), headers, token))
 
-    def beat(self, home: int) -> None:
+    def probe_clock(self, home: int) -> None:
         """Writes a record that nobody reads: its append time is the time."""
         topic, member, at_ms = self.settings.chains, self.settings.member, self.now.wall_ms
         nothing = ToolClaim.of_none(member)
         headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
-        key, token = claim_chain.BEAT + member.encode(), self._sent.give(TimeAsked(home, self.now.mono_ms))
+        key, token = claim_chain.CLOCK_PROBE + member.encode(), self._sent.give(TimeAsked(home, self.now.mono_ms))
         self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token, awaited=True))
 
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
@@ -229,7 +229,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._put(Burial(letter, owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:
-        """Whose claim or which beat has an answer from the log; None if it was for neither."""
+        """Whose claim or which clock probe has an answer from the log; None if it was for neither."""
         sent = self._sent.take(delivery.token)
         if sent is not None and delivery.offset == NEVER:
             self.journal.tell("publish.refused", what=type(sent).__name__, topic=self.settings.chains)

@@ -72,7 +72,7 @@ class Executor:
             self._round_due = now.mono_ms + self._settings.reap_ms
             self._go_round()
         lanes = list(self._awake)
-        self._beat(lanes)
+        self._probe_clocks(lanes)
         self._admit(lanes)
         flow = self._throttle(sum(lane.waiting.bytes for lane in lanes))
         self._queued = [lane for lane in lanes if len(lane.waiting)]
@@ -265,12 +265,12 @@ class Executor:
             if not self.draining:
                 self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free, lane.heir))
 
-    def _beat(self, lanes: list[ExecutorLane]) -> None:
+    def _probe_clocks(self, lanes: list[ExecutorLane]) -> None:
         mono = self._outbox.now.mono_ms
         for lane in lanes:
-            if mono >= lane.beat_due:
-                lane.beat_due = mono + self._settings.beat_ms
-                self._outbox.beat(lane.partition)
+            if mono >= lane.clock_probe_due:
+                lane.clock_probe_due = mono + self._settings.clock_probe_ms
+                self._outbox.probe_clock(lane.partition)
 
     def _throttle(self, waiting: int) -> list[Effect]:
         # The backlog is the process's: slots are, and what waits for them is kept in its memory.

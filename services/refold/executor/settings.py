@@ -45,13 +45,13 @@ class ExecutorSettings:
     `backlog_bytes` stay in Kafka. What orders bring of earlier calls is kept for the next of their conversations, from
     `conversation_least` on and `conversation_bytes` in all.
     `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
-    `beat_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it is. A
-    request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the app
-    has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over. Every `look_ms`
-    a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it acts on
-    nothing that needs a decision. What the ledger holds of this pool is under its `seal`. A process that is to end lets
-    tools that run go on for `grace_ms`. Calls that are settled are forgotten by the ledger within `close_ms`, many at
-    a time; `close_most` of them are not waited with.
+    `clock_probe_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it
+    is. A request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the
+    app has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over. Every
+    `look_ms` a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it
+    acts on nothing that needs a decision. What the ledger holds of this pool is under its `seal`. A process that is to
+    end lets tools that run go on for `grace_ms`. Calls that are settled are forgotten by the ledger within `close_ms`,
+    many at a time; `close_most` of them are not waited with.
     """
 
     pool: str = "default"
@@ -65,8 +65,8 @@ class ExecutorSettings:
     close_ms: int = 200
     close_most: int = 100
     reap_ms: int = 200
-    beat_ms: int = 60_000
-    beat_again_ms: int = 1_000
+    clock_probe_ms: int = 60_000
+    clock_probe_again_ms: int = 1_000
     fill_ms: int = 3_000
     aside_ms: int = 30_000
     grace_ms: int = defaults.GRACE_MS

@@ -90,7 +90,7 @@ class StreamChunk(NamedTuple):
 class Channel:
     """The latest events of a selection, without gaps, for all who listen to it. `first` is the number of the oldest.
 
-    `live`: it has what comes from now on. `beats` counts the signs of life.
+    `live`: it has what comes from now on. `heartbeats` counts the signs of life.
     """
 
     selection: Selection
@@ -99,7 +99,7 @@ class Channel:
     listeners: int = 0
     live: bool = False
     over: bool = False
-    beats: int = 0
+    heartbeats: int = 0
     heard: float = 0.0
 
     def __post_init__(self) -> None:
@@ -170,7 +170,7 @@ class Channel:
         if self.events and now - self.heard > FORGOTTEN_S:
             self.forget()
         if now - self.heard >= HEARTBEAT_S:
-            self.heard, self.beats = now, self.beats + 1
+            self.heard, self.heartbeats = now, self.heartbeats + 1
             self.wake()
 
 
@@ -281,14 +281,14 @@ class RunStreams:
             self._watch.cancel()
 
     async def _follow(self, channel: Channel, at: Cursor) -> AsyncIterator[bytes]:
-        number, beats = -1, channel.beats  # -1: it is not up to date
+        number, heartbeats = -1, channel.heartbeats  # -1: it is not up to date
         while True:
             more, ends, chunks = channel.more, False, list[bytes]()
-            if beats != channel.beats:
-                beats = channel.beats
+            if heartbeats != channel.heartbeats:
+                heartbeats = channel.heartbeats
                 if number == channel.end and not isinstance(at, int):
                     at = self._seen or at
-                chunks = [_beat(channel.selection, at)]
+                chunks = [_heartbeat(channel.selection, at)]
             elif channel.first <= number < channel.end:
                 number, at, chunk, ends = channel.chunk(number, at)
                 chunks = [chunk] if chunk else []
@@ -461,7 +461,7 @@ def _check_session(view: ViewReader, name: str) -> None:
         raise NotFoundError(f"no run is part of the session {name[:200]!r}")
 
 
-def _beat(selection: Selection, at: Cursor) -> bytes:
+def _heartbeat(selection: Selection, at: Cursor) -> bytes:
     """A sign of life. It takes clients on past what their stream has nothing of."""
     return b": still here\n\n" if isinstance(at, int) else f"id: {selection.sealed(at)}\n: still here\n\n".encode()
 

@@ -317,7 +317,7 @@ def _no_comment(approval: Approval, vote: Vote) -> str:
 
 def _nothing_said(approval: Approval, vote: Vote) -> str:
     mine = (each for each in approval.said if each.actor == vote.actor and each.action != "withdraw")
-    if any(each.action in ballot.SAYING and approval.fate(each) != "withdrawn" for each in mine):
+    if any(each.action in ballot.STANCES and approval.fate(each) != "withdrawn" for each in mine):
         return ""
     return f"{vote.actor} has said nothing that could be taken back"
 
@@ -437,5 +437,5 @@ def _void(index: ApprovalIndex, vote: Vote, void: Objection, *, hint: str) -> Us
         "unentitled": f"it will count if {vote.actor} may decide later; {back}",
         "late": f"it will count if there is more time; {back}",
     }
-    known = later.get(void.code, "") if void.code == "unauthorised" or vote.action in ballot.SAYING else ""
+    known = later.get(void.code, "") if void.code == "unauthorised" or vote.action in ballot.STANCES else ""
     return UsageError(message, hint="; ".join(filter(None, (known, hint))), void=void.code)

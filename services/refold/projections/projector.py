@@ -285,9 +285,9 @@ class Projector:
                 )
                 batch.write(CALLS, called[:2], list(called))
             elif self._of_calls and isinstance(event, events.CallRenewed):
-                renewed = batch.edit(CALLS, (entry.run_id, event.step))
-                if renewed is not None:
-                    renewed[CALLS.places["seq"]] = seq
+                redriven = batch.edit(CALLS, (entry.run_id, event.step))
+                if redriven is not None:
+                    redriven[CALLS.places["seq"]] = seq
             if self._wanted and type(event) not in self._wanted:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None

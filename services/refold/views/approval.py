@@ -91,7 +91,7 @@ class Approval:
         """Value of a vote by now."""
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
-        if vote.action in ballot.SAYING and vote.action != "withdraw" and (overtaken := self._overtaken(vote)):
+        if vote.action in ballot.STANCES and vote.action != "withdraw" and (overtaken := self._overtaken(vote)):
             return overtaken
         if vote in self.count.void:
             return "void"
@@ -103,7 +103,7 @@ class Approval:
         later, live = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor], self.live()
         if any(each.action == "withdraw" for each in later):
             return "withdrawn"
-        again = vote in live and any(each in live and each.action in ballot.SAYING for each in later)
+        again = vote in live and any(each in live and each.action in ballot.STANCES for each in later)
         return "superseded" if again else None
 
     def live(self) -> list[Vote]:
@@ -244,7 +244,7 @@ class ApprovalIndex:
         self.letters: dict[tuple[int, int], Objection] = {}
         self._requests: dict[str, tuple[int, ApprovalRequest]] = {}
         self._open: set[str] = set()
-        self._rivals: dict[str, set[str]] = defaultdict(set)
+        self._open_of_call: dict[str, set[str]] = defaultdict(set)
         self._votes: dict[str, dict[str, tuple[str, int, int]]] = defaultdict(dict)
         self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
@@ -281,7 +281,7 @@ class ApprovalIndex:
         self.unsound.pop(name, None)
         if record.value is None:
             self._open.discard(name)
-            self._rivals[asked_about(name)].discard(name)
+            self._open_of_call[asked_about(name)].discard(name)
             return
         try:
             request = received(record.key, record.value, partition=record.partition, partitions=self._partitions)
@@ -290,7 +290,7 @@ class ApprovalIndex:
             return
         if name not in self._requests:
             self._open.add(name)
-            self._rivals[request.call_id].add(name)
+            self._open_of_call[request.call_id].add(name)
             self._requests[name] = record.partition, request
 
     @property
@@ -395,7 +395,7 @@ class ApprovalIndex:
             policy=catalog.policies.get(request.policy),
             held=_held(request, catalog, self._clock_ms()) if state == "open" else "",
             over=over,
-            others=tuple(sorted(self._rivals[request.call_id] - {approval})) if not over else (),
+            others=tuple(sorted(self._open_of_call[request.call_id] - {approval})) if not over else (),
             now=self.now,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from refold.archive.collecting import EndedRun
+from refold.archive.collecting import ArchivableRun
 from refold.archive.container import ArchivedRun
 from refold.archive.erasure import Lying
 from refold.archive.service import Archivist, Swept, _marker
@@ -35,7 +35,7 @@ def _by_the_clock_alone(archivist: Archivist, partition: int, _: object, __: obj
     archivist._write([_marker(partition, HORIZON_KEY, moved)])
 
 
-def _told_or_not(archivist: Archivist, runs: list[EndedRun], *_: Any) -> list[EndedRun]:
+def _told_or_not(archivist: Archivist, runs: list[ArchivableRun], *_: Any) -> list[ArchivableRun]:
     return runs
 
 
@@ -43,12 +43,12 @@ def _itself(run: str, above: str) -> bool:
     return run == above
 
 
-def _children_first(due: Iterable[EndedRun], _: object = ()) -> list[EndedRun]:
+def _children_first(due: Iterable[ArchivableRun], _: object = ()) -> list[ArchivableRun]:
     return sorted(due, key=lambda run: run.run_id, reverse=True)
 
 
 def _clears_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    def leave(archivist: Archivist, partition: int, batch: list[EndedRun], swept: Any) -> Any:
+    def leave(archivist: Archivist, partition: int, batch: list[ArchivableRun], swept: Any) -> Any:
         archivist._clear({run.run_id: RunErased(run.run_id) for run in batch}, swept)
         return original(archivist, partition, batch, swept)
 

@@ -23,10 +23,10 @@ from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 
 DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS if verdict != "amend"}
-SAYING = (*DECIDING, "delegate", "withdraw")
+STANCES = (*DECIDING, "delegate", "withdraw")
 """What a person says of the question: of these the latest counts. The rest is about who decides, or only told."""
 
-ACTIONS = (*SAYING, "reassign", "comment", "remind", "revoke-grant")
+ACTIONS = (*STANCES, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")
 VOTE_MS = 7 * 86_400_000
 """The time a vote counts on a question that never expires: who said yes last month may not mean it any more."""
@@ -175,7 +175,7 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
     if request.requirement.not_requester and has_asked(request, actor):
         return False
     good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote, now) is None]
-    deciders = _Deciders(request, [vote for vote in good if vote.actor != actor or vote.action not in SAYING], roles)
+    deciders = _Deciders(request, [vote for vote in good if vote.actor != actor or vote.action not in STANCES], roles)
     return bool(roles.entitled(deciders.approvers, actor)) or actor in deciders.lineages
 
 
@@ -242,7 +242,7 @@ class _Deciders:
         if self.quorum <= 1:
             self._reassign(vote for vote in votes if vote.action == "reassign")
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
-        words = (vote for vote in votes if vote.action in SAYING)
+        words = (vote for vote in votes if vote.action in STANCES)
         self.said = {vote.actor: vote for vote in words if vote.action != "delegate" or self._own(vote)}
         seated = [vote for vote in self.said.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
         self.lineages = {vote.actor: self._lineage(vote) for vote in seated}

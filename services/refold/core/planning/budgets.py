@@ -18,7 +18,7 @@ from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
-from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, Purse
+from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, BudgetAccount
 from refold.core.run.state import RunState
 
 DEGRADE = "degrade"
@@ -71,7 +71,7 @@ class _Measure(NamedTuple):
 
 def judged(state: RunState, asked: Attempted, now: int, rules: Rules, tally: Tally | None = None) -> Found:
     """Judgement of the budgets that a run counts for on an attempt; with the `tally` of what goes out before it."""
-    purse, tally = state.purse or Purse(since_ms=state.requested_ms), tally or Tally()
+    purse, tally = state.purse or BudgetAccount(since_ms=state.requested_ms), tally or Tally()
     asks = tally.amount.plus(asked.most or NOTHING)._replace(calls=tally.amount.calls + 1)
     said: list[events.Event] = []
     found = Found("go", said)
@@ -199,7 +199,7 @@ def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
     return _less(asked_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 
-def _scopes(state: RunState, purse: Purse, now: int, rules: Rules) -> Sequence[Scope]:
+def _scopes(state: RunState, purse: BudgetAccount, now: int, rules: Rules) -> Sequence[Scope]:
     return rules.above(state, now) if rules.above else [Scope(state.run_id, purse.limits, purse.since_ms, NOTHING)]
 
 

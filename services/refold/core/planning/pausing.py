@@ -18,7 +18,7 @@ from refold.core.planning.operator_commands import OPERATORS_ONLY, command_conte
 from refold.core.planning.verdict import Ignore, PauseAbove, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
 from refold.core.run.pausing import OPERATOR, PARENT, REQUESTER, inherited, own
-from refold.core.run.state import LastSaid, RunState
+from refold.core.run.state import LastCommand, RunState
 
 PAUSE, RESUME = "pause", "resume"
 
@@ -64,7 +64,7 @@ def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
 
     No word of an operator is overtaken by one of a user, whichever of the two is read first.
     """
-    last, operators = state.pause_said.get(role, LastSaid()), state.pause_said.get(OPERATOR, LastSaid())
+    last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
     return 0 < signed <= last.signed_ms or (sent.ms > 0 and (sent <= last[:2] or sent.ms < operators.ms))
 
 
@@ -73,7 +73,7 @@ def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Ru
     if state is None or state.over:
         return Ignore("the run is not there any more")
     # What is answered may come once more before its answer is known, and the parent may stand otherwise by then.
-    if above.seq <= state.pause_said.get(PARENT, LastSaid()).place:
+    if above.seq <= state.pause_said.get(PARENT, LastCommand()).place:
         return Ignore("it has heard of its parent since")
     if (above.pause is None) == (inherited(state) is None):
         return Ignore("it stands as its parent does")

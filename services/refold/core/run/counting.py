@@ -8,18 +8,18 @@ from typing import Any
 
 from refold.core import events
 from refold.core.events import Used
-from refold.core.run.purse import NOTHING, Amount, Booked, Purse, call_digest
+from refold.core.run.purse import NOTHING, Amount, Booked, BudgetAccount, call_digest
 from refold.core.run.state import RunState
 
 
-def purse_of(state: RunState) -> Purse:
+def account_of(state: RunState) -> BudgetAccount:
     """The purse of a run, an empty one if nothing was counted so far."""
-    return state.purse or Purse(since_ms=state.requested_ms)
+    return state.purse or BudgetAccount(since_ms=state.requested_ms)
 
 
 def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) -> None:
     """Applies a reservation, in place."""
-    purse, most = purse_of(state), Amount(event.tokens, event.nano_usd)
+    purse, most = account_of(state), Amount(event.tokens, event.nano_usd)
     purse = purse._replace(most=purse.most.set(event.step, (most, event.cheap)))
     if event.attempt:
         call = state.open[event.step].seq, event.attempt
@@ -31,7 +31,7 @@ def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) 
 
 def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> None:
     """Applies a bill, in place."""
-    purse, call = purse_of(state), (event.call, event.attempt)
+    purse, call = account_of(state), (event.call, event.attempt)
     took = Amount(event.tokens, event.nano_usd)
     purse = purse._replace(spent=purse.spent.plus(took), own=purse.own.plus(took))
     if not event.twice:
@@ -48,7 +48,7 @@ def child_billed(state: RunState, event: events.ChildBilled, seq: int, at_ms: in
 
 def add_child(state: RunState, child: str, used: Used) -> None:
     """Counts what a run below has taken, in place."""
-    purse, lost = purse_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
+    purse, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
     spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
     state.purse = purse._replace(
         spent=purse.spent.plus(spent), lost=purse.lost.plus(lost), heard=purse.heard | {str(child)}
@@ -57,13 +57,13 @@ def add_child(state: RunState, child: str, used: Used) -> None:
 
 def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) -> None:
     """Notes that a soft threshold was reached, in place."""
-    purse = purse_of(state)
+    purse = account_of(state)
     state.purse = purse._replace(told=purse.told | {event.budget})
 
 
 def let_on(state: RunState) -> None:
     """Notes that an operator lets a run go on beyond a soft threshold, in place."""
-    state.purse = purse_of(state)._replace(passed=True)
+    state.purse = account_of(state)._replace(passed=True)
 
 
 def called(state: RunState) -> None:
@@ -95,7 +95,7 @@ def raised(state: RunState, event: events.RunRetried) -> None:
     state.purse = state.purse._replace(limits=limits, told=frozenset(), passed=False)
 
 
-PURSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
+ACCOUNT_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.CallReserved: reserved,
     events.CallBilled: billed,
     events.ChildBilled: child_billed,

@@ -16,9 +16,9 @@ from refold.core.events import DOUBT
 from refold.core.ids import EntryId, RunId, child_id
 from refold.core.run import redrive
 from refold.core.run.chain import Head
-from refold.core.run.counting import PURSE_TRANSITIONS, add_child, called, let_on, proposed, raised
+from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
-from refold.core.run.purse import Purse, of_budget
+from refold.core.run.purse import BudgetAccount, of_budget
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
 from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
@@ -125,7 +125,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
     state.request, state.requested_ms = event, at_ms
     if event.budget is not None:
-        state.purse = Purse(event.budget, at_ms)
+        state.purse = BudgetAccount(event.budget, at_ms)
 
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
@@ -368,10 +368,10 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.TaskFailed: _told,
     **OF_WAITS,
     events.RunRetried: _retried,
-    events.CallRenewed: redrive.renewed,
+    events.CallRenewed: redrive.call_redriven,
     **PAUSE_TRANSITIONS,
     events.CallHeld: _held,
-    **PURSE_TRANSITIONS,
+    **ACCOUNT_TRANSITIONS,
 }
 
 

@@ -19,11 +19,11 @@ from refold.core.events import Entry, RunRequested
 from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
+from refold.core.run.disorder import Disorder, Held
 from refold.core.run.fold import apply, evolve
 from refold.core.run.persistent import PersistentList
 from refold.core.run.redrive import reopens
 from refold.core.run.state import RunState, Status
-from refold.core.run.tangle import Held, Tangle
 
 LATE_MS = 60_000
 """A record that reached the log so long after it was made was copied, or held up: its place says nothing of its age.
@@ -42,13 +42,13 @@ class Lost(NamedTuple):
     unread: AbstractSet[EntryId]
     runs: AbstractSet[RunId]
 
-    def has_beginning(self, run: RunId, tangle: Tangle) -> bool:
+    def has_beginning(self, run: RunId, disorder: Disorder) -> bool:
         """True if the beginning of a run, of which entries are left, is in what was lost.
 
         A living run was read from its beginning, which copies and cleaning may have put behind what is left; and what
         was written on a beginning that is lost was never acted upon.
         """
-        return run in self.runs or {held.record.id for held in tangle.held()} <= self.unread
+        return run in self.runs or {held.record.id for held in disorder.held()} <= self.unread
 
 
 NOTHING_LOST = Lost(frozenset(), frozenset())
@@ -113,7 +113,7 @@ class LogFold:
         self.lost = lost
         self._live, self._aside = False, 0
         self._over: dict[RunId, _Over] = {}
-        self._tangles: dict[RunId, Tangle] = {}
+        self._disorders: dict[RunId, Disorder] = {}
 
     def feed(
         self, key: bytes | None, value: bytes | None, *, shared: bool = False, offset: int = 0, at_ms: int = 0
@@ -130,7 +130,7 @@ class LogFold:
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
         if isinstance(read, Unreadable):
             self.frozen.setdefault(run, read.reason)
-            self._tangles.pop(run, None)
+            self._disorders.pop(run, None)
             return Judged(run, name, None, "unreadable")
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
 
@@ -158,58 +158,58 @@ class LogFold:
 
     def tangled(self, run: RunId) -> bool:
         """True if more is known of the records of a run than that they follow each other."""
-        return run in self._tangles or run in self.frozen
+        return run in self._disorders or run in self.frozen
 
     def has_all(self, run: RunId) -> bool:
         """True if no entry that counts for a run has a tombstone."""
-        tangle = self._tangles.get(run)
-        return tangle is None or not tangle.buried
+        disorder = self._disorders.get(run)
+        return disorder is None or not disorder.buried
 
     def forget(self, run: RunId) -> None:
         """Makes a run unknown: it was erased, and what was read of it is none."""
         for known in (self.states, self.frozen, self._over):
             known.pop(run, None)
-        if (tangle := self._tangles.pop(run, None)) is not None:
-            self._aside -= sum(held.bytes for held in tangle.held())
+        if (disorder := self._disorders.pop(run, None)) is not None:
+            self._aside -= sum(held.bytes for held in disorder.held())
 
     def settle(self) -> dict[RunId, str]:
         """The log was read to its end: says which runs stall. From now on records are new ones."""
         self._live = True
         stalled: dict[RunId, str] = {}
-        for run, tangle in list(self._tangles.items()):
-            if tangle.aside and self._state(run) is None and self.lost.has_beginning(run, tangle):
-                self._take_back(run, tangle)
-            elif tangle.contested:
+        for run, disorder in list(self._disorders.items()):
+            if disorder.aside and self._state(run) is None and self.lost.has_beginning(run, disorder):
+                self._take_back(run, disorder)
+            elif disorder.contested:
                 stalled[run] = FORKED
-            elif self._state(run) is None and tangle.aside:
+            elif self._state(run) is None and disorder.aside:
                 stalled[run] = GAP
-            elif not tangle.aside:
-                del self._tangles[run]
-            tangle.stalled = run in stalled
+            elif not disorder.aside:
+                del self._disorders[run]
+            disorder.stalled = run in stalled
         self.frozen |= stalled
         self._over = {run: over for run, over in self._over.items() if run in stalled}
         self.lost = NOTHING_LOST
         return stalled
 
-    def _take_back(self, run: RunId, tangle: Tangle) -> None:
+    def _take_back(self, run: RunId, disorder: Disorder) -> None:
         """What is left of a run whose beginning the log has lost is no history: the run is as if never begun."""
-        for held in tangle.held():
+        for held in disorder.held():
             self._aside -= held.bytes
             self._sweep(held)
-        del self._tangles[run]
+        del self._disorders[run]
 
     @property
     def oldest_aside(self) -> int | None:
         """The lowest offset of a record that may still count though it was read: who goes on later begins there."""
-        return min((held.offset for tangle in self._tangles.values() for held in tangle.held()), default=None)
+        return min((held.offset for disorder in self._disorders.values() for held in disorder.held()), default=None)
 
     def _judge(self, held: Held, after: RunState | None, *, shared: bool, late: bool) -> Judged:
         record, entry = held.record, held.record.entry
         run = entry.run_id
-        tangle, state = self._tangles.get(run), self._state(run)
-        stalled = tangle is not None and tangle.stalled
-        if tangle is not None and tangle.disordered:
-            tangle.rebuild(record)
+        disorder, state = self._disorders.get(run), self._state(run)
+        stalled = disorder is not None and disorder.stalled
+        if disorder is not None and disorder.disordered:
+            disorder.rebuild(record)
         if run in self.frozen and not stalled:
             return Judged(run, record.id, entry, "unreadable")
         if self._knows(record):
@@ -217,8 +217,8 @@ class LogFold:
         follows = _follows(state, entry)
         if state is not None and state.over and (ended := self._after_end(held, state, follows=follows, late=late)):
             return ended
-        if tangle is not None and stalled and state is not None:
-            tangle.hold(held)
+        if disorder is not None and stalled and state is not None:
+            disorder.hold(held)
             return Judged(run, record.id, entry, "stalled")
         if chain.extends(state.head if state else Head(), entry):
             return self._grow(held, after, shared=shared)
@@ -252,31 +252,31 @@ class LogFold:
     def _knows(self, record: LogRecord) -> bool:
         """True if this very record was read before, and judged."""
         run = record.entry.run_id
-        tangle, state = self._tangles.get(run), self._state(run)
-        if tangle is not None and (record.id in tangle.rivals or tangle.holds(record.id)):
+        disorder, state = self._disorders.get(run), self._state(run)
+        if disorder is not None and (record.id in disorder.branches or disorder.holds(record.id)):
             return True
         return state is not None and state.entry_at(record.entry.seq) == record.id
 
     def _grow(self, held: Held, after: RunState | None, *, shared: bool) -> Judged:
         """A record that counts, and whatever was held aside for it."""
-        run, tangle = held.record.entry.run_id, self._tangles.get(held.record.entry.run_id)
+        run, disorder = held.record.entry.run_id, self._disorders.get(held.record.entry.run_id)
         judged = self._apply(held.record, after, shared=shared)
-        if judged.void or tangle is None:
+        if judged.void or disorder is None:
             self._end(run)
             return judged
-        mended, tangle.stalled = tangle.stalled, False
+        mended, disorder.stalled = disorder.stalled, False
         if mended:
             self.frozen.pop(run, None)
-        linked = self._link(tangle, judged.id)
-        self._pass_by(run, tangle)
+        linked = self._link(disorder, judged.id)
+        self._pass_by(run, disorder)
         self._end(run)
         return replace(judged, linked=linked, mended=mended)
 
-    def _link(self, tangle: Tangle, last: EntryId) -> tuple[Judged, ...]:
+    def _link(self, disorder: Disorder, last: EntryId) -> tuple[Judged, ...]:
         """What was held aside for a record that counts now, and for what counts by that."""
         linked: list[Judged] = []
-        while waiting := tangle.aside.pop(last, None):
-            tangle.disturbed = True
+        while waiting := disorder.aside.pop(last, None):
+            disorder.disturbed = True
             for child in waiting:
                 self._aside -= child.bytes
                 if not self.extends(child.record.entry):
@@ -292,8 +292,8 @@ class LogFold:
         if state is None or not state.over:
             return
         if self._live:
-            if (tangle := self._tangles.pop(run, None)) is not None:
-                self._aside -= sum(held.bytes for held in tangle.held())
+            if (disorder := self._disorders.pop(run, None)) is not None:
+                self._aside -= sum(held.bytes for held in disorder.held())
         else:
             self._over[run] = _Over.packed(state)
 
@@ -312,20 +312,20 @@ class LogFold:
     def _hold(self, held: Held, state: RunState | None) -> None:
         """Its predecessor may still come: a late one, or one that copies and cleaning have put behind it."""
         run = held.record.entry.run_id
-        tangle = self._tangles.setdefault(run, Tangle())
+        disorder = self._disorders.setdefault(run, Disorder())
         if self._aside + held.bytes > ASIDE_BYTES:
             self.frozen[run] = "forked: too much of it stands before its beginning to be held"
-            self._aside -= sum(each.bytes for each in tangle.held())
-            del self._tangles[run]
+            self._aside -= sum(each.bytes for each in disorder.held())
+            del self._disorders[run]
             return
-        tangle.hold(held)
+        disorder.hold(held)
         self._aside += held.bytes
         if state is not None:
-            self._pass_by(run, tangle)
+            self._pass_by(run, disorder)
 
-    def _pass_by(self, run: RunId, tangle: Tangle) -> None:
+    def _pass_by(self, run: RunId, disorder: Disorder) -> None:
         state = self._state(run)
-        for held in tangle.pass_by(state.head.seq if state else 0):
+        for held in disorder.pass_by(state.head.seq if state else 0):
             self._aside -= held.bytes
             self._sweep(held)
 
@@ -333,12 +333,12 @@ class LogFold:
         """A record that extends what has another successor: void, if order means anything."""
         run, name = held.record.entry.run_id, held.record.id
         self._sweep(held)
-        tangle = self._tangles.get(run)
-        if self._live and (tangle is None or not tangle.stalled):
+        disorder = self._disorders.get(run)
+        if self._live and (disorder is None or not disorder.stalled):
             return
-        tangle = tangle or self._tangles.setdefault(run, Tangle())
-        tangle.rivals.add(name)
-        tangle.disturbed |= late or name in tangle.passed or name in tangle.aside
+        disorder = disorder or self._disorders.setdefault(run, Disorder())
+        disorder.branches.add(name)
+        disorder.disturbed |= late or name in disorder.passed or name in disorder.aside
 
     def _sweep(self, held: Held) -> None:
         run, entry = held.record.entry.run_id, held.record.entry
@@ -348,45 +348,45 @@ class LogFold:
     def _note_copy(self, held: Held) -> Judged:
         run = held.record.entry.run_id
         if not self._live:
-            self._tangles.setdefault(run, Tangle()).disturbed = True
+            self._disorders.setdefault(run, Disorder()).disturbed = True
         return self._mended(Judged(run, held.record.id, held.record.entry, "copy"))
 
     def _bury(self, run: RunId, seq: int, name: EntryId) -> Judged:
         """A tombstone: whatever was held of the record is gone; of one that counted it says that order has lied."""
         state = self._state(run)
         counted = state is not None and state.entry_at(seq) == name
-        tangle = self._tangles.setdefault(run, Tangle()) if counted else self._tangles.get(run)
-        if tangle is not None:
+        disorder = self._disorders.setdefault(run, Disorder()) if counted else self._disorders.get(run)
+        if disorder is not None:
             if counted:
-                tangle.buried.add(name)
-            self._aside -= tangle.discard(name)
-            tangle.rivals.discard(name)
-            if name in tangle.rebuilt_ids:
-                tangle.rebuilt = None
+                disorder.buried.add(name)
+            self._aside -= disorder.discard(name)
+            disorder.branches.discard(name)
+            if name in disorder.rebuilt_ids:
+                disorder.rebuilt = None
         return self._mended(Judged(run, name, None, "buried" if counted else "tombstone"))
 
     def _mended(self, judged: Judged) -> Judged:
         """The judgement, with what follows of it if the run has one history again."""
         run = judged.run_id
-        tangle, state = self._tangles.get(run), self._state(run)
-        if tangle is None or state is None:
+        disorder, state = self._disorders.get(run), self._state(run)
+        if disorder is None or state is None:
             return judged
-        stalled = tangle.stalled
-        if tangle.contested:
-            state = tangle.settles({head.id for head in state.heads})
+        stalled = disorder.stalled
+        if disorder.contested:
+            state = disorder.settles({head.id for head in state.heads})
             if state is None:
                 return judged
-            tangle.rivals.clear()
-            tangle.buried.clear()
-            self._aside -= sum(map(tangle.discard, tangle.rebuilt_ids))  # they count by their copies: never swept
+            disorder.branches.clear()
+            disorder.buried.clear()
+            self._aside -= sum(map(disorder.discard, disorder.rebuilt_ids))  # they count by their copies: never swept
         elif not stalled:
             return judged
         self.states[run] = state
         self._over.pop(run, None)
-        tangle.stalled, tangle.rebuilt = False, None
+        disorder.stalled, disorder.rebuilt = False, None
         self.frozen.pop(run, None)
-        linked = self._link(tangle, state.head.id)
-        self._pass_by(run, tangle)
+        linked = self._link(disorder, state.head.id)
+        self._pass_by(run, disorder)
         self._end(run)
         return replace(judged, linked=linked, mended=stalled)
 

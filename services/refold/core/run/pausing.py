@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from refold.core import events
-from refold.core.run.state import LastSaid, RunState
+from refold.core.run.state import LastCommand, RunState
 
 OPERATOR: Final = "operator"
 REQUESTER: Final = "requester"
@@ -43,9 +43,9 @@ def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tu
 
 
 def _heard(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
-    last = state.pause_said.get(event.role, LastSaid())
+    last = state.pause_said.get(event.role, LastCommand())
     place = event.seq if event.role == PARENT else event.offset
-    said = LastSaid(event.said_ms, place, max(last.signed_ms, event.signed_ms))
+    said = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
     state.pause_said = state.pause_said.set(event.role, said)
 
 

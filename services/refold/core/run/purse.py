@@ -45,7 +45,7 @@ class Booked(NamedTuple):
     since_ms: int
 
 
-class Purse(NamedTuple):
+class BudgetAccount(NamedTuple):
     """Never changes: what becomes of it is another. Only a run that something is counted of has one.
 
     `spent` is what was billed, to it and to those of its children that are over, with the calls of all. `booked` is
@@ -82,7 +82,7 @@ class Purse(NamedTuple):
 
     def __repr__(self) -> str:
         parts = (sorted(each.items()) if isinstance(each, Map) else each for each in self)
-        return f"Purse({', '.join(repr(sorted(p)) if isinstance(p, frozenset) else repr(p) for p in parts)})"
+        return f"BudgetAccount({', '.join(repr(sorted(p)) if isinstance(p, frozenset) else repr(p) for p in parts)})"
 
 
 BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}

@@ -109,7 +109,7 @@ def _leave_outcomes(
 def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
     """Opens calls once more, under the keys that they had."""
     for step in steps:
-        redriven = OpenStep("proposed", state.retried.renewed.get(step) or state.seqs[step - 1])
+        redriven = OpenStep("proposed", state.retried.redriven.get(step) or state.seqs[step - 1])
         if step in acted:  # who remembers keys for a while may have forgotten this one
             redriven = redriven._replace(first_sent_ms=1, may_have_happened=True)
         state.open = state.open.set(step, redriven)
@@ -150,7 +150,7 @@ def _wait_again(state: RunState, stays: Staying, since: int) -> None:
             state.open = state.open.set(step, was._replace(given_up_at=0))
 
 
-def renewed(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) -> None:
+def call_redriven(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) -> None:
     """Makes another call of an open one, under the same key, in place."""
     opened = state.open[event.step]
     redriven = OpenStep(
@@ -167,8 +167,8 @@ def renewed(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) ->
     state.open = state.open.set(event.step, redriven)
     was = state.retried
     superseded = (
-        was.superseded.set(was.renewed[event.step], event.step) if event.step in was.renewed else was.superseded
+        was.superseded.set(was.redriven[event.step], event.step) if event.step in was.redriven else was.superseded
     )
-    state.retried = was._replace(renewed=was.renewed.set(event.step, seq), superseded=superseded)
+    state.retried = was._replace(redriven=was.redriven.set(event.step, seq), superseded=superseded)
     if event.step in state.resolved:
         state.resolved = state.resolved.delete(event.step)

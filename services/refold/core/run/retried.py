@@ -21,7 +21,7 @@ class Retried(NamedTuple):
 
     at: int = 0
     left: tuple[tuple[int, int], ...] = ()
-    renewed: Map[int, int] = _NOTHING
+    redriven: Map[int, int] = _NOTHING
     superseded: Map[int, int] = _NOTHING
     edit: tuple[int, str] = (0, "")
     most_steps: int = 0

@@ -16,7 +16,7 @@ from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id, parse_
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import EMPTY, Mailbox
 from refold.core.run.persistent import PersistentList, PersistentMap
-from refold.core.run.purse import Purse
+from refold.core.run.purse import BudgetAccount
 from refold.core.run.retried import ONCE, Retried
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
@@ -107,7 +107,7 @@ class OpenStep(NamedTuple):
     given_up_at: int = 0
 
 
-class LastSaid(NamedTuple):
+class LastCommand(NamedTuple):
     """When the last word was said, its offset (of a parent: its seq), and when the last one was signed."""
 
     ms: int = 0
@@ -191,8 +191,8 @@ class RunState:
     patches: Map[str, int] = _NOTHING
     retried: Retried = ONCE
     paused: tuple[events.RunPaused, ...] = ()
-    pause_said: Map[str, LastSaid] = _NOTHING
-    purse: Purse | None = None
+    pause_said: Map[str, LastCommand] = _NOTHING
+    purse: BudgetAccount | None = None
     activation: int = 1
     notes: Map[str, str] = _NOTHING
 
@@ -224,19 +224,19 @@ class RunState:
         """The step that was proposed, or asked for anew, as event `seq`, or None."""
         if (place := self.seqs.find(seq)) is not None:
             return place + 1
-        renewed = next((step for step, redriven in self.retried.renewed.items() if redriven == seq), None)
+        renewed = next((step for step, redriven in self.retried.redriven.items() if redriven == seq), None)
         return renewed or self.retried.superseded.get(seq)
 
     def call_id(self, step: int, *, at: int = 0) -> CallId:
         """The id of the call of a step, as it was asked for last, or at first if the last time was after event `at`."""
-        redriven = self.retried.renewed.get(step, 0)
+        redriven = self.retried.redriven.get(step, 0)
         return call_id(self.run_id, redriven if redriven and not 0 < at < redriven else self.seqs[step - 1])
 
     def open_at(self, failure: int) -> list[int]:
         """The calls that may have been open when the run failed, at this event, though it was retried since."""
         left = (step for first, last in self.retried.left for step in range(first, last + 1))
         asked = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
-        return sorted({step for step, redriven in self.retried.renewed.items() if redriven > failure} | asked)
+        return sorted({step for step, redriven in self.retried.redriven.items() if redriven > failure} | asked)
 
     @property
     def deadline_ms(self) -> int:
@@ -280,7 +280,7 @@ class RunState:
         edit, seq = self.edited.get(step), parse_call_id(call)[1]
         if edit is None or edit.key == edit.before or call == self.call_id(step):
             return False
-        redriven = (*(at for at, of in self.retried.superseded.items() if of == step), self.retried.renewed[step])
+        redriven = (*(at for at, of in self.retried.superseded.items() if of == step), self.retried.redriven[step])
         return edit.seq > min(at for at in redriven if at > seq)
 
     def open_calls(self) -> list[int]:

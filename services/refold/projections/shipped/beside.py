@@ -27,7 +27,7 @@ from refold.projections.shipped.turn import cut
 from refold.views.letter import letters_in
 
 KEY_CHARS = 4_096
-TELLER_CHARS = 500
+REPORTER_CHARS = 500
 """Of what is part of a key: see `LARGEST_KEY`."""
 _STALLED = tuple(FAMILIES.names).index("stalled") - FAMILIES.keys
 
@@ -130,7 +130,7 @@ def _held(batch: Batch, record: Record, partitions: int) -> None:
 
 
 def _spent(batch: Batch, record: Record, partitions: int) -> None:
-    key = ("", record.partition, _key_text(record)[:TELLER_CHARS])
+    key = ("", record.partition, _key_text(record)[:REPORTER_CHARS])
     if record.value is None:
         batch.write(LIMIT_ROWS, key, None)
         return

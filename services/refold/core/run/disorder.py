@@ -27,18 +27,18 @@ class Held:
 
 
 @dataclass(slots=True)
-class Tangle:
+class Disorder:
     """The records of a run that do not simply follow each other.
 
     `aside` are held until their predecessor comes, by its id; `passed` are the predecessors of those that were given
-    up since. `rivals` extend an entry that has another successor. `buried` have a tombstone though they counted.
+    up since. `branches` extend an entry that has another successor. `buried` have a tombstone though they counted.
     `disturbed`: something stands where only copies and cleaning put it, so that order proves nothing any more.
     `rebuilt` is the history as it stands in order at last, if it does.
     """
 
     aside: dict[EntryId, list[Held]] = field(default_factory=dict)
     passed: set[EntryId] = field(default_factory=set)
-    rivals: set[EntryId] = field(default_factory=set)
+    branches: set[EntryId] = field(default_factory=set)
     buried: set[EntryId] = field(default_factory=set)
     disturbed: bool = False
     stalled: bool = False
@@ -48,12 +48,12 @@ class Tangle:
     @property
     def contested(self) -> bool:
         """True if only order could say which history counts, in a run whose order says nothing."""
-        return bool(self.buried) or (self.disturbed and bool(self.rivals))
+        return bool(self.buried) or (self.disturbed and bool(self.branches))
 
     @property
     def disordered(self) -> bool:
         """True if there is anything that a history in order, further on in the log, could settle."""
-        return self.stalled or bool(self.rivals) or bool(self.buried)
+        return self.stalled or bool(self.branches) or bool(self.buried)
 
     def hold(self, held: Held) -> None:
         """Keeps a record for its predecessor."""
@@ -98,5 +98,5 @@ class Tangle:
 
     def settles(self, known: set[EntryId]) -> RunState | None:
         """The history that stands in order, if every record that is left of the run is in it."""
-        left = (known | self.rivals) - self.buried
+        left = (known | self.branches) - self.buried
         return self.rebuilt if self.rebuilt is not None and left <= self.rebuilt_ids else None
