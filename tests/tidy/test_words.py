@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from refold.cli.commands import COMMANDS
 from tests.tidy.repository import text, tracked
 
 # `~` breaks the words, so that this file does not hold what it looks for.
@@ -80,3 +81,28 @@ def test_a_hint_that_is_a_cause_would_be_seen(hint: str, seen: bool) -> None:
     source = f"try:\n    f()\nexcept ValueError as error:\n    raise UsageError('no', hint={hint}) from None\n"
 
     assert bool(causes(source)) is seen
+
+
+COINED = re.compile(
+    r"(?i)\b(?:glyphs?|hindsight|purses?|recount|revived|revivals?|shelf|shelves|spoilt|tally|tangled?|tellers?|tidings"
+    r"|unsent|urging|uttered|vouching)\b"
+)
+"""Words of ours that no page and no help may have: the field has others. In code a figure of the house counts them."""
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+
+
+def coined(prose: str) -> list[str]:
+    """The coined words of a text, without its code."""
+    return COINED.findall(CODE.sub("", prose))
+
+
+def test_no_page_and_no_help_has_a_word_that_the_field_has_another_for() -> None:
+    pages = [path for path in tracked() if path.suffix == ".md" and path.parts[:2] != ("docs", "adr")]
+    prose = {str(path): text(path) or "" for path in pages}
+    prose |= {" ".join(words): f"{verb.summary} {verb.function.__doc__}" for words, verb in COMMANDS.walk()}
+
+    assert {place: words for place, content in prose.items() if (words := coined(content))} == {}
+
+
+def test_a_coined_word_would_be_seen_but_in_code() -> None:
+    assert coined("The Purse of `tally`, and tangled") == ["Purse", "tangled"]
