@@ -32,7 +32,7 @@ def _write(key: str, text: str) -> str:
 
 @app.tool(effect="keyed")
 def reserve(item: str, *, idempotency_key: str) -> str:
-    """Takes an item off the archive_store."""
+    """Takes an item off the shelf."""
     return _write(idempotency_key, f"reserved {item}")
 
 

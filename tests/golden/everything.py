@@ -399,7 +399,7 @@ def _doubts(log: Platform) -> None:
     log.go("settled-2", [events.LateResultRecorded(1, 1, "completed", '{"rows":4}', contradicts=True)])
     log.begin("held-1")
     step = log.call("held-1", "push", "{}", retry=RetryPolicy(1, 1, 1, [], "hold"))
-    log.go("held-1", [events.CallHeld(step, 1, Failure("busy", "no deciders left"))])
+    log.go("held-1", [events.CallHeld(step, 1, Failure("busy", "no seats left"))])
 
 
 def _families(log: Platform) -> None:
