@@ -160,23 +160,19 @@ def topics() -> str:
         for each, text in pairwise(body)
         if isinstance(each, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
-    rows: list[tuple[object, ...]] = []
+    parts = ["`.*` stands for the name of a pool. Names begin with `REFOLD_KAFKA__PREFIX`.\n"]
     for name, topic in found["topics"].items():
-        written = re.search(
-            r"Keyed? ?:? ?(?:by )?([^.]+)\.", keys.get(name.removesuffix(".*").replace("-", "_").upper(), "")
-        )
-        key = written[1] if written else ""
-        cleaned = topic.get("cleanup.policy", default)
-        rows.append(
-            (f"`{name}`", topic["doc"], key, *(", ".join(topic[who]) for who in ("writers", "readers")), cleaned)
-        )
-    principals = table("principal", "", rows=[(f"`{name}`", text) for name, text in found["principals"].items()])
-    return f"""{table("topic", "content", "key", "writers", "readers", "cleanup", rows=rows)}
-`.*` stands for the name of a pool. Names begin with `REFOLD_KAFKA__PREFIX`. `refold topics list` shows the settings.
-
-## Principals
-
-{principals}"""
+        written = re.search(r"\bKey: ([^.]+)\.", keys.get(name.removesuffix(".*").replace("-", "_").upper(), ""))
+        facts = {
+            "Key": written[1] if written else "",
+            "Writers": ", ".join(topic["writers"]),
+            "Readers": ", ".join(topic["readers"]),
+            "Cleanup": topic.get("cleanup.policy", default),
+        }
+        lines = "\n".join(f"- **{fact}**: {value}" for fact, value in facts.items() if value)
+        parts.append(f"## {name}\n\n{topic['doc']}\n\n{lines}\n")
+    principals = [(f"`{name}`", text) for name, text in found["principals"].items()]
+    return "\n".join([*parts, "## Principals\n", table("principal", "", rows=principals)])
 
 
 def http() -> str:
