@@ -55,7 +55,7 @@ PLACES: dict[str, str] = {
     "pausing.keep_back": "refold.core.planning.pausing:keep_back",
     "pausing.missed": "refold.core.planning.pausing:missed",
     "pausing.send": "refold.core.planning.pausing:send",
-    "redrive._anew": "refold.core.planning.redrive:_anew",
+    "redrive._redriven": "refold.core.planning.redrive:_redriven",
     "redrive._failed": "refold.core.planning.redrive:_failed",
     "Base.digest": "refold.core.run.building:Base.digest",
     "saying.is_same": "refold.core.planning.operator_commands:is_same",
