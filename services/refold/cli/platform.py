@@ -131,7 +131,7 @@ def source(text: str) -> str:
         return Path(text[1:]).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "") or "it is not UTF-8"
-        hint = "@FILE is read as a file, - is stdin, anything else is the value itself"
+        hint = "name a file that exists after @, or write - for stdin, or the value itself"
         raise UsageError(f"cannot read {text[1:]}: {reason}", hint=hint) from None
 
 

@@ -65,7 +65,7 @@ def load_files(paths: Sequence[str]) -> dict[str, Any]:
     if not found:
         raise UsageError(
             f"there is no policy file in {', '.join(paths)}",
-            hint="put a *.yaml file there, or name another with --policies",
+            hint="put a *.yaml file there, or name other files or folders",
         )
     return found
 

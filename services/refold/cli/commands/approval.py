@@ -85,7 +85,7 @@ class Voter(Shell):
             return found.request.question
         say = word_for(action, about)
         if self.json_ or not sys.stdin.isatty():
-            hint = f"see `refold approval show {approval}`, then {say} it by this id, {approval}"
+            hint = f"see `refold approval show {approval}`, then repeat the command with that id"
             raise UsageError(f"{name} does not name the question you have seen", hint=hint)
         run = self.runs.find(found.request.run_id)
         approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
