@@ -47,7 +47,8 @@ class SimSettings:
     `grace_ms`, and ends `last_ms` after that at the latest.
     An archivist makes a pass every `pass_ms` and keeps runs for `keep_ms` after their end, by the clock of the broker
     of `run-snapshot` (0: for ever, it erases on demand alone); erased ones stay known for
-    `horizon_ms` after it. `rots`: when it dies in a pass, files of runs that are not marked yet are damaged.
+    `horizon_ms` after it. `rots`: when it dies in a pass, files of runs that are not marked yet are damaged,
+    but for those that another pass has in hand.
     `projectors`: views are kept beside it all, by one process at a time.
     """
 

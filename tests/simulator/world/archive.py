@@ -29,15 +29,18 @@ class Demand:
 class Archive:
     """What archivists share: `files` by path, and `demands` that none has met so far.
 
-    `written` counts the records of everybody, but for those of each pass.
+    `written` counts the records of everybody, but for those of each pass. `held` has what each pass under way has
+    written or read there, by archivist: nothing can be expected of what decays after it was verified.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     demands: list[Demand] = field(default_factory=list)
     written: int = 0
+    held: dict[str, set[str]] = field(default_factory=dict)
 
     def rot(self, spared: set[str]) -> int:
-        """Damages the data files that are not `spared`; returns how many."""
+        """Damages the data files that are neither `spared` nor held; returns how many."""
+        spared = spared.union(*self.held.values())
         damaged = [path for path in self.files if path.endswith(".avro") and path not in spared]
         for path in damaged:
             content = self.files[path]
@@ -46,10 +49,10 @@ class Archive:
 
 
 class MemoryShelf(ArchiveStore):
-    """The product's shelf over files in memory. `step` is called with each write."""
+    """The product's shelf over files in memory. `step` is called with each write; what is touched is `held` then."""
 
-    def __init__(self, files: dict[str, bytes], step: Put) -> None:
-        self.url, self._files, self._step = "memory:", files, step
+    def __init__(self, files: dict[str, bytes], step: Put, held: set[str]) -> None:
+        self.url, self._files, self._step, self._held = "memory:", files, step, held
 
     def _paths(self, prefix: str) -> list[str]:
         return sorted(path for path in self._files if not prefix or path.startswith(f"{prefix}/"))
@@ -57,9 +60,11 @@ class MemoryShelf(ArchiveStore):
     def _get(self, path: str) -> bytes:
         if path not in self._files:
             raise NotFoundError(f"{self.url} has no file {path}")
+        self._held.add(path)
         return self._files[path]
 
     def _put(self, path: str, content: bytes) -> None:
+        self._held.add(path)
         # Whether it is there counts when it is written: whoever was frozen meanwhile finds another's file.
         if self._step(lambda: self._files.update({path: self._files.get(path, content)}), path) is not None:
             raise UnreachableError(f"the archive does not answer about {path}")

@@ -133,6 +133,7 @@ class ArchivistProcess(SimProcess):
             self._reply = None
             if self.act is None:
                 self._pass, self.due_ms = None, self.world.now_ms + self.world.settings.pass_ms
+                del self.world.archive.held[self.name]
             elif self.act.kind != "scan":
                 return self.act
         self.act = None
@@ -152,6 +153,7 @@ class ArchivistProcess(SimProcess):
             return
         self._pass.stop()
         self._pass = None
+        self.world.archive.held.pop(self.name, None)
         self.world.counts["passes.cut"] += 1
         if self.world.settings.rots:
             self.world.counts["archive.rotten"] += self.world.archive.rot(self.world.erasures.files)
@@ -172,7 +174,8 @@ class ArchivistProcess(SimProcess):
         world, settings = self.world, self.world.settings
         keep_ms = settings.keep_ms or FOR_EVER_MS
         told = ArchivistSettings(keep_ms, pools=(POOL, OTHER), horizon_ms=settings.horizon_ms)
-        shelf = MemoryShelf(world.archive.files, lambda write, path: self._step("shelf", write, path))
+        held = world.archive.held[self.name] = set()
+        shelf = MemoryShelf(world.archive.files, lambda write, path: self._step("shelf", write, path), held)
         copies = _Values(world, {})
         archivist = Archivist(
             _Topics(self), self, shelf, told, archived_values=ArchivedBlobs(_Values(world, None), copies)
