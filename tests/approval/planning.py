@@ -50,10 +50,10 @@ def world() -> World:
 class Planning:
     """A planner and an approval service that take turns."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.approval = world, Process(world, app_=app)
+    def __init__(self, world: World, app_: App = app) -> None:
+        self.world, self.approval = world, Process(world, app_=app_)
         settings, nonces = PlannerSettings(PARTITIONS, "p", "test", trust=TRUST), count(1)
-        self._planner = Planner(app, settings, lambda: next(nonces).to_bytes(16, "big"))
+        self._planner = Planner(app_, settings, lambda: next(nonces).to_bytes(16, "big"))
         self._log = MemoryEventLog(world.broker, settings.membership)
         self._answers: list[Item] = []
 

@@ -20,8 +20,8 @@ from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
 from refold.core.ids import AGENT_TOOL
 from refold.core.messages import ToolRequest, ToolResult
+from refold.core.run.state import CHAINED
 from refold.executor import outcome
-from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
 from refold.executor.nested_calls import NestedPolicy
 from refold.executor.outbox import ExecutorOutbox

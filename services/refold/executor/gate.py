@@ -17,9 +17,7 @@ from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ToolRequest
-
-CHAINED = frozenset({"probed", "once"})
-"""The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
+from refold.core.run.state import CHAINED
 
 _STRICTER = ("pure", "keyed", "probed", "once")
 

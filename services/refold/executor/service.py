@@ -8,11 +8,11 @@ from collections.abc import Callable
 from refold.core.errors import MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
+from refold.core.run.state import CHAINED
 from refold.core.wire.headers import call_key
 from refold.core.wire.seal import OrderPlace
 from refold.executor.attempt import Attempt
 from refold.executor.chained import ChainedAttempt
-from refold.executor.gate import CHAINED
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane, request_of
 from refold.executor.outbox import ExecutorOutbox, Outlet, TimeAsked

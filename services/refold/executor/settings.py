@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from refold.core.approval.signature import NOBODY, Trust
+from refold.core.run.state import CHAINED
 from refold.core.topics import CATALOG, executors, tool_claimed, tool_requested
 from refold.core.wire.seal import Seal
-from refold.executor.gate import CHAINED, Gate
+from refold.executor.gate import Gate
 from refold.ports.ledger import DEFAULT_RETENTION
 from refold.ports.log import Membership
 from refold.runtime import defaults

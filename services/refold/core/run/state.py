@@ -118,6 +118,9 @@ class LastCommand(NamedTuple):
 WAITING = frozenset({"sleep", "doubt", "held", "backoff", "approval", "wait", "callback", "child"})
 """The phases of a step that waits for time or for others: nobody works on it."""
 
+CHAINED = frozenset({"probed", "once"})
+"""The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
+
 _SEQ = attrgetter("seq")
 ENDED = frozenset({"completed", "failed", "cancelled"})
 _NOTHING: Map[Any, Any] = Map()

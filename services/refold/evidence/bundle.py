@@ -1,0 +1,259 @@
+"""The format of a bundle: JSON Lines, in one order, each line sealed by a digest over itself and the line before.
+
+The first line (`bundle`) lists what follows: `schema` lines with the Avro schemas, `catalog` lines with what the
+authority has signed, and for each run `entry` lines with its log from the first entry on, and `claim` lines with the
+claims of its calls. A seal finds damage and names the line; what a liar could seal anew is checked by `verify`. Equal
+content makes equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from itertools import accumulate, chain
+from typing import Annotated, Any, BinaryIO, NamedTuple
+
+import orjson
+from pydantic import Field, ValidationError
+
+from refold.core.errors import MalformedError
+from refold.core.ids import RunId
+from refold.core.topics import CATALOG, RUN_LOG
+from refold.core.wire import canonical
+from refold.core.wire.codec import FRAME_BYTES
+from refold.core.wire.schemas import registered
+from refold.ports.log import Record
+from refold.views.model import ReadModel
+
+BUNDLE_VERSION = 1
+LINE_BYTES = 32 << 20
+"""The longest line. A record of 8 MiB, more than any broker takes by default, has 11 MiB in base64."""
+
+HEADER, SCHEMA, CATALOGUED, ENTRY, CLAIMED = "bundle", "schema", "catalog", "entry", "claim"
+_SEALED = re.compile(rb',"seal":"([0-9a-f]{32})"\}\n?\Z')
+_BEGINS = re.compile(rb'\{"n":([0-9]{1,15}),"kind":"([a-z]{1,20})"')
+
+
+_Natural = Annotated[int, Field(ge=0)]
+
+
+class Hole(NamedTuple):
+    """Why a bundle does not hold, and where: `record` is the number of the line, 0 for the first one.
+
+    `kind` is one of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision,
+    claim. `run_id` is empty, and `seq` 0, where that is no record of a run. `what` is for people.
+    """
+
+    kind: str
+    record: int
+    what: str
+    run_id: str = ""
+    seq: int = 0
+
+
+class Line(NamedTuple):
+    """A line whose seal holds. `content` has its fields, `n` and `kind` too."""
+
+    n: int
+    kind: str
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BundledRun:
+    """Entries of a run that count, from its first one on, in order, and the claims of its calls."""
+
+    run_id: RunId
+    records: Sequence[Record]
+    claims: Sequence[Record] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a bundle is written of.
+
+    `about` is what it was asked for (`inc-1/30`), `root` the ids of the root keys that have signed its catalog: a
+    hint, and never what it is verified by. Of the entries in `redacted`, by key, the values are others than those that
+    the log has. `fork` marks entries which no topic has: their offset is -1.
+    """
+
+    about: str
+    runs: Sequence[BundledRun]
+    catalog: Sequence[Record] = ()
+    root: Sequence[str] = ()
+    rules: Sequence[str] = ()
+    redacted: frozenset[bytes] = frozenset()
+    fork: Mapping[str, Any] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the file."""
+        seal = b""
+        for number, (kind, content) in enumerate(self._contents()):
+            body = orjson.dumps({"n": number, "kind": kind, **content})
+            seal = _seal(seal, body)
+            yield body[:-1] + b',"seal":"' + seal + b'"}\n'
+
+    def _contents(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        numbers, schemas = sorted({_schema_of(record) for _, record in self._records()}), registered()[0]
+        yield (
+            HEADER,
+            {
+                "version": BUNDLE_VERSION,
+                "about": self.about,
+                "runs": [
+                    {"run": run.run_id, "records": len(run.records), "claims": len(run.claims)} for run in self.runs
+                ],
+                "schemas": len(numbers),
+                "catalog": len(self.catalog),
+                "root": list(self.root),
+                "redacted": list(self.rules),
+                "fork": dict(self.fork),
+            },
+        )
+        for number in numbers:
+            subject, schema = schemas[number]
+            yield SCHEMA, {"id": number, "subject": subject, "schema": schema}
+        for kind, record in self._records():
+            yield kind, _content(record, redacted=record.key in self.redacted)
+
+    def _records(self) -> Iterator[tuple[str, Record]]:
+        yield from ((CATALOGUED, record) for record in self.catalog)
+        for run in self.runs:
+            yield from ((ENTRY, record) for record in run.records)
+            yield from ((CLAIMED, record) for record in run.claims)
+
+
+def _schema_of(record: Record) -> int:
+    return int.from_bytes((record.value or b"")[1:FRAME_BYTES])
+
+
+def _content(record: Record, *, redacted: bool) -> dict[str, Any]:
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "at_ms": record.at_ms}
+    key, value = (record.key or b"").decode(), b64encode(record.value or b"").decode()
+    return {**place, "key": key, "value": value, **({"redacted": True} if redacted else {})}
+
+
+def bundled_record(line: Line) -> Record:
+    """The record in a line. **Raises** MalformedError for a line that has none."""
+    content, topics = line.content, {CATALOGUED: CATALOG, ENTRY: RUN_LOG}
+    hints = {"topic": str, "partition": int, "offset": int, "at_ms": int, "key": str, "value": str}
+    if any(type(content.get(name)) is not hint for name, hint in hints.items()):
+        raise MalformedError("a field of the record is missing, or of another type")
+    if content["topic"] != topics.get(line.kind, content["topic"]):
+        raise MalformedError(f"a record of {content['topic'][:80]} is no {line.kind}")
+    try:
+        value = b64decode(content["value"], validate=True)
+    except ValueError:
+        raise MalformedError("the value is not base64") from None
+    place = content["topic"], content["partition"], content["offset"]
+    return Record(*place, content["key"].encode(), value, list, content["at_ms"])
+
+
+class RunListed(ReadModel):
+    """A run as the first line lists it, and how many lines it has."""
+
+    run: str
+    records: _Natural
+    claims: _Natural
+
+
+class Contents(ReadModel):
+    """What the first line lists. `schemas` and `catalog` are numbers of lines."""
+
+    about: str
+    runs: list[RunListed]
+    schemas: _Natural
+    catalog: _Natural
+    root: list[str]
+    redacted: list[str]
+    fork: dict[str, Any]
+
+    @cached_property
+    def first(self) -> list[int]:
+        """The number of the first line of each part; last, that of all lines."""
+        parts = chain.from_iterable((run.records, run.claims) for run in self.runs)
+        return list(accumulate((1, self.schemas, self.catalog, *parts), initial=0))
+
+    def place(self, number: int) -> tuple[str, str]:
+        """The kind of the line with this number, and the run that it is of. **Shape**: empty texts beyond the end."""
+        if not 0 <= number < self.first[-1]:
+            return "", ""
+        part, before = bisect_right(self.first, number) - 1, (HEADER, SCHEMA, CATALOGUED)
+        if part < len(before):
+            return before[part], ""
+        run, claims = divmod(part - len(before), 2)
+        return CLAIMED if claims else ENTRY, self.runs[run].run
+
+
+def contents_of(line: Line) -> Contents:
+    """What the first line lists. **Raises** MalformedError; for a newer version with the field `version`."""
+    version = line.content.get("version")
+    if type(version) is int and version > BUNDLE_VERSION:
+        message = f"the bundle is of version {version}, and this version of refold reads {BUNDLE_VERSION}"
+        raise MalformedError(message, version=version)
+    try:
+        return Contents.model_validate(line.content, strict=True)
+    except ValidationError:
+        raise MalformedError("the first line is not that of a bundle") from None
+
+
+def read(file: BinaryIO) -> Iterator[Line | Hole]:
+    """The lines of a bundle in the order of the file, and what is wrong with its seals. Keeps one line in memory.
+
+    A line that does not hold is a hole, and no line. Behind a hole the seal of the next line cannot be told, so what
+    stands there is checked by its content alone. The last one is of the kind `END`, with the number of lines.
+    """
+    due, seal, missing = 0, b"", set[int]()
+    for raw in _raw_lines(file):
+        begins, sealed = _BEGINS.match(raw), _SEALED.search(raw)
+        number = int(begins[1]) if begins and sealed else due
+        if begins is None or sealed is None or number > due + MOST_MISSING:
+            yield Hole("unreadable", due, "the line is none of a bundle: it was changed or cut")
+            due, seal = due + 1, _UNKNOWN
+        elif number < due:
+            kind, seal = "moved" if number in missing else "repeated", _UNKNOWN
+            missing.discard(number)
+            yield Hole(kind, number, f"the line stands behind line {due - 1}")
+        else:
+            body, before, seal = raw[: sealed.start()] + b"}", seal, sealed[1]
+            missing.update(range(due, number))
+            if number == due and before != _UNKNOWN and _seal(before, body) != seal:
+                yield Hole("changed", number, "the line, or the one before it, has other bytes than were sealed")
+            else:
+                yield _parsed(number, begins[2].decode(), body)
+            due = number + 1
+    yield from (Hole("removed", number, "the line is not there") for number in sorted(missing))
+    yield Line(due, END, {})
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that is too long its end, which is no line of a bundle."""
+    while raw := file.readline(LINE_BYTES):
+        whole = raw
+        while len(raw) == LINE_BYTES and not raw.endswith(b"\n"):
+            whole = raw = file.readline(LINE_BYTES) or b"\n"
+        yield whole
+
+
+def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
+    try:
+        return Line(number, kind, canonical.parse(body))
+    except MalformedError as error:
+        return Hole("unreadable", number, error.message)
+
+
+_UNKNOWN = b"?"
+"""The seal of a line that is not there, or does not hold."""
+MOST_MISSING = 100_000
+"""Lines that may be missing in one place, so that a number which somebody has made up fills no memory."""
+END = "end"
+"""The kind of what `read` gives last: its number is that of the lines that there should be, as far as was read."""
+
+
+def _seal(before: bytes, body: bytes) -> bytes:
+    return blake2b(body, digest_size=16, key=before).hexdigest().encode()

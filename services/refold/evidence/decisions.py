@@ -1,0 +1,119 @@
+"""What people have decided in the runs of a bundle, counted again by the functions of the executor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from refold.core import events
+from refold.core.approval import decision, signature
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import SKEW_MS, Decision, ToolFacts
+from refold.core.approval.question import args_digest, question_digest
+from refold.core.approval.recount import unasked, unfounded
+from refold.core.approval.signature import Trust
+from refold.core.errors import MalformedError, UnauthorisedError
+from refold.core.messages import CatalogEntry, ToolRequest
+from refold.core.planning import commands
+from refold.core.planning.asking import question_of
+from refold.core.run.state import RunState
+from refold.core.wire.blobs import is_pointer, parse_pointer
+from refold.evidence.bundle import Hole
+
+
+class PeopleDecided(NamedTuple):
+    """A decision of people in a bundle. `checked`: its signature, votes and quorum were, and hold."""
+
+    run_id: str
+    seq: int
+    call_id: str
+    tool: str
+    verdict: str
+    actors: list[str]
+    keys: list[str]
+    checked: bool
+
+
+class Authorities:
+    """The catalog of a bundle as of any time, by what the root keys that the reader trusts have signed."""
+
+    def __init__(self, trust: Trust) -> None:
+        self.trust = trust
+        self._entries = list[tuple[CatalogEntry, bytes]]()
+        self._whole = Catalog(trust)
+        self._by_count = dict[int, Catalog]()
+
+    def add(self, entry: CatalogEntry, key: bytes, value: bytes) -> str:
+        """Take the next record; return why it does not count, or nothing."""
+        if not (why := self._whole.follow(self._whole.position, key, value)):
+            self._entries.append((entry, value))
+        return why
+
+    def at(self, ms: int) -> Catalog:
+        """The catalog as it was in force at a time, by what the authority has signed of that."""
+        there = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
+        if len(there) not in self._by_count:
+            found = self._by_count[len(there)] = Catalog(self.trust)
+            for entry, value in there:
+                found.follow(found.position, entry.name.encode(), value)
+        return self._by_count[len(there)]
+
+
+def text_digest(text: str) -> str:
+    """The SHA-256 of a value, wherever it lies. **Raises** MalformedError for what stands for none."""
+    return parse_pointer(text).digest if is_pointer(text) else args_digest(text)
+
+
+def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known: Authorities) -> Hole | Decision:
+    """The decision in an event, if people have made it of just what the run asked `before`."""
+    found: Hole | Decision = Hole("decision", 0, "")
+    for then_ms in (at_ms, at_ms + SKEW_MS):  # who wrote to the catalog may have had a clock that goes before
+        found = _decided(before, event, known.at(then_ms))
+        if isinstance(found, Decision):
+            break
+    return found
+
+
+def _decided(before: RunState, event: events.ApprovalDecided, catalog: Catalog) -> Hole | Decision:
+    call = before.call_id(event.step)
+    try:
+        found = Decision.parse(signature.verified(event.token, catalog.keys, use="decision"))
+    except (UnauthorisedError, MalformedError) as error:
+        return Hole("signature", 0, f"the decision on {call} is not signed by a key of the catalog: {error.message}")
+    if part := _other(before, event, found):
+        return Hole("decision", 0, f"the decision on {call} has another {part}")
+    refused = unfounded(found, catalog)
+    args = event.args or before.call(event.step).args
+    if refused is None and found.verdict in ("approve", "edit") and not is_pointer(args):
+        order = commands.request(before, event.step, found.attempt, issued=0, at_ms=found.issued).message
+        assert isinstance(order, ToolRequest), "it orders the call"
+        refused = unasked(found, replace(order, args=args), catalog, {})
+    return Hole("decision", 0, f"people have not decided {call}: {refused.message}") if refused else found
+
+
+def not_let_out(order: ToolRequest) -> str:
+    """Why the decision that goes with an order does not allow it; nothing where it does. Its signature was checked."""
+    found = Decision.parse(signature.content_of(order.decision))
+    facts = ToolFacts(order.tool, found.version, found.schema, order.effect)
+    refused = decision.refusal(found, order, facts, environment=found.environment, now_ms=order.at_ms)
+    return refused.message if refused and not refused.stale else ""
+
+
+def _other(before: RunState, event: events.ApprovalDecided, found: Decision) -> str:
+    """The part of a decision that is not that of what was asked, or told otherwise by the event; empty for none."""
+    opened, call = before.open.get(event.step), before.call(event.step)
+    if opened is None or opened.question is None:
+        return "question: people were asked nothing"
+    hidden = is_pointer(call.args) or is_pointer(event.args)
+    asked = found.question if hidden else question_digest(question_of(before, call, opened))
+    same = {"amend": "edit"}
+    parts = {
+        "question": ({found.question, asked, event.question}, {opened.question.question}),
+        "call": ((found.run, found.call), (before.run_id, before.call_id(event.step))),
+        "digest of arguments": (found.args, text_digest(event.args or call.args)),
+        "key": (found.key, event.key or call.key),
+        "verdict than its event": (same.get(found.verdict, found.verdict), same.get(event.verdict, event.verdict)),
+        "people than its event": ([vote.actor for vote in found.votes], event.actors),
+        "message than its event": (found.message, event.message),
+    }
+    return next((part for part, (told, here) in parts.items() if told != here), "")

@@ -1,0 +1,60 @@
+"""Redaction: entries without some of their values, of which the digests stay.
+
+A redacted value is what stands for a large one in the log (`blob:SHA-256:BYTES`), so everything that reads runs shows
+it, and the digest that people have signed of arguments still compares. The entry keeps its id, which its bytes do not
+prove any more. A decision whose token holds such a value loses it, and with it the signature.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from refold.core import events
+from refold.core.errors import UsageError
+from refold.core.events import Entry, Event
+from refold.core.wire import codec
+from refold.core.wire.blobs import is_pointer, pointer_of
+from refold.ports.log import Record
+
+ARGS, RESULTS = "args", "results"
+RULES = (ARGS, RESULTS)
+_FIELDS = {**dict.fromkeys(("args", "asked", "edit", "input"), ARGS), **dict.fromkeys(("result", "data"), RESULTS)}
+"""The fields of events that hold JSON of agents, tools and people, and the rule that removes each."""
+_IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
+"""What the signed decision of a verdict holds as text; of any other it holds digests."""
+
+
+def rules_of(text: str) -> tuple[str, ...]:
+    """The rules in `args,results`. **Raises** UsageError for others."""
+    named = [part for each in text.split(",") if (part := each.strip())]
+    if wrong := sorted(set(named) - set(RULES)):
+        raise UsageError(f"nothing is redacted by {wrong[0][:40]!r}", hint="--redact args, results, or args,results")
+    return tuple(rule for rule in RULES if rule in named)
+
+
+def without_values(record: Record, rules: Collection[str]) -> Record:
+    """The record of an entry without what the rules remove; the same one where that is nothing."""
+    entry = codec.decode(Entry, record.value or b"")
+    kept = [_without(event, rules) for event in entry.events]
+    if kept == entry.events:
+        return record
+    return record._replace(value=codec.encode(dataclasses.replace(entry, events=kept)))
+
+
+def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
+    """True if an entry has nothing that the rules remove, and something that stands in its place."""
+    kept = [_without(event, rules) for event in entry.events]
+    there = (getattr(event, name, "") for event in entry.events for name in (*_FIELDS, "token"))
+    return kept == entry.events and any(map(is_pointer, there))
+
+
+def _without(event: Event, rules: Collection[str]) -> Event:
+    names = [name for name, rule in _FIELDS.items() if rule in rules]
+    if isinstance(event, events.ApprovalDecided) and _IN_TOKEN.get(event.verdict) in rules:
+        names.append("token")
+    texts = {name: text for name in names if (text := getattr(event, name, "")) and not is_pointer(text)}
+    if not texts:
+        return event
+    hidden = {name: pointer_of(text.encode()) for name, text in texts.items()}
+    return dataclasses.replace(event, **hidden)  # type: ignore[arg-type]

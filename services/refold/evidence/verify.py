@@ -1,0 +1,378 @@
+"""One pass over a bundle that names every hole, by the bytes alone: no Kafka, and no word of who wrote it is taken.
+
+Memory grows with the largest run, and not with the bundle: of a run that was passed a line stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple
+
+from refold.core import events
+from refold.core.approval.signature import Trust, kid_of
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Entry
+from refold.core.ids import EntryId, RunId, child_id, parse_call_id, parse_log_key
+from refold.core.messages import CatalogEntry, ToolClaim, ToolRequest
+from refold.core.planning import commands
+from refold.core.run import chain
+from refold.core.run.chain import Head, LogRecord, Unreadable
+from refold.core.run.fold import evolve
+from refold.core.run.state import CHAINED, RunState
+from refold.core.wire import codec
+from refold.core.wire.blobs import is_pointer
+from refold.core.wire.schemas import registered
+from refold.evidence.bundle import (
+    CATALOGUED,
+    CLAIMED,
+    END,
+    ENTRY,
+    SCHEMA,
+    Contents,
+    Hole,
+    Line,
+    bundled_record,
+    contents_of,
+    read,
+)
+from refold.evidence.decisions import Authorities, PeopleDecided, not_let_out, recounted, text_digest
+from refold.evidence.redaction import RULES, is_redacted
+from refold.ports.log import Record
+
+MOST_HOLES = 1_000
+"""Holes that are told; a bundle that is torn in more places is torn enough."""
+MOST_PASSED = 1_000
+"""Lines of one gap of which it is worked out where they belong."""
+
+
+class BundleRun(NamedTuple):
+    """A run of a bundle: its last event, the id of the entry with it, and how many of its entries are redacted."""
+
+    run_id: RunId
+    entries: int
+    seq: int
+    head: str
+    redacted: int
+    agent: str
+    requester: str
+    status: str
+
+
+class VerifiedBundle(NamedTuple):
+    """What a bundle holds, and every hole in it. `notes` say what it does not prove, in words.
+
+    `unchecked` decisions are signed, and the reader has named no root key, or the catalog has a hole.
+    """
+
+    about: str
+    records: int
+    fork: dict[str, Any]
+    root: list[str]
+    runs: list[BundleRun]
+    decisions: list[PeopleDecided]
+    holes: list[Hole]
+    unchecked: int
+    notes: list[str]
+
+    @property
+    def holds(self) -> bool:
+        """True if no hole was found, and no decision is left unchecked that has its signature."""
+        return not self.holes and not self.unchecked
+
+
+def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
+    """Check a bundle. `trust` has the root keys of the reader: without any, what people signed is not checked.
+
+    **Raises** MalformedError for a file that is no bundle at all.
+    """
+    checking = _Pass(Authorities(trust))
+    holes = list(islice((hole for line in read(file) for hole in checking.take(line)), MOST_HOLES))
+    if not checking.records:
+        raise MalformedError("this is no bundle of evidence", hint="`refold why ID --bundle FILE` writes one")
+    told = checking.contents
+    return VerifiedBundle(
+        told.about if told else "",
+        checking.records,
+        told.fork if told else {},
+        sorted(trust),
+        checking.runs,
+        checking.decisions,
+        holes,
+        checking.counts["unchecked"],
+        list(checking.notes()),
+    )
+
+
+class _Pass:
+    """What is known of a bundle up to a line."""
+
+    def __init__(self, known: Authorities) -> None:
+        self.contents: Contents | None = None
+        self.records, self.runs, self.decisions = 0, list[BundleRun](), list[PeopleDecided]()
+        self.counts = Counter[str]()
+        self._known, self._newer = known, False
+        self._schemas, self._counter, self._next = set[int](), 0, 0
+        self._torn, self._broken = set[str](), set[str]()
+        """Runs and kinds of lines of which something is missing: just now, so that what follows cannot be linked to it;
+        and once and for all, so that what follows from it is no hole of its own."""
+        self._due: dict[int, int] = {}
+        """The event with which a missing line should begin, by the number of the line."""
+        self._heads: dict[str, Head] = {}
+        self._told: dict[tuple[str, str], str] = {}
+        """What parents say of their children: what they were asked, and how they ended."""
+        self._begin(RunId(""))
+
+    def _begin(self, run: RunId) -> None:
+        self._run, self._state, self._last = run, RunState(run), 0
+        self._entries = self._redacted = 0
+        self._links: dict[str, tuple[str, ...]] = {}
+        self._claimed, self._good = set[str](), set[str]()
+
+    def take(self, line: Line | Hole) -> Iterator[Hole]:
+        """The holes that come to light with a line."""
+        if self._newer:
+            return
+        if isinstance(line, Hole):
+            yield self._damaged(line)
+            return
+        (kind, run), seq = self._place(line.n), self._seq_of(line)
+        try:
+            for hole in self._end(line.n) if line.kind == END else self._checked(line, kind):
+                yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
+        except (FoldError, MalformedError) as error:
+            newer = isinstance(error, FoldError) or "version" in error.fields
+            self._newer = newer and not line.n
+            self._tear(line.kind, run)
+            what = f"{error.message}: upgrade refold" if newer else error.message
+            yield Hole("version" if newer else "unreadable", line.n, what, run, seq)
+
+    def notes(self) -> Iterator[str]:
+        """What the bundle does not prove."""
+        told, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
+        unsure = "the catalog has a hole" if self._known.trust else "name the root key that you trust (--root)"
+        notes = {
+            "redacted": f"entries are redacted ({told}): their bytes do not prove their ids, so what they say holds as "
+            "far as a digest in them is signed or named by an entry that is whole",
+            "hidden": "decisions are redacted: their signatures and votes are not checked",
+            "unchecked": f"decisions are not checked: {unsure}",
+            "unclaimed": "chained calls have no claim in the bundle",
+        }
+        yield from (f"{count[name]} {words}" for name, words in notes.items() if count[name])
+        if self.contents is None:
+            yield "without its first line nobody can tell what the bundle should hold"
+
+    def _checked(self, line: Line, kind: str) -> Iterator[Hole]:
+        self._pass_by(line.n)
+        self._next = max(self._next, line.n + 1)
+        self.records += 1
+        if not line.n:
+            self.contents = contents_of(line)
+        elif self.contents and kind != line.kind:
+            yield _hole("foreign" if kind else "more", f"a line of kind {line.kind} stands here")
+        elif line.kind == SCHEMA:
+            yield from self._schema(line)
+        elif line.kind in (CATALOGUED, ENTRY, CLAIMED):
+            record = bundled_record(line)
+            number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
+            if number not in self._schemas and SCHEMA not in self._broken:
+                yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
+            check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
+            yield from check(record, line)
+        else:
+            raise FoldError(f"lines of kind {line.kind} are of a newer version")
+
+    def _place(self, number: int) -> tuple[str, str]:
+        return self.contents.place(number) if self.contents else ("", "")
+
+    def _head(self, run: str) -> Head:
+        return self._heads.get(run, Head())
+
+    def _seq_of(self, line: Line) -> int:
+        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == ENTRY else None
+        return parts[1] if parts else 0
+
+    def _tear(self, kind: str, run: str) -> None:
+        part = run if kind == ENTRY else f"{kind} {run}".strip()
+        self._torn.add(part)
+        self._broken.add(part)
+
+    def _damaged(self, hole: Hole) -> Hole:
+        """A line does not hold or is not there: it is named by its run, and the event that it should have had."""
+        kind, run = self._place(hole.record)
+        if hole.kind != "removed":  # that is told last, once it did not come later
+            self._pass_by(hole.record + 1)
+            self._tear(kind, run)
+        return hole._replace(what=f"{run or kind}: {hole.what}", run_id=run, seq=self._due.get(hole.record, 0))
+
+    def _pass_by(self, number: int) -> None:
+        """Lines up to this one should have come."""
+        for missing in range(self._next, min(number, self._next + MOST_PASSED)):
+            kind, run = self._place(missing)
+            if kind == ENTRY and run not in self._torn:
+                self._due[missing] = self._head(run).seq + 1
+            self._tear(kind, run)
+        self._next = max(self._next, number)
+
+    def _schema(self, line: Line) -> Iterator[Hole]:
+        number, subject, schema = (line.content.get(name) for name in ("id", "subject", "schema"))
+        if type(number) is not int or (known := registered()[0].get(number)) is None:
+            raise FoldError(f"schema {number} is of a newer version")
+        self._schemas.add(number)
+        if known != (subject, schema):
+            yield _hole("changed", f"schema {number} is other than the one with this id")
+
+    def _catalogued(self, record: Record, line: Line) -> Iterator[Hole]:
+        entry = codec.decode(CatalogEntry, record.value or b"")
+        if self._known.trust and (why := self._known.add(entry, record.key or b"", record.value or b"")):
+            yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
+        if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
+            kind = "removed" if entry.counter > self._counter else "moved"
+            yield _hole(kind, f"number {entry.counter} of the catalog, {entry.name[:200]}, follows {self._counter}")
+        self._counter = entry.counter
+
+    def _entry(self, record: Record, line: Line) -> Iterator[Hole]:
+        parts, listed = parse_log_key(record.key), self._place(line.n)[1]
+        if parts is None or (self.contents and parts[0] != listed):
+            due = self._head(listed).seq + 1
+            self._tear(ENTRY, listed)
+            yield Hole("foreign", 0, f"{listed}: the record has the key {line.content['key'][:300]}", listed, due)
+            return
+        (run, seq, name), hidden = parts, line.content.get("redacted") is True
+        if run != self._run:
+            yield from self._leave()
+            self._begin(run)
+        self._entries, self._redacted = self._entries + 1, self._redacted + hidden
+        head, found = self._head(run), self._read(record, name, hidden=hidden)
+        if found is None or (found.entry.run_id, found.entry.seq) != (run, seq):
+            self._heads[run] = Head(name, max(seq, head.seq))
+            self._tear(ENTRY, run)
+            yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
+            return
+        if not chain.extends(head, found.entry) and run not in self._torn:
+            self._broken.add(run)
+            yield _unlinked(head, found.entry)
+        self._torn.discard(run)
+        self._heads[run] = Head(name, found.entry.last_seq)
+        if run not in self._broken:
+            yield from self._said(found, line.n)
+
+    def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
+        """The entry in a record, if its bytes are those of its key, or redacted. **Raises** FoldError."""
+        found = chain.read(record.key, record.value)
+        if isinstance(found, Unreadable):
+            raise FoldError(found.reason)
+        if hidden:
+            entry = codec.decode(Entry, record.value or b"")
+            rules = self.contents.redacted if self.contents else RULES
+            return LogRecord(name, entry) if is_redacted(entry, rules) else None
+        return found if isinstance(found, LogRecord) else None
+
+    def _said(self, record: LogRecord, number: int) -> Iterator[Hole]:
+        """What is wrong with what an entry says, in the state before it."""
+        (_, entry), before, settled = record, self._state, set[int]()
+        try:
+            self._state, self._last = evolve(before, entry, record.id), number
+        except FoldError as error:
+            self._broken.add(entry.run_id)
+            yield _hole("changed", error.message)
+            return
+        for seq, event in enumerate(entry.events, entry.seq):
+            if isinstance(event, events.ApprovalDecided | events.CallJudged | events.CallRenewed):
+                settled.add(event.step)
+            if isinstance(event, events.ApprovalDecided) and event.verdict != "expire":
+                yield from (hole._replace(seq=seq) for hole in self._decided(before, event, seq))
+            elif isinstance(event, events.CallDispatched):
+                opened = before.open.get(event.step)
+                asked = opened is not None and opened.phase == "approval" and event.step not in settled
+                if why := "those who were asked have not decided" if asked else self._not_let_out(event, entry.at_ms):
+                    call = self._state.call_id(event.step)
+                    yield _hole("decision", f"{call} was sent, and {why}")._replace(seq=seq)
+
+    def _not_let_out(self, event: events.CallDispatched, at_ms: int) -> str:
+        order = commands.request(self._state, event.step, event.attempt, issued=0, at_ms=at_ms).message
+        assert isinstance(order, ToolRequest), "it orders the call"
+        return not_let_out(order) if order.decision in self._good and not is_pointer(order.args) else ""
+
+    def _decided(self, before: RunState, event: events.ApprovalDecided, seq: int) -> Iterator[Hole]:
+        call, keys = before.call_id(event.step), list[str]()
+        if is_pointer(event.token):
+            self.counts["hidden"] += 1
+        elif not event.token:
+            yield _hole("signature", f"{call} is decided, and nobody has signed it")
+        elif not self._known.trust or CATALOGUED in self._broken:
+            self.counts["unchecked"] += 1
+        elif isinstance(found := recounted(before, event, self._state.at_ms, self._known), Hole):
+            yield found
+        else:
+            keys = [kid_of(token) for token in (event.token, *found.tokens)]
+            self._good.add(event.token)
+        told = call, before.call(event.step).tool, event.verdict, event.actors
+        self.decisions.append(PeopleDecided(before.run_id, seq, *told, keys, bool(keys)))
+
+    def _claim(self, record: Record, line: Line) -> Iterator[Hole]:
+        claim = codec.decode(ToolClaim, record.value or b"")
+        (run, seq), links = parse_call_id(claim.call_id), self._links.get(claim.chain, ())
+        step = self._state.step_of(seq) if run not in self._broken else None
+        keys = {getattr(self._state.steps[step - 1], "key", ""), self._state.call(step).key} if step else {claim.key}
+        self._claimed.add(claim.call_id)
+        self._links[claim.chain] = (*links, claim.claim_id)
+        if record.key != f"{claim.chain}/{claim.claim_id}".encode() or run != self._run or claim.key not in {"", *keys}:
+            yield _hole("claim", f"the claim of {claim.call_id} is of another effect than its key or its run has")
+        elif claim.prev and claim.prev not in links and f"{CLAIMED} {run}" not in self._broken:
+            yield _hole("claim", f"the claim of {claim.call_id} follows {claim.prev}, which is not there")
+
+    def _end(self, lines: int) -> Iterator[Hole]:
+        yield from self._leave()
+        told = self.contents
+        if told is not None and lines < told.first[-1]:
+            self._pass_by(told.first[-1])
+            kind, run = told.place(lines)
+            what = f"cut off: {told.first[-1] - lines} lines are missing, the first is of {run or kind}"
+            yield Hole("cut", lines, what, run, self._due.get(lines, 0))
+
+    def _leave(self) -> Iterator[Hole]:
+        """Compare a run that was read whole with what those say that have started it."""
+        state, run, head = self._state, self._run, self._head(self._run)
+        if not run:
+            return
+        asked, whole = state.request, run not in self._broken
+        names = (asked.agent, asked.requester) if asked else ("", "")
+        ends = self._entries, head.seq, head.id.hex(), self._redacted
+        self.runs.append(BundleRun(run, *ends, *names, state.status))
+        self.counts["redacted"] += self._redacted
+        if whole and asked is not None:
+            own = {"asked": text_digest(asked.input)}
+            own |= {"ended": _ended(state.status, getattr(state.end, "result", ""))} if state.over else {}
+            for what in (what for what, mine in own.items() if self._told.pop((what, run), mine) != mine):
+                yield Hole("changed", self._last, f"{run}: its parent says otherwise how it was {what}", run, head.seq)
+            self._take_told(state)
+
+    def _take_told(self, state: RunState) -> None:
+        """Keep what a run says of its children, and count its chained calls without a claim."""
+        for step, each in enumerate(state.steps, 1):
+            outcome = state.outcomes[step][1] if step in state.outcomes else None
+            if isinstance(each, events.ChildStarted):
+                child = child_id(state.run_id, step)
+                self._told["asked", child] = text_digest(each.input)
+                if isinstance(outcome, events.ChildCompleted):
+                    self._told["ended", child] = _ended(outcome.status, outcome.result)
+            elif isinstance(outcome, events.CallCompleted) and getattr(each, "effect", "") in CHAINED:
+                sent = bool(outcome.attempt) and not outcome.how
+                self.counts["unclaimed"] += sent and state.call_id(step) not in self._claimed
+
+
+def _hole(kind: str, what: str) -> Hole:
+    return Hole(kind, 0, what)
+
+
+def _unlinked(head: Head, entry: Entry) -> Hole:
+    if entry.seq > head.seq + 1:
+        missing = f"{entry.run_id}: events {head.seq + 1} to {entry.seq - 1} are missing before this one"
+        return Hole("removed", 0, missing, entry.run_id, head.seq + 1)
+    return _hole("changed", f"{entry.run_id}: event {entry.seq} does not follow the entry before it")
+
+
+def _ended(status: str, result: str) -> str:
+    return f"{status} {text_digest(result)}" if status == "completed" else status
