@@ -42,6 +42,7 @@ _RUN = CommandGroup(
         "fail": Verb("steering:fail_run", "Fail a stalled run whose code will never match its history.", "r-7"),
         "repair": Verb("steering:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
         "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
+        "bundle": Verb("evidence:bundle_run", "Write a run and the runs that it has started into a file", "r-7"),
         "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
         "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
     },
@@ -49,7 +50,7 @@ _RUN = CommandGroup(
         "Start and look": "start show list watch events stream diff audit",
         "Steer": "signal pause resume cancel annotate",
         "Repair": "retry resolve fail repair erase",
-        "Check": "verify replay",
+        "Check": "bundle verify replay",
     },
 )
 _CALLBACK = CommandGroup(
@@ -211,6 +212,8 @@ COMMANDS = CommandGroup(
         "dev": _DEV,
         "run": _RUN,
         "callback": _CALLBACK,
+        "why": Verb("evidence:why_event", "Show why something happened", "inc-1.3/30 --bundle why.jsonl"),
+        "verify": Verb("evidence:verify_file", "Check a bundle by its bytes alone, without Kafka.", "why.jsonl"),
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
         "agents": _AGENTS,
         "tools": _TOOLS,
@@ -237,7 +240,7 @@ COMMANDS = CommandGroup(
     },
     panels={
         "Start": "init dev run callback completion",
-        "Look": "doctor agents tools versions limits deadletter archive projection",
+        "Look": "why verify doctor agents tools versions limits deadletter archive projection",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",
         "Develop": "replay schemas demo bench sim version",

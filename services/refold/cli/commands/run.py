@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms,
 from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.addresses import own_key
+from refold.client.evidence import bundled_runs
 from refold.client.platform import login
 from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import in_full, texts_of
@@ -23,7 +25,7 @@ from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, NotFoundError, UsageError, may_be_archived
 from refold.core.events import Spendable
-from refold.core.ids import RunId
+from refold.core.ids import RunId, is_below, root_of
 from refold.core.messages import RunRequest
 from refold.core.planning.windows import value_digest
 from refold.core.redaction import public_url
@@ -64,6 +66,7 @@ _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """Conditions that a run may meet beside its status, and their source."""
 
 ArchiveUrl = Annotated[str, "URL", "Read the copy in this archive, not Kafka."]
+BundleFile = Annotated[str, "FILE", "Read the copy in this bundle, not Kafka."]
 AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-31T12:00Z, 2h ago."]
 FromLog = Annotated[bool, "Read the log in place of the view."]
 
@@ -130,13 +133,15 @@ class Showing(Shell):
         int | None, "STEP", "Show the messages that the model call of this step sent.", options.AtLeast(1)
     ] = None
     archive: ArchiveUrl = ""
+    bundle: BundleFile = ""
     at: AtOption = ""
     from_log: FromLog = False
 
 
 def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     """Show a run: its status, its steps, and what waits for people."""
-    shown, family, archive = _history(run, showing.archive, showing, from_log=showing.from_log)
+    bundle = showing.bundle
+    shown, family, archive = _history(run, showing.archive, showing, from_log=showing.from_log, bundle=bundle)
     shown = point(shown, showing.at)
     texts = texts_of(shown.state.run_id, lambda: _store(archive, showing))
     if showing.messages:
@@ -144,7 +149,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
         showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
         return
     below = family() if shown.state.children and not showing.at else []
-    trusted = not (archive or showing.at) and showing.platform.where.trust
+    trusted = not (archive or showing.at or bundle) and showing.platform.where.trust
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
@@ -199,11 +204,13 @@ class Events(Shell):
     full: Annotated[bool, "Print long values in full."] = False
     follow: Annotated[bool, "--follow, -f", "Keep running and print new events."] = False
     archive: ArchiveUrl = ""
+    bundle: BundleFile = ""
     from_log: FromLog = False
 
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
         """The events, or records, that are there."""
-        history, _, archive = _history(run, self.archive, self, from_log=self.from_log or self.raw)
+        from_log = self.from_log or self.raw
+        history, _, archive = _history(run, self.archive, self, from_log=from_log, bundle=self.bundle)
         after_ms = since_ms(self.since)
         rows = records_of(history) if self.raw else events_of(history)
         newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
@@ -225,8 +232,9 @@ class Events(Shell):
 
     def go_on(self, run: str) -> None:
         """Prints events as they come. **Raises** UsageError for what only a history has."""
-        if self.raw or self.tail or self.archive:
-            raise UsageError("--follow prints every event as it comes", hint="leave --raw, --tail, --archive out")
+        if self.raw or self.tail or self.archive or self.bundle:
+            hint = "leave --raw, --tail, --archive, --bundle out"
+            raise UsageError("--follow prints every event as it comes", hint=hint)
         after_ms = since_ms(self.since)
 
         def tell(row: RunEvent | HoldChange) -> None:
@@ -334,11 +342,17 @@ def smaller_budget(text: str) -> Spendable | None:
     return Spendable(**said) if said else None  # type: ignore[arg-type]
 
 
-def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[Run, Callable[[], list[Run]], str]:
+def _history(
+    run: str, archive: str, shell: Shell, *, from_log: bool, bundle: str = ""
+) -> tuple[Run, Callable[[], list[Run]], str]:
     """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below.
 
     What neither has any more comes from the archive that is set, if it has it. The last is the archive that was read.
+    A `bundle` is asked instead of all of them.
     """
+    if bundle:
+        there = bundled_runs(Path(bundle), run)
+        return there[run], lambda: [each for name, each in there.items() if is_below(name, run) and name != run], ""
     if archive:
         return _archived(archive, run), list, archive
     runs, settings = shell.runs, shell.platform.settings
@@ -351,6 +365,17 @@ def _history(run: str, archive: str, shell: Shell, *, from_log: bool) -> tuple[R
             raise
     output.note(f"from the archive {public_url(settings.archive.url)}: the log does not have it any more")
     return copy, list, settings.archive.url
+
+
+def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
+    """A run with its whole family, or with what is below it where the rest is gone. **Raises** NotFoundError."""
+    for name in dict.fromkeys((root_of(run), run)):
+        with suppress(NotFoundError):
+            found, below, _ = _history(name, "", shell, from_log=from_log)
+            known = {str(each.state.run_id): each for each in (found, *below())}
+            if run in known:
+                return known
+    raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
 
 
 def _copy(run: str, missing: NotFoundError, archive: str) -> Run | None:

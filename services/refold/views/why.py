@@ -1,0 +1,244 @@
+"""Why something has happened: the events behind it, from an effect back to the request that began it all."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+from refold.core import events
+from refold.core.approval.ballot import Vote
+from refold.core.approval.decision import Decision, signed_fields
+from refold.core.approval.signature import content_of, kid_of
+from refold.core.errors import MalformedError, NotFoundError, UnauthorisedError
+from refold.core.events import Cause, Entry, Event, SignalReceived, SignalSent
+from refold.core.ids import child_id, parent_of, parse_call_id
+from refold.core.messages import ToolClaim
+from refold.core.run.state import CHAINED
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
+from refold.views.history import JudgedRecord, ReadRecord, Run
+from refold.views.model import ReadModel, json_text
+from refold.views.steps import RunStep
+
+LinkKind = Literal[
+    "effect", "claim", "order", "decision", "vote", "policy", "proposal", "observation", "cause", "parent", "request"
+]
+
+
+class WhyLink(ReadModel):
+    """A link of the chain. `events` are those of its entry that it is about, `seq` is the number of the last of them.
+
+    `place` is where the record lies, `cause` the input that its entry answers, `by` who is behind it, `other` the entry
+    of another run that is the cause. `said` has what tells it from others of its kind.
+    """
+
+    kind: LinkKind
+    run_id: str
+    seq: int
+    events: list[str]
+    place: str
+    cause: Cause | None
+    by: str
+    other: tuple[str, int] | None
+    at_ms: int
+    said: dict[str, Any]
+
+
+class Why(ReadModel):
+    """Why an event of a run has happened; of a call, the `step`, its whole course."""
+
+    run_id: str
+    seq: int
+    step: RunStep | None
+    links: list[WhyLink]
+
+    @property
+    def chained(self) -> str:
+        """The id of the call, if it is one whose attempts are claimed in the log."""
+        return self.step.call_id if self.step and self.step.effect in CHAINED else ""
+
+
+Find = Callable[[str], Run | None]
+"""Returns a run by its id, if it is known."""
+
+
+def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
+    """Return the record and the entry of a run that has an event. **Raises** NotFoundError."""
+    place = bisect_right(run.records, seq, key=lambda each: each.entry.seq if each.entry else 0) - 1
+    judged = run.records[place] if place >= 0 else None
+    if judged is None or judged.entry is None or not judged.entry.seq <= seq <= judged.entry.last_seq:
+        raise NotFoundError(f"run {run.state.run_id} has no event {seq}", hint=f"its last one is {run.state.head.seq}")
+    return judged, judged.entry
+
+
+def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), most: int = 0) -> Why:
+    """Why an event of a run has happened; of a call its course comes first, with those of the `claims` that are its.
+
+    With `most` the causes are cut after so many links. **Raises** NotFoundError for an event that the run has not.
+    """
+    number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
+    step = run.timeline.steps[number - 1] if number else None
+    if step is None or step.kind != "call":
+        return Why(run_id=run.state.run_id, seq=seq, step=None, links=list(_causes(run, seq, find, most)))
+    links = [*_course(run, step, claims), *_causes(run, run.state.seqs[number - 1], find, most)]
+    return Why(run_id=run.state.run_id, seq=seq, step=step, links=links)
+
+
+class _At(NamedTuple):
+    """An entry of a run."""
+
+    run: Run
+    judged: JudgedRecord
+    entry: Entry
+
+    @classmethod
+    def of(cls, run: Run, seq: int) -> _At:
+        return cls(run, *entry_with(run, seq))
+
+    def event(self, seq: int) -> Event:
+        return self.entry.events[seq - self.entry.seq]
+
+    def link(self, kind: LinkKind, seq: int, about: Sequence[Event], **other: Any) -> WhyLink:
+        """A link about events of the entry. `other` are fields that are not those of the first of them."""
+        first = about[0]
+        said = {name: getattr(first, name) for name in _TOLD if getattr(first, name, "")}
+        people = ", ".join(getattr(first, "actors", ())) or getattr(first, "actor", "")
+        fields: dict[str, Any] = {
+            "events": [type(each).__name__ for each in about],
+            "place": self.judged.place,
+            "cause": self.entry.cause,
+            "by": people or getattr(first, "requester", ""),
+            "other": None,
+            "at_ms": self.entry.at_ms,
+            "said": {name: json_text(value) if name in _JSON else value for name, value in said.items()},
+        }
+        return WhyLink(kind=kind, run_id=self.run.state.run_id, seq=seq, **(fields | other))
+
+
+_JSON = ("args", "result", "input")
+_TOLD = (*_JSON, "tool", "failure", "verdict", "message", "rule", "attempt", "agent", "name")
+_KINDS: Mapping[type, LinkKind] = {
+    events.CallProposed: "proposal",
+    events.CallRenewed: "proposal",
+    events.CallDispatched: "order",
+    **dict.fromkeys((events.ApprovalRequested, events.ApprovalEscalated, events.ApprovalDecided), "decision"),
+    events.CallJudged: "policy",
+}
+
+
+def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[WhyLink]:
+    """The links of a call, the last one first: outcome, claims, decisions, votes, proposal, policy, observations."""
+    told = [
+        (_At(run, judged, entry), seq, event)
+        for judged in run.records
+        if (entry := judged.entry) is not None and entry.last_seq >= run.state.seqs[step.step - 1]
+        for seq, event in enumerate(entry.events, entry.seq)
+        if getattr(event, "step", 0) == step.step and not isinstance(event, events.CallReserved | events.CallBilled)
+    ]
+    left = [each for each in claims if codec.decode(ToolClaim, each.value or b"").call_id == step.call_id]
+    for at, seq, event in reversed(told):
+        if isinstance(event, events.CallDispatched):
+            yield from (_claim(at, seq, left.pop()) for _ in range(len(left)))
+        yield at.link(_KINDS.get(type(event), "effect"), seq, [event])
+        if isinstance(event, events.ApprovalDecided):
+            yield from _votes(at, seq, event)
+        elif isinstance(event, events.CallProposed):
+            yield from _grounds(at, seq, event)
+
+
+def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
+    claim, place = codec.decode(ToolClaim, lies.value or b""), f"{lies.topic}/{lies.partition}/{lies.offset}"
+    said = {"attempt": claim.attempt, "claim": claim.claim_id, "key": claim.key}
+    about = {"events": ["ToolClaim"], "place": place, "cause": None, "by": claim.executor, "at_ms": lies.at_ms}
+    return at.link("claim", seq, [at.event(seq)], **about, said=said)
+
+
+def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
+    """The policy of a proposal, and the outcomes of earlier calls that its arguments build on."""
+    state = at.run.state
+    if state.request and (policy := state.request.policy):
+        yield at.link("policy", seq, [call], said={"rule": call.rule, "policy": policy}, by="")
+    for settled in (state.outcomes.get(number) for number in reversed(call.builds_on)):
+        if settled is not None:
+            then = _At.of(at.run, settled[2])
+            yield then.link("observation", settled[2], [then.event(settled[2])])
+
+
+def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink]:
+    """The votes that a decision holds, each as its person has signed it; of a token that is none, none."""
+    with suppress(MalformedError, UnauthorisedError):
+        decided = Decision.parse(content_of(event.token))
+        if decided.given:  # of the use of a grant, the votes that gave it
+            decided = Decision.parse(content_of(decided.given))
+        for token in decided.tokens:
+            vote = signed_fields(Vote, "vote", content_of(token))
+            said = {name: vote[name] for name in ("action", "message", "vote", "issued")} | {"key": kid_of(token)}
+            yield at.link("vote", seq, [event], said=said, by=vote["actor"])
+
+
+def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
+    """The entries from an event back to the request of the first run, the event's own first."""
+    known = set[tuple[str, int]]()  # a log that somebody has made up may lead in circles
+    while (run.state.run_id, seq) not in known and (not most or len(known) < most):
+        known.add((run.state.run_id, seq))
+        at = _At.of(run, seq)
+        about = [each for number, each in enumerate(at.entry.events, at.entry.seq) if number <= seq]
+        shown = [each for each in about if type(each).__name__ not in _SIDE] or about
+        other, before = _other(find, at, about), _before(run, at.entry, about)
+        begins = isinstance(about[0], events.RunRequested)
+        kind: LinkKind = "cause" if not begins else "parent" if other else "request"
+        yield at.link(kind, at.entry.seq, shown, other=other)
+        if before:
+            seq = before
+        elif other and (above := find(other[0])) is not None:
+            run, seq = above, other[1]
+        else:
+            seq = 1
+
+
+_SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
+"""Events that follow from the others of their entry."""
+
+
+def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
+    """The last event of the entry before that is about the step which an entry answers; 0: there is none."""
+    for step in (getattr(each, "step", 0) for each in about):
+        if step and (begun := run.state.seqs[step - 1]) < entry.seq:
+            seq = entry.seq
+            while seq > begun:
+                earlier = _At.of(run, seq - 1).entry
+                if any(getattr(each, "step", 0) == step for each in earlier.events):
+                    return earlier.last_seq
+                seq = earlier.seq
+    return 0
+
+
+def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | None:
+    """The entry of another run that is the cause of one, and the number of its last event."""
+    cause, run = at.entry.cause, at.run.state.run_id
+    if cause is None or cause.topic != RUN_LOG:
+        return next(
+            filter(None, (_sender(find, run, each) for each in about if isinstance(each, SignalReceived))), None
+        )
+    children = [child_id(run, each.step) for each in about if isinstance(each, events.ChildCompleted)]
+    billed = [each.run_id for each in about if isinstance(each, events.ChildBilled)]
+    for name in filter(None, (parent_of(run)[0], *children, *billed)):
+        other = find(name)
+        for judged in other.records if other else ():
+            if (judged.record.partition, judged.record.offset) == (cause.partition, cause.offset) and judged.entry:
+                return name, judged.entry.last_seq
+    return None
+
+
+def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | None:
+    """The step of another run that has sent a signal, by the log of that: anybody may give a signal such an id."""
+    with suppress(MalformedError, IndexError):
+        name, step = parse_call_id(event.signal_id)
+        if (sender := find(name)) is not None:
+            seq = sender.state.seqs[step - 1]
+            sent = [each for each in _At.of(sender, seq).entry.events if isinstance(each, SignalSent)]
+            if any((each.step, each.run_id) == (step, run) for each in sent):
+                return name, seq
+    return None
