@@ -6,6 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from refold.archive.collecting import runs_of_log, whole_runs
 from refold.archive.store import ArchiveStore
-from refold.core.events import SignalReceived, SignalSent
+from refold.core.events import CallProposed, SignalReceived, SignalSent
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
@@ -179,6 +180,21 @@ def test_causes_lead_back_to_the_request(bench: Bench) -> None:
     assert chain == sorted(chain, reverse=True)
     assert chain[-1] == 1
     assert "by ann" in text.partition("Why: back to the request")[2]
+
+
+def test_why_stands_beside_every_effect_and_the_bundle_on_the_page(bench: Bench) -> None:
+    reads = [replace(each, effect="pure") if isinstance(each, CallProposed) else each for each in call(2)]
+    for key, value in entries("acts", begun(), call(1), reads, call(3)):
+        bench.log.write(key, value)
+    bench.catch_up()
+    found = page(bench, "/runs/acts").found
+    links = [of for tag, of in found if tag == "a" and of.get("class") == "why"]
+    assert [of["href"] for of in links] == ["?seq=3#cause-3", "?seq=7#cause-7"]
+    assert [of["aria-label"] for of in links] == ["Why pay, event 3", "Why pay, event 7"]
+    assert "/api/runs/acts/bundle" in [of.get("href") for _, of in found]
+    panel = page(bench, "/runs/acts?seq=7")
+    assert {"cause-7"} <= {of.get("id") for _, of in panel.found}
+    assert "/api/runs/acts/bundle?seq=7" in [of.get("href") for _, of in panel.found]
 
 
 def test_a_signal_of_another_run_leads_to_the_step_that_sent_it_and_a_forged_one_to_none(bench: Bench) -> None:

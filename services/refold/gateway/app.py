@@ -28,6 +28,7 @@ from refold.gateway.pages.run_list import run_list_pages
 from refold.gateway.pages.run_page import run_pages
 from refold.gateway.pages.site_pages import site_pages
 from refold.gateway.problems import problem
+from refold.gateway.routes.evidence import evidence_routes
 from refold.gateway.routes.health import health_routes
 from refold.gateway.routes.inputs import input_routes
 from refold.gateway.routes.lists import list_routes
@@ -40,6 +41,7 @@ from refold.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, s
 
 ADDED = (
     run_routes,
+    evidence_routes,
     stream_routes,
     input_routes,
     people_routes,

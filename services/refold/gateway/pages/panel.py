@@ -8,43 +8,26 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from refold.core.errors import MalformedError, NotFoundError
-from refold.core.events import Cause, Entry, Event, SignalReceived, SignalSent
-from refold.core.ids import parse_call_id
+from refold.core.errors import NotFoundError
 from refold.core.topics import RUN_LOG
 from refold.core.wire.blobs import MARK, size_of
 from refold.core.wire.headers import cloud_event
 from refold.core.wire.schemas import locked
 from refold.gateway.pages.wording import DECIDED, SaidLine, name_of, said_lines
-from refold.ports.tables import Query, ViewReader, Where
-from refold.projections.runs import ViewedRuns, entry_of
-from refold.projections.shipped.tables import ENTRIES
 from refold.views.diff import RunDiff
-from refold.views.history import JudgedRecord, Run
+from refold.views.history import Run
 from refold.views.messages import ModelMessages, conversation_of, messages_of
 from refold.views.model import Pointing
 from refold.views.run import RunEvent
+from refold.views.why import Why, entry_with
 from refold.views.words import with_ellipsis
 
 MOST_CHANGED = 120
 """Characters of a value that an event has changed."""
-MOST_CAUSES = 30
-"""Links of a chain of causes in one panel; the last of them leads on."""
 MOST_HEX = 256
 """Bytes of a record that are shown; larger ones are downloaded."""
 MOST_LINES = 400
 """Of a conversation on one page: the newest."""
-
-
-class CauseLink(NamedTuple):
-    """An entry between an event and the request. `cause` is its input, `other` the entry of another run that is one."""
-
-    run: str
-    seq: int
-    events: list[str]
-    cause: Cause | None
-    by: str
-    other: tuple[str, int] | None
 
 
 class ShownRecord(NamedTuple):
@@ -70,7 +53,7 @@ class EventPanel(NamedTuple):
 
     event: RunEvent
     changes: list[tuple[str, str, str]]
-    reasons: list[CauseLink]
+    why: Why
     record: ShownRecord
     saw: ModelMessages | None
     lines: list[SaidLine]
@@ -84,14 +67,6 @@ class EventPanel(NamedTuple):
 def large_value(value: Any) -> LargeValue | None:
     """Return where a large value lies that the log only names; None for any other."""
     return LargeValue(value[len(MARK) :].partition(":")[0], size_of(value)) if isinstance(value, Pointing) else None
-
-
-def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
-    """Return the record and the entry of a run that has an event. **Raises** NotFoundError."""
-    for judged in reversed(run.records):
-        if judged.entry and judged.entry.seq <= seq <= judged.entry.last_seq:
-            return judged, judged.entry
-    raise NotFoundError(f"run {run.state.run_id} has no event {seq}")
 
 
 def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
@@ -138,81 +113,6 @@ def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
                 yield behind, SaidLine(who, "people", "\n".join(filter(None, words)), step.step, seq)
         if step.kind in ("wait", "callback") and step.actor:
             yield behind, SaidLine(step.actor, "people", step.result, step.step, seq)
-
-
-def reasons_of(view: ViewReader, run: Run, seq: int) -> list[CauseLink]:
-    """Return the entries from an event back to the request of the run that began it all, the event's own first."""
-    found, known = list[CauseLink](), {run.state.run_id: run}
-    while len(found) < MOST_CAUSES:
-        _, entry = entry_with(run, seq)
-        events = [each for number, each in enumerate(entry.events, entry.seq) if number <= seq]
-        names = [type(each).__name__ for each in events]
-        names = [name for name in names if name not in _SIDE] or names
-        other = _other(view, entry.cause, run.state.run_id, events)
-        before = _before(run, entry, events)
-        by = ", ".join(getattr(events[0], "actors", ())) or getattr(events[0], "actor", "")
-        found.append(CauseLink(run.state.run_id, entry.seq, names, entry.cause, by or _requester(events), other))
-        if before:
-            seq = before
-        elif other and (above := known.get(other[0]) or ViewedRuns(view).find(other[0])):  # type: ignore[call-overload]
-            run, seq = known.setdefault(above.state.run_id, above), other[1]
-        elif entry.seq > 1:
-            seq = 1
-        else:
-            break
-    return found
-
-
-_SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
-"""Events that follow from the others of their entry."""
-
-
-def _requester(events: list[Event]) -> str:
-    return getattr(events[0], "requester", "")
-
-
-def _before(run: Run, entry: Entry, events: list[Event]) -> int:
-    """The first event of the entry before that is about the step which an entry answers; 0: there is none."""
-    steps = [getattr(each, "step", 0) for each in events]
-    for step in steps:
-        if step and (begun := run.state.seqs[step - 1]) < entry.seq:
-            for judged in reversed(run.records):
-                earlier = judged.entry
-                if earlier and begun <= earlier.last_seq < entry.seq and _has_step(earlier, step):
-                    return earlier.last_seq
-    return 0
-
-
-def _has_step(entry: Entry, step: int) -> bool:
-    return any(getattr(each, "step", 0) == step for each in entry.events)
-
-
-def _other(view: ViewReader, cause: Cause | None, run: str, events: list[Event]) -> tuple[str, int] | None:
-    """The entry of another run that is the cause of one, and the number of its last event."""
-    if cause is None or cause.topic != RUN_LOG:
-        return _sender(view, run, events)
-    where = Where("partition", "=", cause.partition), Where("since_offset", "=", cause.offset)
-    for row in view.query(Query(ENTRIES, where, limit=2)):
-        judged, entry = entry_of(row)
-        if judged.record.offset == cause.offset:
-            return entry.run_id, entry.last_seq
-    return None
-
-
-def _sender(view: ViewReader, run: str, events: list[Event]) -> tuple[str, int] | None:
-    """The step of another run that has sent a signal, by the log of that: anybody may give a signal such an id."""
-    for event in (each for each in events if isinstance(each, SignalReceived)):
-        try:
-            name, step = parse_call_id(event.signal_id)
-        except MalformedError:
-            continue
-        sender = ViewedRuns(view).find(name)
-        if sender is not None and 1 <= step <= len(sender.state.seqs):
-            seq = sender.state.seqs[step - 1]
-            sent = [each for each in entry_with(sender, seq)[1].events if isinstance(each, SignalSent)]
-            if any((each.step, each.run_id) == (step, run) for each in sent):
-                return name, seq
-    return None
 
 
 def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:

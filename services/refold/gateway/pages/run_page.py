@@ -29,12 +29,9 @@ from refold.gateway.pages.chart import UNFINISHED, Below, chart_of, step_kind
 from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
-    CauseLink,
     EventPanel,
     changes_of,
     conversation,
-    entry_with,
-    reasons_of,
     record_of,
     saw_model,
 )
@@ -47,6 +44,7 @@ from refold.operations import run as operations
 from refold.operations.operation import OperationRow
 from refold.operations.run import By, Changes, Settlement, settle_call
 from refold.ports.tables import MOST_PAGE, Query, ViewReader, Where
+from refold.projections.runs import ViewedRuns
 from refold.projections.shipped.tables import FAMILIES, HOLDS, RUNS, STEPS
 from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
@@ -55,6 +53,7 @@ from refold.views.member import AgentServed, agents_served
 from refold.views.model import json_text
 from refold.views.run import event_at, events_of, info_of
 from refold.views.steps import Ask, CallAttempt, RunStep
+from refold.views.why import Why, entry_with, why
 
 LEGEND = (
     ("model", "model"),
@@ -74,6 +73,8 @@ SAYS = {
     "call that failed goes out again under a new id. Of a stalled run the code is run again.",
 }
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
+MOST_CAUSES = 30
+"""Links back to the request in one panel; the last of them leads on."""
 MOST_PANELS = 6
 """Events that are open beside each other."""
 MOST_BELOW = 1_000
@@ -112,7 +113,7 @@ def run_pages(site: APIRouter) -> None:
             opened = list(dict.fromkeys(wanted.opened))
             below = _below(view, found, frozenset({*opened, *map(str, seqs)}))
             family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
-            reasons = {seq: reasons_of(view, found, seq) for seq in seqs[:MOST_PANELS]}
+            reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
@@ -249,13 +250,13 @@ def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
 
 
 def _panels(
-    run: Run, points: Mapping[int, Run], reasons: Mapping[int, list[CauseLink]], texts: Any, at: tuple[str, str]
+    run: Run, points: Mapping[int, Run], reasons: Mapping[int, Why], texts: Any, at: tuple[str, str]
 ) -> Iterator[EventPanel]:
     """The events that are open, in this order. `at` is the prefix of topics, and the address of the gateway."""
-    for seq, causes in reasons.items():
+    for seq, because in reasons.items():
         if (event := event_at(run, seq)) is not None:
             changes = changes_of(run_diff(points[seq - 1], points[seq])) if seq > 1 else []
-            yield EventPanel(event, changes, causes, record_of(run, event, *at), *saw_model(run, event, texts))
+            yield EventPanel(event, changes, because, record_of(run, event, *at), *saw_model(run, event, texts))
 
 
 def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -> dict[str, Any]:

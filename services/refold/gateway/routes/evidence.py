@@ -1,0 +1,53 @@
+"""Why something happened in a run, and the records that prove it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from refold.client.evidence import bundle_of, claims_of, linked_runs
+from refold.evidence.redaction import rules_of
+from refold.gateway.site import AfterHeader, Seq, SeqOption, Site
+from refold.projections.runs import ViewedRuns
+from refold.views.why import Why, why
+
+_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}}
+
+
+def evidence_routes(site: APIRouter) -> None:
+    """Add the routes."""
+
+    @site.get("/api/runs/{run}/why/{seq}", summary="Show why something happened")
+    def show_why(shared: Site, run: str, seq: Seq, after: AfterHeader = "") -> Why:
+        """The chain from an event back to the request, each link with its place in Kafka, claims too."""
+        with shared.view_of(run, after) as view:
+            found, find = shared.reading.run(view, run), ViewedRuns(view).find
+            because = why(found, seq, find)
+            if not (call := because.chained) or shared.archived:
+                return because
+            with shared.log() as runs:
+                return why(found, seq, find, claims=claims_of(runs.reader, [found], call))
+
+    @site.get("/api/runs/{run}/bundle", summary="Download evidence", responses=_FILE, response_class=StreamingResponse)
+    def download_bundle(
+        shared: Site,
+        run: str,
+        seq: SeqOption = 0,
+        redact: Annotated[str, Query(max_length=40, description="args, results or both: only their digests")] = "",
+        after: AfterHeader = "",
+    ) -> StreamingResponse:
+        """A file for `refold verify`: the run and all that it has started, or with `seq` what led to that event."""
+        rules = rules_of(redact)
+        with shared.view_of(run, after) as view:
+            found, known = shared.reading.run(view, run), ViewedRuns(view)
+            if seq:
+                runs = linked_runs(why(found, seq, known.find), known.find)
+            else:
+                runs = {each.state.run_id: (each, 0) for each in (found, *known.family(found))}
+        about = f"{run}/{seq}" if seq else run
+        with shared.log():
+            bundle = bundle_of(about, runs, shared.platform, rules)
+        headers = {"Content-Disposition": f'attachment; filename="{about.replace("/", "-")}.jsonl"'}
+        return StreamingResponse(bundle.lines(), headers=headers, media_type="application/jsonl")
