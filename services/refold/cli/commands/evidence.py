@@ -12,7 +12,7 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.commands.run import FromLog, known_family
-from refold.cli.platform import Shell, Teller, source
+from refold.cli.platform import Shell, Printer, source
 from refold.client.addresses import addresses
 from refold.client.evidence import bundle_of, claims_of, linked_runs, run_of_key
 from refold.core.approval.signature import trusted
@@ -88,7 +88,7 @@ def verify_file(
     *,
     root: Annotated[str, "KID:X|@FILE", "Root keys that you trust.  \\[default: REFOLD_TRUST]"] = "",
     data: options.DataOption = "",
-    teller: Teller,
+    printer: Printer,
 ) -> None:
     """Check a bundle by its bytes alone, without Kafka. Names every hole: the run, the event, the record."""
     trust = trusted(source(root).partition("\n")[0]) if root else addresses(data=data).trust
@@ -97,7 +97,7 @@ def verify_file(
             found = verify_bundle(file, trust)
     except OSError as error:
         raise UsageError(f"cannot read {bundle}: {error.strerror}", hint="name the file of a bundle") from None
-    teller.tell({"holds": found.holds, **output.plain(found)}, lambda: _print_verified(found), ok=found.holds)
+    printer.tell({"holds": found.holds, **output.plain(found)}, lambda: _print_verified(found), ok=found.holds)
 
 
 def _find(known: dict[str, Run], asking: WhyOptions, run: str) -> Run | None:
