@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from refold.testing.assertions import assert_called, assert_history
     from refold.testing.crashes import CrashError, CrashReport, Repeated, crash_matrix
     from refold.testing.kit import Kit
-    from refold.testing.people import answer, edit
+    from refold.testing.people import answer, edit, reject
     from refold.testing.projecting import project
     from refold.testing.reading import Boundary, CallMade
     from refold.testing.reruns import replay
@@ -53,6 +53,7 @@ __all__ = [
     "crash_matrix",
     "edit",
     "project",
+    "reject",
     "replay",
     "run",
     "start",
@@ -63,7 +64,7 @@ _ROOMS = {
     "assertions": ("assert_called", "assert_history"),
     "crashes": ("CrashError", "CrashReport", "Repeated", "crash_matrix"),
     "kit": ("Kit",),
-    "people": ("answer", "edit"),
+    "people": ("answer", "edit", "reject"),
     "projecting": ("project",),
     "reading": ("Boundary", "CallMade"),
     "reruns": ("replay",),

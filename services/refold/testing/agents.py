@@ -17,21 +17,22 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from refold.core.errors import RefoldError, UsageError
-from refold.core.events import Entry, Event
-from refold.core.ids import child_id, log_key, run_id
+from refold.core.events import Event
+from refold.core.ids import child_id, run_id
 from refold.core.messages import ApprovalRequest, RunOperation, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Decided, Due, Input, Refuse, Rules, Ruling, Start
 from refold.core.planning.waiting import check_name
-from refold.core.run import chain, suspension
 from refold.core.run.building import complete
-from refold.core.run.fold import advance, evolve, extended, wakes
+from refold.core.run.fold import wakes
 from refold.core.run.handed import Lacks
 from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState
-from refold.core.wire import canonical, codec
+from refold.core.wire import canonical
+from refold.forks.engine import ATTEMPT_MS
+from refold.forks.entry import written
 from refold.planner.agents.hosting import Agents
 from refold.planner.agents.stalls import Stall
 from refold.planner.log.windows import Purses
@@ -46,7 +47,6 @@ from refold.testing.scripts import as_by, scripted
 START_MS = 1_700_000_000_000
 """When a run begins on its clock: 2023-11-14, 22:13:20 UTC."""
 
-ATTEMPT_MS = 1_000
 MOST_STEPS = 1_000
 """An agent that polls for ever is told so. Every step is replayed after every other one, which takes seconds here."""
 
@@ -261,34 +261,27 @@ class AgentRun(RunRead):
 
     def _take(self, given: Input) -> None:
         """An input as a planner takes it: what follows of it is one entry of the history."""
-        before, now, verdict = self.state, self.now_ms, self._decide(given)
+        before, verdict = self.state, self._decide(given)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
-        after, seq = before.copy(), before.head.seq + 1
-        advance(after, verdict, seq=seq, at_ms=now)
-        held = bool(after.paused) and not after.over
-        if held:
-            self._agents.forget(before.run_id)
-        reaction = [] if held else self._reaction(after, verdict)
-        unseen = before.unseen + wakes(verdict) if held else 0
-        events = extended(after, verdict, reaction, seq=seq, at_ms=now)
-        events += suspension.status_change(before, after, events)
-        nonce = len(self.events).to_bytes(16, "big")
-        entry = Entry(before.run_id, seq, before.head.id, now, None, "test", nonce, events, unseen > 0)
-        name, value = codec.encode_entry(entry)
-        self.records.append((log_key(entry.run_id, seq, name), value))
-        record = chain.read(*self.records[-1])
-        assert isinstance(record, chain.LogRecord), "what is written can be read"
-        self.state = evolve(before, record.entry, record.id)
-        self.events += record.entry.events
-        for command in commands(self.state, record.entry, 0):
+        by = "test", len(self.events).to_bytes(16, "big")
+        found = written(before, verdict, self.now_ms, lambda after, held: self._reaction(after, verdict, held), by=by)
+        assert found is not None, "what is due is told"
+        entry, record, self.state = found
+        self.records.append(record)
+        self.events += entry.events
+        unseen = before.unseen + wakes(verdict) if entry.held else 0
+        for command in commands(self.state, entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
         self._look(unseen)
-        self._family.hear(self, record.entry)
+        self._family.hear(self, entry)
         if all(run.state.over for run in self._family.runs.values()):
             self.executors.close()
 
-    def _reaction(self, after: RunState, verdict: list[Event]) -> list[Event]:
+    def _reaction(self, after: RunState, verdict: list[Event], held: bool) -> list[Event]:
+        if held:
+            self._agents.forget(after.run_id)
+            return []
         reaction = self._agents.react(after, verdict, self.now_ms)
         assert not isinstance(reaction, Lacks), "there is no blob store, so nothing lies in one"
         if isinstance(reaction, Stall):

@@ -36,6 +36,7 @@ class Says(NamedTuple):
     action: str
     args: str = ""
     result: str = ""
+    message: str = ""
 
 
 PeopleSay = Literal["approve", "reject", "expire"] | Says
@@ -44,6 +45,11 @@ PeopleSay = Literal["approve", "reject", "expire"] | Says
 def edit(**args: Any) -> Says:
     """People let a call out with other arguments, all of them. Where the policy asks others about those, it asks."""
     return Says("edit", args=canonical.dumps(to_jsonable_python(args, by_alias=True)))
+
+
+def reject(message: str) -> Says:
+    """People let a call not go out, and say why: the agent sees their message."""
+    return Says("reject", message=message)
 
 
 def answer(result: Any) -> Says:

@@ -1,0 +1,75 @@
+"""The process of forks that may run `pure` calls, models among them: under a budget, in a toolbox of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from refold.adapters.tools.toolbox import Toolbox
+from refold.core.errors import UsageError
+from refold.core.events import Failure, Spendable
+from refold.core.messages import ToolRequest, ToolResult
+from refold.core.run.metering import tokens_of, usage_of
+from refold.core.wire import canonical
+from refold.forks.worker import serve
+from refold.ports.effects import StartTool, ToolEnded
+from refold.runtime.defaults import PAYLOAD_BYTES
+from refold.sdk.app import App
+
+BUDGET = "REFOLD_FORK_BUDGET"
+"""The budget of a process, as JSON by the names of `Spendable`. **Units**: billionths of a dollar."""
+
+
+@dataclass
+class PureCalls:
+    """Runs attempts of `pure` calls one after the other, until the budget is used up."""
+
+    app: App
+    budget: Spendable
+
+    def __post_init__(self) -> None:
+        self._ended: SimpleQueue[ToolEnded] = SimpleQueue()
+        self._tools = Toolbox(self.app, self._ended.put, threads=1, max_result=PAYLOAD_BYTES)
+        self._calls = self._tokens = self._nano_usd = 0
+
+    @property
+    def left(self) -> bool:
+        """Whether another call may be made. What a call takes is known when it has been made."""
+        most = self.budget
+        spent = ((most.calls, self._calls), (most.tokens, self._tokens), (most.nano_usd, self._nano_usd))
+        return all(taken < limit for limit, taken in spent if limit)
+
+    def __call__(self, request: ToolRequest) -> ToolResult:
+        """What came of an attempt. **Raises** UsageError where nobody knows the price of what counts in dollars."""
+        self._calls += 1
+        self._tools.start([StartTool(self._calls, request, probe=False)])
+        ended = self._ended.get()
+        if (usage := usage_of(ended.result)) is not None:
+            self._tokens += tokens_of(usage) or 0
+            price = self.app.prices.of(usage)
+            if price is None and self.budget.nano_usd:
+                raise UsageError(f"nobody knows what {usage.get('model')} costs", hint="--budget tokens=N or calls=N")
+            self._nano_usd += price or 0
+        failure = Failure(ended.code, ended.message, ended.detail) if ended.code else None
+        return ToolResult(
+            request.call_id,
+            request.run_id,
+            request.step,
+            request.attempt,
+            ended.status,
+            ended.result,
+            failure,
+            retryable=ended.retryable,
+            retry_after_ms=ended.retry_after_ms,
+        )
+
+
+def budget_text(budget: Spendable) -> str:
+    """A budget for the process of forks."""
+    return canonical.dumps({"calls": budget.calls, "tokens": budget.tokens, "nano_usd": budget.nano_usd})
+
+
+if __name__ == "__main__":
+    most = Spendable(**canonical.parse(os.environ.pop(BUDGET)))
+    serve(lambda app: PureCalls(app, most))

@@ -1,0 +1,73 @@
+"""Who judges the calls of a fork: a policy of the catalog, a draft in its place, or the log, as it has a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from refold.core.approval.authority import Authority
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy import Judgement, Policy
+from refold.core.events import CallProposed, Requirement
+from refold.core.run.state import RunState
+from refold.sdk.app import App
+from refold.sdk.sources import FactsTable
+
+Recall = Callable[[RunState, CallProposed], Judgement | None]
+"""How the same call was judged in the recorded run; None: it has no such call."""
+
+
+class ForkAuthority(Authority):
+    """Judges the calls of a fork. A `draft` judges all of them; else the policy of the run does, where it is known.
+
+    Where it is not, as of an archived run without its catalog, a call is judged as the log says that it was, and a call
+    that the log has not is let go on: it comes to where nothing answers it. `doubt` is who settled doubts in the log.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        environment: str,
+        policies: Iterable[Policy],
+        draft: Policy | None,
+        recall: Recall,
+        doubt: tuple[str, Requirement] | None,
+    ) -> None:
+        catalog = Catalog()
+        for policy in (*policies, *([draft] if draft else [])):
+            catalog.policies[policy.digest] = policy
+        super().__init__(FactsTable(app.tools), environment, catalog)
+        self._draft, self._recall, self._doubt = draft, recall, doubt
+        self._again: Mapping[int, Judgement] = {}
+
+    def follow(self, again: Mapping[int, Judgement]) -> None:
+        """Has an input followed after which the record has judged these calls again, by step."""
+        self._again = {} if self._draft else again
+
+    def changed(self, policy: str) -> bool:
+        """True while an input is followed after which the record has judged by another policy."""
+        return any(judged.policy != policy for judged in self._again.values())
+
+    def judge(
+        self,
+        state: RunState,
+        call: CallProposed,
+        policy: str,
+        *,
+        ahead: int = 0,
+        unknown: frozenset[str] = frozenset(),
+    ) -> Judgement:
+        """The judgement on a call, see the class."""
+        digest = self._draft.digest if self._draft else policy
+        if (again := self._again.get(call.step)) is not None:
+            return again
+        if digest not in self.catalog.policies:
+            if (recorded := self._recall(state, call)) is not None:
+                return recorded
+            if digest:
+                return Judgement("allow", "", digest, "the policy of the run is not known here: --policy FILE")
+        return super().judge(state, call, digest, ahead=ahead, unknown=unknown)
+
+    def settlers(self, policy: str) -> tuple[str, Requirement] | None:
+        """Who says what came of a call in doubt, by the policy that judges it here."""
+        digest = self._draft.digest if self._draft else policy
+        return super().settlers(digest) if digest in self.catalog.policies else self._doubt

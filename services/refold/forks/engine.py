@@ -1,0 +1,754 @@
+"""The fork itself: runs of one family go on from a cut, on their code of today and the answers of the record.
+
+Answers are looked for by what a step asks for: the k-th of equal steps has the answers of the k-th in the record, as
+long after it was asked for as they took then. What nothing answers ends the fork.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import Field
+
+from refold.core import events
+from refold.core.approval import decision
+from refold.core.approval.decision import Cast, Decision, Grant, Verdict
+from refold.core.approval.policy import Judgement, Policy
+from refold.core.errors import NonDeterminismError, RefoldError, UsageError
+from refold.core.events import Entry, Event
+from refold.core.ids import RunId, child_id, parse_call_id
+from refold.core.messages import RunOperation, RunSignal, ToolRequest, ToolResult
+from refold.core.planning import asking, commands, pausing
+from refold.core.planning.decide import decide
+from refold.core.planning.family import Tidings, origin_of, pause_above, tidings, waits_for
+from refold.core.planning.pausing import RequestedAt
+from refold.core.planning.redrive import LIMITS
+from refold.core.planning.verdict import ChildOver, Due, Input, PauseAbove, Rules, Start
+from refold.core.run.building import complete
+from refold.core.run.fold import apply
+from refold.core.run.handed import NO_VALUES, Lacks, Values
+from refold.core.run.state import SENT_BACK, OpenStep, RunState
+from refold.core.wire import canonical
+from refold.forks.authority import ForkAuthority
+from refold.forks.entry import WrittenEntry, written
+from refold.forks.record import OUTCOMES_OF_CALLS, Cue, RecordedRun, StepKey, step_key
+from refold.planner.agents.hosting import Agents
+from refold.planner.agents.stalls import Stall
+from refold.planner.log.windows import Purses
+from refold.planner.settings import Bounds
+from refold.sdk.app import App
+from refold.views.model import ReadModel, json_text
+
+ACTOR = "fork"
+"""Who writes the entries of a fork, and the beginning of their nonces: no planner writes such a one."""
+
+ATTEMPT_MS = 1_000
+"""How long a call takes on the clock of the log that a stub answers, or an executor of this process."""
+
+NEAR_MS = 1_000
+"""How much later, at most, a run of a family hears of another: then it is the same that it heard in the record."""
+
+LAST = 1 << 62
+"""The place of what no record has: it comes after all that came at the same time."""
+
+
+class Act(Protocol):
+    """Runs an attempt of a `pure` call in this process. `left`: there is budget for one."""
+
+    @property
+    def left(self) -> bool: ...
+
+    def __call__(self, request: ToolRequest, /) -> ToolResult: ...
+
+
+class PeopleSaid(NamedTuple):
+    """What people say of a call: the verdict, its words, and arguments or result as canonical JSON.
+
+    Of a recorded decision `event` has the rest; it is good for as long as it was, and so `later` than it was made.
+    """
+
+    verdict: Verdict
+    message: str = ""
+    content: str = ""
+    event: events.ApprovalDecided | None = None
+    later: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForkChanges:
+    """What is otherwise in a fork. `edits` and `results` are JSON by step, `stubs` by tool, `decisions` by call id."""
+
+    input: str = ""
+    edits: Mapping[int, str] = field(default_factory=dict)
+    results: Mapping[int, str] = field(default_factory=dict)
+    decisions: Mapping[str, PeopleSaid] = field(default_factory=dict)
+    stubs: Mapping[str, str] = field(default_factory=dict)
+    policy: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a fork stands on: the platform's environment, policies of the catalog and bounds, large values, who acts.
+
+    `act` runs an attempt of a `pure` call in this process; without it none is run.
+    """
+
+    environment: str
+    policies: Sequence[Policy] = ()
+    values: Values = NO_VALUES
+    act: Act | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+class UnansweredStep(ReadModel):
+    """A step that nothing answered: what the fork would have fired, or whom it would have asked.
+
+    `phase`: `dispatched` is a call on its way to an executor, `approval` a question to `approvers`.
+    """
+
+    run_id: str
+    step: int
+    call_id: str
+    phase: str
+    tool: str = ""
+    args: Any = None
+    effect: str = ""
+    judgement: str = ""
+    rule: str = ""
+    message: str = ""
+    approvers: list[str] = Field(default_factory=list)
+
+
+class StandstillError(RefoldError):
+    """The code of a run cannot go on along its history in a fork: from this `step` on they differ, if it is not 0."""
+
+    code = "standstill"
+
+    def __init__(self, run: RunId, stall: Stall | Lacks) -> None:
+        self.run_id, self.step = run, 0
+        if isinstance(stall, Lacks):
+            super().__init__(f"large values are not here: {', '.join(place for _, place in stall.places)}"[:300])
+            return
+        super().__init__(f"{stall.reason}: {stall.message}")
+        if isinstance(stall.error, NonDeterminismError):
+            self.step = int(stall.error.fields["step"])
+
+
+class _Answer(NamedTuple):
+    """What comes next for a step or run (step 0): when, its place in the record, and what it is."""
+
+    due_ms: int
+    place: int
+    step: int
+    given: Cue | PeopleSaid | str | None
+
+
+@dataclass(slots=True)
+class ForkedRun:
+    """A run of the fork. `source` is the recorded one, `rows` what the fork has written for it.
+
+    `matched` has the recorded step of each step, or None, and how much later it was asked for than that.
+    """
+
+    state: RunState
+    source: RecordedRun | None
+    kept: int = 0
+    rows: list[tuple[bytes, bytes]] = field(default_factory=list)
+    outside: deque[Cue] = field(default_factory=deque)
+    matched: dict[int, tuple[int | None, int]] = field(default_factory=dict)
+    cues: dict[int, deque[Cue]] = field(default_factory=dict)
+    equals: Counter[StepKey] = field(default_factory=Counter)
+    ahead: dict[int, StepKey] = field(default_factory=dict)
+
+    def find(self, key: StepKey, before: int = 0) -> int | None:
+        """The recorded step of the next step with a key, where so many equal ones come before it; None: it has none."""
+        same = self.source.equals.get(key, ()) if self.source else ()
+        place = self.equals[key] + before
+        return same[place] if place < len(same) else None
+
+    def adopt(self, at_ms: int | None, since: int) -> None:
+        """Finds the recorded steps of those that are new, asked for at a time; None: when they were recorded."""
+        for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
+            key = step_key(self.state.steps[number - 1])
+            found = self.find(key)
+            self.equals[key] += 1
+            later = 0
+            if self.source is not None and found is not None:
+                later = at_ms - self.source.asked[found].at_ms if at_ms is not None else 0
+                self.cues[number] = deque(cue for cue in self.source.cues.get(found, ()) if cue.place >= since)
+            self.matched[number] = found, later
+        self.ahead.clear()
+
+    @property
+    def kin(self) -> list[Cue]:
+        """What followed for it from the run above."""
+        return self.source.kin if self.source else []
+
+    def wrote(self, found: WrittenEntry, since: int) -> None:
+        """Takes an entry that the fork has written."""
+        self.rows.append(found.record)
+        self.state = found.state
+        self.adopt(found.entry.at_ms, since)
+
+    def left(self, step: int, phase: str) -> bool:
+        """True if the recorded run came as far with a step, and has nothing more for it."""
+        found = self.matched.get(step, (None, 0))[0]
+        return self.source is not None and found is not None and phase in self.source.phases[found]
+
+    def waits_still(self, step: int) -> bool:
+        """True if the recorded run is not over, and waits for a step to this day."""
+        state = self.source.state if self.source else None
+        return state is not None and not state.over and self.matched[step][0] in state.open
+
+    def step_of(self, recorded: int) -> int:
+        """The step of this run that is a recorded one; 0 if it has none."""
+        return next((step for step, (found, _) in self.matched.items() if found == recorded), 0)
+
+
+class _Agents(Agents):
+    """The planner's, but for the arguments that a fork gives calls."""
+
+    def __init__(self, app: App, rules: Rules, around: Surroundings, edits: Mapping[tuple[str, int], str]) -> None:
+        super().__init__(app, rules, around.environment, budget=around.bounds)
+        self._edits = edits
+
+    def _propose(self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, asked: str) -> list[Event]:
+        if args := self._edits.get((state.run_id, step)):
+            intent, asked = replace(intent, args=args), intent.args
+        return super()._propose(state, intent, frontier, step=step, now=now, asked=asked)
+
+
+class Fork:
+    """A family of recorded runs, `run` the first of them, cut behind its last entry that ends at `at` or before.
+
+    **Raises** UsageError for a change of what is kept, or of what the run has not.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        family: Mapping[RunId, RecordedRun],
+        run: RunId,
+        at: int,
+        changes: ForkChanges,
+        around: Surroundings,
+    ) -> None:
+        self.app, self.root, self.changes, self.around = app, run, changes, around
+        self.family, source = family, family[run]
+        self.since = next((place for place, entry, _ in source.entries if entry.last_seq > at), LAST)
+        self.now_ms = 0
+        self.answered: Counter[str] = Counter()
+        self.lines: dict[RunId, ForkedRun] = {}
+        self.wants: list[UnansweredStep] = []
+        self._told: list[tuple[int, int, Tidings]] = []
+        self._vain: set[tuple[object, ...]] = set()
+        self._written = 0
+        doubt = next((each.doubt for each in family.values() if each.doubt), None)
+        self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
+        facts = replace(app.facts(), windows=())  # who else has used a window, nobody knows here
+        self.rules = Rules(app=facts, authority=self._authority, above=Purses(self._state).above)
+        edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
+        self._agents = _Agents(app, self.rules, around, edits)
+        for each in family.values():
+            self._restore(each)
+        self._check(source)
+
+    # Where it begins
+
+    def _restore(self, source: RecordedRun) -> None:
+        kept = [(entry, name) for place, entry, name in source.entries if place < self.since]
+        if not kept:
+            return
+        line = self.lines[source.run_id] = ForkedRun(RunState(source.run_id), source, len(kept))
+        for entry, name in kept:
+            apply(line.state, entry, name)
+        line.outside.extend(cue for cue in self._outside_of(source) if cue.place >= self.since)
+        line.adopt(None, self.since)
+        self.now_ms = max(self.now_ms, line.state.at_ms)
+
+    def _outside_of(self, source: RecordedRun) -> list[Cue]:
+        """What came for a run, but for what comes from runs that are forked as well."""
+        above = source.kin if source.run_id == self.root else []
+        return sorted([*source.outside, *above], key=lambda cue: cue.place)
+
+    def _check(self, source: RecordedRun) -> None:
+        """**Raises** UsageError where a change is about what is kept."""
+        line = self.lines.get(self.root)
+        state = line.state if line else RunState(self.root)
+        if self.changes.input and line is not None:
+            raise UsageError("the run has its input from its first entry on", hint="fork it at 0: --at 0")
+        for step in self.changes.edits.keys() | self.changes.results.keys():
+            seq = source.state.seqs[step - 1] if step <= len(state.steps) else 0
+            if step in self.changes.edits and seq:
+                raise UsageError(f"step {step} was asked for before the cut", hint=f"fork at {seq - 1} or before")
+            if step in state.outcomes:
+                hint = f"fork at {state.outcomes[step][2] - 1} or before"
+                raise UsageError(f"step {step} has its outcome before the cut", hint=hint)
+        for call in self.changes.decisions:
+            run, at = parse_call_id(call)
+            asked = self.lines.get(run)
+            if asked and (was := asked.state.step_of(at)) and was not in asked.state.open:
+                raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
+
+    def run(self) -> Fork:
+        """Goes on until all runs are over, wait as the recorded ones do, or something is asked that nothing answers.
+
+        **Raises** StandstillError where the code does not go on along its history.
+        """
+        for source in self.family.values():
+            for place, entry, _ in source.entries:
+                if place < self.since:
+                    self._tell(self.lines[source.run_id], entry, entry.at_ms, kept=True)
+        try:
+            if self.root not in self.lines:
+                self._begin(self.family[self.root])
+            else:
+                self._join(self.lines[self.root])
+            while not self.wants and (found := self._next()) is not None:
+                self._feed(*found)
+        finally:
+            self._agents.forget_all()
+        return self
+
+    def _begin(self, source: RecordedRun) -> None:
+        """The run anew: its request, with the input, policy and code of the fork."""
+        (_, first, _), draft = source.entries[0], self.changes.policy
+        line = self.lines[self.root] = ForkedRun(RunState(self.root), source, outside=deque(self._outside_of(source)))
+        begun: list[Event] = []
+        for event in first.events:
+            if isinstance(event, events.RunRequested):
+                begun.append(
+                    replace(
+                        event, input=self.changes.input or event.input, policy=draft.digest if draft else event.policy
+                    )
+                )
+            elif isinstance(event, events.RunStarted):
+                begun.append(self.rules.app.start(source.request.agent))
+            elif isinstance(event, events.RunPaused):
+                begun.append(event)
+        self.now_ms = first.at_ms
+        self._take(line, begun)
+
+    def _join(self, line: ForkedRun) -> None:
+        """The code of today comes to where the history ends; of another version than the run's it is handed over."""
+        state = line.state
+        if state.over or state.request is None or state.status == "pending":
+            return
+        name = state.request.agent
+        own, newest = self.app.agent_of(name, state.version), self.app.agents.get(name)
+        if newest and state.version and (own is None or own.needs(state.version)):
+            self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], hold=True)
+        if not state.unseen and not state.paused and not state.mail.behind:
+            self._react(line.state, [], verify=True)
+
+    # What comes next
+
+    def _next(self) -> tuple[ForkedRun, _Answer | Tidings] | None:
+        """What is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
+        found: list[tuple[int, int, ForkedRun, _Answer | Tidings]] = []
+        for line in list(self.lines.values()):
+            for answer in self._answers(line):
+                found.append((answer.due_ms, answer.place, line, answer))
+        for due, place, told in self._told:
+            found.append((due, place, self.lines[self.root], told))
+        if self.wants or not found:
+            return None
+        due, _, line, given = min(found, key=lambda each: each[:2])
+        cue = given.given if isinstance(given, _Answer) and isinstance(given.given, Cue) else None
+        if cue is None or cue.at_ms < due:  # else its planner has taken it before the deadline
+            for other in self.lines.values():
+                state = other.state
+                if not (state.over or state.paused) and 0 < (late := state.deadline_ms) < max(due, self.now_ms):
+                    return other, _Answer(late, LAST, 0, None)
+        return line, given
+
+    def _answers(self, line: ForkedRun) -> Iterator[_Answer]:
+        if line.outside:
+            cue = line.outside[0]
+            yield _Answer(cue.at_ms, cue.place, 0, cue)
+        if line.state.over:
+            return
+        for step, opened in sorted(line.state.open.items()):
+            answer = self._answer(line, step, opened)
+            if answer is not None and (
+                isinstance(answer.given, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
+            ):
+                yield answer
+            elif not (line.state.paused or self._rests(line, step, opened)):
+                self.wants.append(self._want(line, step, opened))
+
+    def _answer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
+        later, run = line.matched[step][1], line.state.run_id
+        if opened.phase == "child" and self._source_of(child_id(run, step)) is not None:
+            return None
+        cue = next((cue for cue in line.cues.get(step, ()) if _fits(cue, opened)), None)
+        due, place = (cue.at_ms + later, cue.place) if cue else (self.now_ms, LAST)
+        if (said := self._otherwise(line.state, step, opened)) is not None:
+            return _Answer(due, place, step, said)
+        if cue is not None:
+            return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
+        if opened.phase == "dispatched":
+            return self._instead(line, step)
+        timed = opened.phase in ("sleep", "wait", "callback", "backoff") and opened.due_ms > 0
+        return _Answer(opened.due_ms, LAST, step, None) if timed and not line.left(step, opened.phase) else None
+
+    def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
+        """What the changes have in the place of what the record has."""
+        if opened.question is not None:
+            return self.changes.decisions.get(state.call_id(step))
+        mine = opened.phase == "dispatched" and state.run_id == self.root
+        return self.changes.results.get(step) if mine else None
+
+    def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
+        """What answers a call that the record does not know."""
+        if line.left(step, "dispatched") and not line.waits_still(step):
+            return None
+        tool = line.state.call(step).tool
+        if tool in self.changes.stubs:
+            return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, self.changes.stubs[tool])
+        declared = self.app.tools[tool].facts.effect if tool in self.app.tools else ""
+        if self.around.act is not None and self.around.act.left and declared == line.state.call(step).effect == "pure":
+            return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, None)
+        return None
+
+    def _rests(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
+        """True if nothing has to answer a step: others or time end it, or the record left it as it is here."""
+        return opened.phase in ("child", "wait", "sleep", "proposed", "backoff") or line.left(step, opened.phase)
+
+    def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
+        state, authority = line.state, self.rules.authority
+        place = {"run_id": state.run_id, "step": step, "call_id": state.call_id(step), "phase": opened.phase}
+        if not state.is_call(step) or authority is None:
+            return UnansweredStep(**place)
+        call = state.call(step)
+        found = authority.judge(state, call, opened.policy)
+        return UnansweredStep(
+            **place,
+            tool=call.tool,
+            args=json_text(call.args),
+            effect=call.effect,
+            judgement=found.outcome,
+            rule=found.rule,
+            message=found.message,
+            approvers=found.requirement.approvers if found.requirement else [],
+        )
+
+    # What it means
+
+    def _feed(self, line: ForkedRun, given: _Answer | Tidings) -> None:
+        if not isinstance(given, _Answer):
+            self._hear(given)
+            return
+        self.now_ms = max(self.now_ms, given.due_ms)
+        step, cue = given.step, given.given if isinstance(given.given, Cue) else None
+        self._authority.follow({line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {})
+        if step == 0:
+            verdict = self._of_run(line, cue)
+        else:
+            queue = line.cues.get(step)
+            while cue is not None and queue and queue.popleft() is not cue:
+                continue
+            verdict = self._of_step(line, given)
+        if verdict is not None:
+            self._take(line, verdict, hold=cue is not None and cue.stalled)
+        elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
+            self._vain.add((line.state.run_id, step, *line.state.open[step][:4]))
+
+    def _of_run(self, line: ForkedRun, cue: Cue | None) -> list[Event] | None:
+        if cue is None:  # its deadline
+            return self._decide(line, Due(line.state.run_id, 0, 0))
+        line.outside.popleft()
+        state, event = line.state, cue.event
+        if isinstance(event, events.RunRetried):
+            self._agents.forget(state.run_id)
+            return self._decide(line, _retry(state, event))
+        if isinstance(event, events.LateResultRecorded):
+            step = line.step_of(event.step)
+            return self._decide(line, _result(state, step, cue, at_most=event.attempt)) if step else None
+        return None if state.over else self._outside(line, cue)
+
+    def _decide(self, line: ForkedRun, given: Input, sent: RequestedAt | None = None) -> list[Event] | None:
+        ruling = decide(line.state, given, self.now_ms, self.rules, sent=sent, values=self.around.values)
+        return ruling if isinstance(ruling, list) else None
+
+    def _of_step(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
+        state, step, given = line.state, answer.step, answer.given
+        opened = state.open[step]
+        if isinstance(given, PeopleSaid):
+            self.answered["decided"] += 1
+            return self._people(line, step, given)
+        if isinstance(given, str):
+            self.answered["given" if step in self.changes.results and state.run_id == self.root else "stub"] += 1
+            done = ToolResult(state.call_id(step), state.run_id, step, opened.attempt, "completed", given)
+            return self._decide(line, done)
+        if given is None and opened.phase == "dispatched":
+            assert self.around.act is not None, "only then nothing else answers it"
+            self.answered["pure"] += 1
+            asked = commands.request(state, step, opened.attempt, issued=0, at_ms=self.now_ms).message
+            assert isinstance(asked, ToolRequest), "it is the request of a call"
+            return self._decide(line, self.around.act(complete(state, asked)))
+        if given is None:
+            return self._decide(line, Due(state.run_id, step, opened.due_ms))
+        self.answered["record"] += 1
+        return self._recorded(line, step, given)
+
+    def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
+        """What the record has for a step, as an input of this run."""
+        state, event = line.state, cue.event
+        opened, done = state.open[step], cue.of(events.CallCompleted)
+        if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
+            verdict: Any = event.verdict
+            said = PeopleSaid(
+                verdict, event.message, event.args or (done.result if done else ""), event, self.now_ms - cue.at_ms
+            )
+            return self._people(line, step, said)
+        if isinstance(event, events.ApprovalDecided) and cue.kind == "reopened":
+            return asking.reopened(state, step, self.now_ms, self.rules, why=event.message)
+        if isinstance(event, events.CallbackCompleted | events.CallbackFailed):
+            return [replace(event, step=step)]
+        if isinstance(event, events.ChildCompleted):
+            over = ChildOver(state.run_id, step, event.status, event.result, event.failure, event.used)
+            return self._decide(line, over)
+        if isinstance(event, events.DoubtResolved):
+            told = {"step": step, "attempt": opened.attempt, "verdict": event.verdict, "comment": event.comment}
+            told["result"] = canonical.parse(done.result) if done else None
+            return self._decide(line, _operation(state, "resolve", told, event.actor))
+        if cue.kind == "due" or (opened.phase == "backoff" and done is None):
+            return self._decide(line, Due(state.run_id, step, opened.due_ms))
+        return self._decide(line, _result(state, step, cue, at_most=opened.attempt))
+
+    def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
+        """The events of a decision, as `decide` has them of one that is signed."""
+        state, token = line.state, said.event.token if said.event else ""
+        told = _decision(state, step, said, self.now_ms)
+        found = asking.accepted(state, step, told, token, now=self.now_ms, rules=self.rules)
+        found = pausing.keep_back(found) if state.paused else found
+        if any(isinstance(event, events.CallDoubted) for event in found):
+            after = asking.foreseen(state, found, self.now_ms)
+            found = found + asking.ask_what_came(after, step, self.now_ms, self.rules)
+        return found
+
+    def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
+        """What others have said of a run in the record."""
+        state, event = line.state, cue.event
+        if isinstance(event, events.RunStarted):
+            return self._decide(line, Due(state.run_id, 0, 0))
+        if isinstance(event, events.SignalReceived):
+            said = RunSignal(state.run_id, event.signal_id, "signal", event.data, event.actor, name=event.name)
+            sent_ms = event.sent_ms or (0 if cue.of(events.WaitEnded) else cue.at_ms)
+            return self._decide(line, said, RequestedAt(sent_ms))
+        if isinstance(event, events.RunUnpaused):
+            return pausing.go_on(state, event, self.now_ms, self.rules) if state.paused else None
+        if isinstance(event, events.RunMigrated) and event.actor and self._knows(state, event.version):
+            self._agents.forget(state.run_id)
+            return [event]
+        if isinstance(event, events.RunPaused | events.RunAnnotated | events.RunCancelled | events.RunFailed):
+            return [event]
+        return [] if state.unseen else None  # the code was held, and had its turn here
+
+    def _knows(self, state: RunState, version: str) -> bool:
+        known = self.app.agent_of(state.request.agent, version) if state.request else None
+        return known is not None and not known.needs(version)
+
+    # Other runs of the family
+
+    def _tell(self, line: ForkedRun, entry: Entry, now: int, *, kept: bool = False) -> None:
+        for told in tidings(line.state, entry):
+            if not (kept and self._heard(told)):
+                self._told.append((*self._when(line, told, now), told))
+
+    def _heard(self, told: Tidings) -> bool:
+        """True if what a kept entry means for another run is in the history of that, or means nothing any more."""
+        if isinstance(told, Start):
+            return told.request.run_id in self.lines
+        line = self.lines.get(told.run_id)
+        if line is None or line.state.over:
+            return True
+        return isinstance(told, ChildOver) and told.step not in line.state.open
+
+    def _when(self, line: ForkedRun, told: Tidings, now: int) -> tuple[int, int]:
+        """When another run hears of an entry, and the place of that in the record."""
+        if isinstance(told, Start):
+            source = self._source_of(told.request.run_id)
+            if source is None or line.source is None:
+                return now, LAST
+            place, first, _ = source.entries[0]
+            return now + first.at_ms - line.source.asked[_started_in(source.run_id)].at_ms, place
+        other = self.lines.get(told.run_id)
+        if other is None or line.source is None:
+            return now, LAST
+        if isinstance(told, ChildOver):
+            ended = (cue for cue in other.cues.get(told.step, ()) if cue.kind == "child")
+            cue, lag = next(ended, None), line.source.state.at_ms
+            return (now + max(0, cue.at_ms - lag), cue.place) if cue else (now, LAST)
+        near = (cue for cue in other.kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS)
+        cue = next(near, None)
+        return (cue.at_ms, cue.place) if cue else (now, LAST)
+
+    def _source_of(self, run: RunId) -> RecordedRun | None:
+        """The recorded run that one of the fork is, by the step that has started it."""
+        above, _, last = run.rpartition(".")
+        parent = self.lines.get(RunId(above))
+        step = parent.matched.get(_started_in(run), (None, 0))[0] if parent else None
+        if parent is None or parent.source is None or step is None:
+            return None
+        return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
+
+    def _hear(self, told: Tidings) -> None:
+        """What an entry of one run means for another."""
+        place = next(at for at, (_, _, each) in enumerate(self._told) if each is told)
+        due, _, _ = self._told.pop(place)
+        self.now_ms = max(self.now_ms, due)
+        if isinstance(told, Start):
+            self._bear(told)
+            return
+        line = self.lines.get(told.run_id)
+        if line is None:
+            return
+        if isinstance(told, PauseAbove):
+            above, origin = self.lines[told.parent], origin_of(line.state)
+            told = replace(told, pause=pause_above(above.state, origin) if origin else None)
+        if (verdict := self._decide(line, told)) is not None:
+            self._take(line, verdict)
+
+    def _bear(self, told: Start) -> None:
+        run, origin = told.request.run_id, told.origin
+        assert origin is not None, "a run that another starts has an origin"
+        parent = self.lines[origin.parent]
+        if run in self.lines or not waits_for(parent.state, origin):
+            return
+        source = self._source_of(run)
+        if source is None and parent.matched[_started_in(run)][0] is not None:
+            return  # its history is gone; if somebody waits for it, its end is in that of its parent
+        seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
+        line = self.lines[run] = ForkedRun(RunState(run), source, outside=deque(source.outside if source else ()))
+        started = decide(
+            None, replace(told, seed=seed, pause=pause_above(parent.state, origin)), self.now_ms, self.rules
+        )
+        assert isinstance(started, list), "a run that is not there begins"
+        self._take(line, started)
+
+    def _state(self, run: RunId) -> RunState | None:
+        line = self.lines.get(run)
+        return line.state if line else None
+
+    def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
+        """How the record judged the same call, the k-th of equal ones for the k-th."""
+        line = self.lines.get(state.run_id)
+        if line is None or line.source is None:
+            return None
+        if call.step in line.matched:
+            found = line.matched[call.step][0]
+        else:  # it is proposed in this entry, with others before it
+            line.ahead[call.step] = key = step_key(call)
+            ahead = [step for step, each in line.ahead.items() if step < call.step and each == key]
+            found = line.find(key, len(ahead))
+        return line.source.asked[found].judgement if found else None
+
+    # What is written
+
+    def _react(self, state: RunState, fresh: list[Event], *, verify: bool = False) -> list[Event]:
+        found = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)
+        if isinstance(found, Lacks | Stall):
+            raise StandstillError(state.run_id, found)
+        return found
+
+    def _take(self, line: ForkedRun, verdict: list[Event], *, hold: bool = False) -> None:
+        """An input as a planner takes it."""
+        self._written += 1
+        nonce = ACTOR.encode() + self._written.to_bytes(12, "big")
+
+        def react(after: RunState, held: bool) -> list[Event]:
+            if held:
+                self._agents.forget(after.run_id)
+            return [] if held else self._react(after, verdict)
+
+        if (found := written(line.state, verdict, self.now_ms, react, by=(ACTOR, nonce), hold=hold)) is not None:
+            line.wrote(found, self.since)
+            self._tell(line, found.entry, found.entry.at_ms)
+
+
+def _started_in(run: RunId) -> int:
+    """The step of the run above that has started a run, whether or not that waits for it."""
+    return int(run.rpartition(".")[2].partition("_")[0])
+
+
+def _fits(cue: Cue, opened: OpenStep) -> bool:
+    """Whether what came for a step in the record may come for it now."""
+    phase, asks = opened.phase, opened.question is not None
+    match cue.kind:
+        case "result":
+            return isinstance(cue.event, events.ApprovalDecided) if asks and phase == "approval" else phase in _ACTED
+        case "due":
+            of_people = isinstance(cue.event, events.ApprovalEscalated | events.ApprovalDecided)
+            return asks if of_people else phase in ("sleep", "wait", "callback", "backoff")
+        case "decided" | "reopened":
+            return asks
+        case "resolve":
+            return phase in ("doubt", "held")
+        case "child" | "verbatim":
+            return phase in ("child", "callback")
+    return False
+
+
+_ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
+
+
+def _result(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
+    """What an executor had to say for the record to have this entry; for an attempt that this run has made."""
+    event: Any = cue.of(*OUTCOMES_OF_CALLS)
+    billed = cue.of(events.CallBilled)
+    # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
+    unknown = state.call(step).effect == "pure" and state.purse is not None and (billed is None or billed.twice)
+    told = ToolResult(
+        state.call_id(step),
+        state.run_id,
+        step,
+        min(event.attempt, at_most),
+        "unknown" if unknown else "failed",
+        failure=getattr(event, "failure", None),
+        again=billed is not None and billed.twice,
+    )
+    match event:
+        case events.CallCompleted():
+            late, how = event.how == "late", event.how if event.how != "late" else ""
+            done = replace(told, status="completed", result=event.result, how=how, late=late)
+            return replace(done, began_ms=event.began_ms, took_ms=event.took_ms)
+        case events.CallFailed():
+            return replace(told, status="broken" if event.acted else told.status, retryable=False)
+        case events.AttemptFailed():
+            back = event.failure.code in SENT_BACK
+            status = "unauthorised" if back else "unknown" if event.unknown else told.status
+            return replace(told, status=status, retry_after_ms=max(0, event.retry_ms - cue.at_ms))
+        case events.CallDoubted():
+            return replace(told, status="doubt")
+        case events.LateResultRecorded():
+            return replace(told, status=event.status, result=event.result, late=True)
+    return told
+
+
+def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decision:
+    """What people say, as a decision on the question that is open."""
+    asked, event = asking.question_of(state, state.call(step), state.open[step]), said.event
+    content: dict[str, Any] = {"edited" if said.verdict in ("edit", "amend") else "result": said.content}
+    people = tuple(Cast(actor, "*", ACTOR, "", now) for actor in (event.actors if event else [ACTOR]))
+    found = decision.build(asked, said.verdict, issued_ms=now, nonce="", votes=people, message=said.message, **content)
+    if event is None:
+        return found
+    grant = Grant(event.grant, decision.RUN, 0, 0, event.use) if event.grant else None
+    return replace(found, covers=event.covers, expires=event.expires_ms + said.later, grant=grant)
+
+
+def _retry(state: RunState, event: events.RunRetried) -> RunOperation:
+    """A recorded retry, of the failure that this run has."""
+    said: dict[str, Any] = {name: getattr(event, {"bytes": "history_bytes"}.get(name, name)) for name in LIMITS}
+    said |= {"seq": state.head.seq, "from": event.from_step, "reason": event.reason}
+    said["edit"] = canonical.parse(event.edit) if event.edit else None
+    return _operation(state, "retry", said, event.actor)
+
+
+def _operation(state: RunState, kind: str, said: Mapping[str, Any], actor: str) -> RunOperation:
+    return RunOperation(state.run_id, kind, kind, canonical.dumps(said), actor)

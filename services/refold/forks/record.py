@@ -1,0 +1,243 @@
+"""A recorded history as a fork reads it: the steps, and for each the answers that came, in order and with their times.
+
+Every entry of a log was caused by one input. The first event of the entry shows which one it was, so a history is also
+the list of the inputs that its run has had.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeVar
+
+from refold.core import events
+from refold.core.approval.policy import Judgement
+from refold.core.errors import MalformedError
+from refold.core.events import DOUBT, Entry, Event
+from refold.core.ids import EntryId, RunId, parent_of
+from refold.core.run import chain
+from refold.core.run.fold import apply
+from refold.core.run.pausing import PARENT
+from refold.core.run.state import RunState, Step
+from refold.core.wire.blobs import is_large, is_pointer, pointer_of
+
+E = TypeVar("E")
+StepKey = tuple[str, ...]
+"""What a step asks for: equal steps have equal keys."""
+
+
+class LogRow(NamedTuple):
+    """A record of a run log: its place among all that are handed over, key and value."""
+
+    place: int
+    key: bytes
+    value: bytes
+
+
+CueKind = Literal["result", "due", "decided", "reopened", "resolve", "child", "outside", "kin", "late", "verbatim"]
+"""`due`: time had come. `verbatim`: an event that no input can be made of again. The others name who has spoken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """An input that a run has had. `step` 0: it is about the run, or about a step that is over.
+
+    `stalled`: the code was not run then, though nobody had paused it. `judged` has the calls that were judged again.
+    """
+
+    kind: CueKind
+    step: int
+    place: int
+    entry: Entry
+    event: Event | None
+    stalled: bool = False
+    judged: Mapping[int, Judgement] = field(default_factory=dict)
+
+    @property
+    def at_ms(self) -> int:
+        """When it came, by the log."""
+        return self.entry.at_ms
+
+    def of(self, *kinds: type[E]) -> E | None:
+        """The first event of its entry that is of one of these classes."""
+        return next((event for event in self.entry.events if isinstance(event, kinds)), None)
+
+
+class AskedStep(NamedTuple):
+    """A recorded step: its key, when it was asked for, and how a policy judged it first, if it is a call."""
+
+    key: StepKey
+    at_ms: int
+    place: int
+    judgement: Judgement | None
+
+
+@dataclass(slots=True)
+class RecordedRun:
+    """A run as it was recorded. `state` is what all of it folds to.
+
+    `asked` has its steps, `equals` their numbers by what they ask for, `phases` those in which entries have left each.
+    `cues` has what came for each step, `outside` what came for the run itself, `kin` what followed from the run above.
+    `doubt` is the policy that has asked what came of a call in doubt, and whom.
+    """
+
+    run_id: RunId
+    state: RunState
+    entries: list[tuple[int, Entry, EntryId]] = field(default_factory=list)
+    asked: dict[int, AskedStep] = field(default_factory=dict)
+    equals: dict[StepKey, list[int]] = field(default_factory=lambda: defaultdict(list))
+    phases: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    cues: dict[int, list[Cue]] = field(default_factory=lambda: defaultdict(list))
+    outside: list[Cue] = field(default_factory=list)
+    kin: list[Cue] = field(default_factory=list)
+    doubt: tuple[str, events.Requirement] | None = None
+
+    @property
+    def request(self) -> events.RunRequested:
+        """The request of the run."""
+        assert self.state.request is not None, "a history begins with the request"
+        return self.state.request
+
+    @staticmethod
+    def of(rows: Iterable[LogRow]) -> RecordedRun:
+        """The history in some records, of one run and in order. **Raises** MalformedError for anything else."""
+        found: RecordedRun | None = None
+        for row in rows:
+            record = chain.read(row.key, row.value)
+            if not isinstance(record, chain.LogRecord):
+                raise MalformedError(f"a record is none of a run log that can be read here: {record}")
+            found = found or RecordedRun(record.entry.run_id, RunState(record.entry.run_id))
+            found.take(row.place, record.entry, record.id)
+        if found is None:
+            raise MalformedError("there is no record of a run", hint="name a run that has a history")
+        return found
+
+    def take(self, place: int, entry: Entry, name: EntryId) -> None:
+        """Adds the next entry."""
+        self.entries.append((place, entry, name))
+        apply(self.state, entry, name)
+        judged = _judged(entry, self.state)
+        for event in entry.events:
+            if (opened := self.state.open.get(getattr(event, "step", 0))) is not None:
+                self.phases[event.step].add(opened.phase)  # type: ignore[union-attr]
+            if isinstance(event, Step):
+                key = step_key(event)
+                self.asked[event.step] = AskedStep(key, entry.at_ms, place, judged.pop(event.step, None))
+                self.equals[key].append(event.step)
+            elif isinstance(event, events.ApprovalRequested) and event.about == DOUBT:
+                self.doubt = event.policy, event.requirement
+        if (cue := _cue(place, entry)) is None:
+            return
+        cue = replace(cue, stalled=entry.held and not self.state.paused, judged=judged)
+        (self.kin if cue.kind == "kin" else self.cues[cue.step] if cue.step else self.outside).append(cue)
+
+
+def step_key(step: Step) -> StepKey:
+    """What a step asks for; of a call its tool and its arguments, in canonical form."""
+    match step:
+        case events.CallProposed():
+            return "call", step.tool, step.args
+        case events.WaitStarted():
+            return "wait", step.name, step.match
+        case events.CallbackCreated():
+            return "callback", step.name
+        case events.ChildStarted():
+            return "child", step.agent, _short(step.input)
+        case events.EventPublished():
+            return "event", step.name, _short(step.data)
+    return (type(step).__name__,)
+
+
+def _short(text: str) -> str:
+    """A large text as the log has it."""
+    return pointer_of(text.encode("utf-8", "surrogatepass")) if is_large(text) and not is_pointer(text) else text
+
+
+def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
+    """How calls were judged in an entry, by step."""
+    policy, found = state.request.policy if state.request else "", dict[int, Judgement]()
+    for event in entry.events:
+        if isinstance(event, events.CallProposed):
+            found[event.step] = Judgement("allow", event.rule, policy)
+        elif isinstance(event, events.CallJudged):
+            found[event.step] = Judgement("allow", event.rule, event.policy)
+        elif isinstance(event, events.ApprovalRequested) and event.about != DOUBT:
+            found[event.step] = Judgement("require", event.rule, event.policy, requirement=event.requirement)
+        elif isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "denied":
+            found[event.step] = Judgement("deny", event.failure.detail, ANOTHER_POLICY, event.failure.message)
+    return found
+
+
+ANOTHER_POLICY = "another"
+"""In the place of the digest of a policy that has denied a call: the log does not have it."""
+
+
+OUTCOMES_OF_CALLS = (
+    events.CallCompleted,
+    events.CallFailed,
+    events.AttemptFailed,
+    events.CallDoubted,
+    events.CallHeld,
+    events.LateResultRecorded,
+)
+_OF_BUDGET = (
+    events.CallReserved,
+    events.CallBilled,
+    events.ChildBilled,
+    events.BudgetReached,
+    events.CallRepeated,
+)
+_OF_TIME = (
+    events.CallDispatched,
+    events.CallJudged,
+    events.ApprovalEscalated,
+    events.SleepEnded,
+    events.WaitExpired,
+)
+
+
+_KINDS: Mapping[type, CueKind] = {
+    **dict.fromkeys(OUTCOMES_OF_CALLS, "result"),
+    **dict.fromkeys(_OF_TIME, "due"),
+    events.DoubtResolved: "resolve",
+    events.ChildCompleted: "child",
+    events.CallbackCompleted: "verbatim",
+    events.CallbackFailed: "verbatim",
+}
+
+
+def _cue(place: int, entry: Entry) -> Cue | None:
+    """The input that an entry answers; None for the request of the run, which is made otherwise."""
+    told = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
+    if not told or isinstance(told[0], events.RunRequested):
+        return None
+    first = told[0]
+    if isinstance(first, events.ApprovalDecided):
+        return _of_question(place, entry, first)
+    if isinstance(first, events.LateResultRecorded) and not isinstance(_second(told), events.CallCompleted):
+        return Cue("late", 0, place, entry, first)
+    if (kind := _KINDS.get(type(first))) is not None:
+        return Cue(kind, getattr(first, "step", 0), place, entry, first)
+    return Cue("kin" if _is_of_parent(first, entry.run_id) else "outside", 0, place, entry, first)
+
+
+def _is_of_parent(event: Event, run: RunId) -> bool:
+    if isinstance(event, events.RunPaused | events.RunUnpaused):
+        return event.role == PARENT
+    return isinstance(event, events.RunCancelled) and event.actor != "" and event.actor == parent_of(run)[0]
+
+
+def _of_question(place: int, entry: Entry, first: events.ApprovalDecided) -> Cue:
+    """What ends a question: people, time, a result that came all the same, or a decision that did not hold."""
+    kind: CueKind = "decided"
+    if first.verdict == "expire":
+        after = _second(entry.events)
+        denied = isinstance(after, events.CallFailed) and after.failure.code == "denied"
+        ended = isinstance(after, OUTCOMES_OF_CALLS) and not denied
+        kind = "due" if not first.message else "result" if ended else "reopened"
+    return Cue(kind, first.step, place, entry, first)
+
+
+def _second(told: Sequence[Event]) -> Event | None:
+    return told[1] if len(told) > 1 else None

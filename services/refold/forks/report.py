@@ -1,0 +1,277 @@
+"""What came of a fork beside what was recorded: result, calls, judgements, what it cost, and why it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from refold.core import events
+from refold.core.approval.policy import Judgement
+from refold.core.ids import RunId, parse_call_id
+from refold.core.run import chain
+from refold.core.run.fold import apply
+from refold.core.run.metering import NANO, tokens_of, usage_of
+from refold.core.run.state import RunState
+from refold.core.wire.blobs import is_pointer, stands_for
+from refold.forks.engine import Fork, ForkChanges, StandstillError, Surroundings, UnansweredStep
+from refold.forks.record import LogRow, RecordedRun
+from refold.sdk.app import App
+from refold.sdk.rehearsal import rehearse
+from refold.views.model import Data, ReadModel, json_text, plain
+
+ForkVerdict = Literal["same", "other", "stopped", "disagrees", "raises"]
+
+
+class ForkedCall(ReadModel):
+    """A call of one side, or of both with other arguments. A `step` of 0: that side has none."""
+
+    change: Literal["added", "left out", "changed"]
+    run_id: str
+    tool: str
+    before: int
+    after: int
+    args: Any
+    were: Any
+
+
+class OtherJudgement(ReadModel):
+    """A call that both sides have and that a policy judges otherwise in the fork."""
+
+    run_id: str
+    step: int
+    tool: str
+    before: str
+    after: str
+    rule: str
+
+
+class ForkReport(ReadModel):
+    """A fork beside its run. `verdict`: `same`, `other`, `stopped`, `disagrees` (at `step`; `fork_at` is where the code
+    still agrees) or `raises`.
+
+    Pairs are before and after. `answered` counts what answered its calls: `record`, `given`, `decided`, `stub`, `pure`.
+    `usd` is None where nobody knows a price. `refused` counts what the app wanted to do, by Python's names for that;
+    `isolated`: the kernel kept its process from any network, and not Python alone.
+    `kept` is how many entries of each run the fork begins with, `rows` those that it has added, which lie in no topic:
+    key and value in hex.
+    """
+
+    run_id: str
+    at: int
+    verdict: ForkVerdict
+    agent: str = ""
+    status: tuple[str, str] = ("", "")
+    result: tuple[Any, Any] = (None, None)
+    calls: list[ForkedCall] = Field(default_factory=list)
+    judgements: list[OtherJudgement] = Field(default_factory=list)
+    stopped: list[UnansweredStep] = Field(default_factory=list)
+    answered: dict[str, int] = Field(default_factory=dict)
+    tokens: tuple[int, int] = (0, 0)
+    usd: tuple[float | None, float | None] = (None, None)
+    step: int = 0
+    fork_at: int = 0
+    message: str = ""
+    entries: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)
+    isolated: bool = False
+    kept: dict[str, int] = Field(default_factory=dict)
+    rows: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
+
+
+def forked(
+    app: App,
+    family: Mapping[RunId, list[LogRow]],
+    run: RunId,
+    at: int,
+    changes: ForkChanges,
+    around: Surroundings,
+) -> ForkReport:
+    """Forks a run and those below it, and compares. **Raises** UsageError for changes that cannot be."""
+    recorded = {name: RecordedRun.of(rows) for name, rows in family.items()}
+    state, agent = recorded[run].state, recorded[run].request.agent
+    none = ForkReport(run_id=run, at=at, verdict="raises", agent=agent)
+    none = none.model_copy(update={"status": (state.status, ""), "result": (_result(state), None)})
+    fork = Fork(app, recorded, run, at, changes, around)
+    try:
+        fork.run()
+    except StandstillError as error:
+        if not error.step:
+            return none.model_copy(update={"message": error.message})
+        where = f"{error.run_id}: " if error.run_id != run else ""
+        found = _agrees_until(app, recorded[run], at, around) if error.run_id == run else 0
+        update = {"verdict": "disagrees", "step": error.step, "fork_at": found, "message": f"{where}{error.message}"}
+        return none.model_copy(update=update)
+    return _compared(fork, recorded, none)
+
+
+def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) -> int:
+    """The end of the last entry until which the code of today agrees with a history."""
+    ends = [entry.last_seq for _, entry, _ in source.entries if entry.last_seq <= at]
+    agent = app.agents[source.request.agent]
+    low, high = 0, len(ends)  # agreement is lost once, and for good
+    while low < high - 1:
+        middle = (low + high) // 2
+        state = RunState(source.run_id)
+        for _, entry, name in source.entries[:middle]:
+            apply(state, entry, name)
+        try:
+            rehearse(app, agent, state, around.values)
+            low = middle
+        except Exception:  # noqa: BLE001 - the boundary to agent code, which is only tried here
+            high = middle
+    return ends[low - 1] if low else 0
+
+
+def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkReport) -> ForkReport:
+    after = {name: _history(fork, name) for name in fork.lines}
+    mine, theirs = after[fork.root].state, recorded[fork.root].state
+    names = dict.fromkeys([*recorded, *after])
+    found: dict[str, Any] = {
+        "status": (theirs.status, mine.status),
+        "result": (_result(theirs), _result(mine)),
+        "calls": [call for name in names for call in _calls(fork, name, recorded.get(name), after.get(name))],
+        "judgements": [other for name, run in after.items() for other in _judgements(fork, name, run)],
+        **_of_fork(fork),
+        **_spent(fork.app, recorded, after),
+    }
+    same = not found["calls"] and not found["judgements"] and _same_end(mine, theirs)
+    found["verdict"] = "same" if same else "other"
+    if fork.wants or (theirs.over and not mine.over):
+        found["verdict"] = "stopped"
+        found["message"] = "" if fork.wants else f"it waits, and nothing comes: {_waits(mine)}"
+    if unused := ", ".join(_unused(fork, mine)):
+        found["message"] = f"{found.get('message', '')} it never came to {unused}".strip()
+    return none.model_copy(update=found)
+
+
+def _unused(fork: Fork, mine: RunState) -> Iterator[str]:
+    """The changes of which nothing came, as the fork had no such step."""
+    changes = fork.changes
+    yield from (
+        f"step {step}" for step in sorted(changes.edits.keys() | changes.results.keys()) if step > len(mine.steps)
+    )
+    for call in changes.decisions:
+        run, seq = parse_call_id(call)
+        line = fork.lines.get(run)
+        if line is None or line.state.step_of(seq) is None:
+            yield call
+
+
+def _of_fork(fork: Fork) -> Data:
+    lines = fork.lines
+    return {
+        "stopped": fork.wants,
+        "answered": dict(sorted(fork.answered.items())),
+        "entries": sum(len(line.rows) for line in lines.values()),
+        "kept": {name: line.kept for name, line in lines.items()},
+        "rows": {name: [(k.hex(), v.hex()) for k, v in line.rows] for name, line in lines.items() if line.rows},
+    }
+
+
+def _history(fork: Fork, name: RunId) -> RecordedRun:
+    """A run of the fork as if it had been recorded."""
+    line = fork.lines[name]
+    kept = fork.family[name].entries[: line.kept] if line.kept else []
+    found = RecordedRun(name, RunState(name))
+    for place, entry, entry_id in kept:
+        found.take(place, entry, entry_id)
+    for key, value in line.rows:
+        record = chain.read(key, value)
+        assert isinstance(record, chain.LogRecord), "what a fork has written can be read"
+        found.take(0, record.entry, record.id)
+    return found
+
+
+def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
+    """What one side alone has asked for; of two calls of one tool the arguments were changed."""
+    line = fork.lines.get(name)
+    matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
+    # Of a fork that goes on nobody knows what it leaves out.
+    ended = not fork.wants and (after is None or after.state.over)
+    gone = _left_out(line.source if line else recorded, matched.values()) if ended else []
+    for call in (each for each in _asked(after) if matched[each.step] is None):
+        were = next((each for each in gone if each.tool == call.tool), None)
+        if were is not None:
+            gone.remove(were)
+        yield _call("changed" if were else "added", name, were, call)
+    yield from (_call("left out", name, call, None) for call in gone)
+
+
+def _left_out(source: RecordedRun | None, matched: Collection[int | None]) -> list[events.CallProposed]:
+    return [call for call in _asked(source) if call.step not in matched]
+
+
+def _asked(run: RecordedRun | None) -> list[events.CallProposed]:
+    return [step for step in run.state.steps if isinstance(step, events.CallProposed)] if run else []
+
+
+def _call(
+    change: Literal["added", "left out", "changed"],
+    run: RunId,
+    before: events.CallProposed | None,
+    after: events.CallProposed | None,
+) -> ForkedCall:
+    some = after or before
+    assert some is not None, "one side has it"
+    return ForkedCall(
+        change=change,
+        run_id=run,
+        tool=some.tool,
+        before=before.step if before else 0,
+        after=after.step if after else 0,
+        args=json_text(after.args) if after else None,
+        were=json_text(before.args) if before else None,
+    )
+
+
+def _judgements(fork: Fork, name: RunId, mine: RecordedRun) -> Iterator[OtherJudgement]:
+    line = fork.lines[name]
+    for step, (found, _) in line.matched.items():
+        then = line.source.asked[found].judgement if line.source and found else None
+        now = mine.asked[step].judgement
+        if then is None or now is None or (then.outcome, then.requirement) == (now.outcome, now.requirement):
+            continue
+        tool = mine.asked[step].key[1]
+        yield OtherJudgement(run_id=name, step=step, tool=tool, before=_words(then), after=_words(now), rule=now.rule)
+
+
+def _words(judged: Judgement) -> str:
+    needed = judged.requirement
+    return f"{judged.outcome} {needed.quorum} of {', '.join(needed.approvers)}" if needed else judged.outcome
+
+
+def _same_end(mine: RunState, theirs: RunState) -> bool:
+    """True if two runs have the same steps and have ended alike; texts of errors may hold addresses of objects."""
+    if len(mine.steps) != len(theirs.steps) or mine.status != theirs.status:
+        return False
+    if isinstance(mine.end, events.RunCompleted) and isinstance(theirs.end, events.RunCompleted):
+        was, now = theirs.end.result, mine.end.result
+        return stands_for(was, now) if is_pointer(was) else was == now
+    if isinstance(mine.end, events.RunFailed) and isinstance(theirs.end, events.RunFailed):
+        return mine.end.failure.code == theirs.end.failure.code
+    return True
+
+
+def _result(state: RunState) -> Data | Any:
+    if isinstance(state.end, events.RunCompleted):
+        return json_text(state.end.result)
+    return plain(state.end.failure) if isinstance(state.end, events.RunFailed) else None
+
+
+def _waits(state: RunState) -> str:
+    return ", ".join(f"step {step} ({opened.phase})" for step, opened in sorted(state.open.items())) or "nothing"
+
+
+def _spent(app: App, *sides: Mapping[RunId, RecordedRun]) -> Data:
+    """Tokens and dollars of the calls that have a result which tells them, on both sides."""
+    tokens, usd = list[int](), list[float | None]()
+    for runs in sides:
+        outcomes = [outcome for run in runs.values() for _, outcome, _ in run.state.outcomes.values()]
+        results = [outcome.result for outcome in outcomes if isinstance(outcome, events.CallCompleted)]
+        usages = [usage for result in results if (usage := usage_of(result)) is not None]
+        prices = [app.prices.of(usage) for usage in usages]
+        tokens.append(sum(tokens_of(usage) or 0 for usage in usages))
+        usd.append(None if None in prices else sum(filter(None, prices)) / NANO)
+    return {"tokens": tuple(tokens), "usd": tuple(usd)}

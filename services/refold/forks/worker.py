@@ -1,0 +1,118 @@
+"""The process in which forks run: it loads the app when it is shut in, and has no client of anything.
+
+It reads orders from its stdin, pickled by whoever has started it, and answers with a line of JSON each: what comes out
+of a process that has run foreign code is taken for words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from refold.core.approval.policy import Policy
+from refold.core.errors import RefoldError, text_of
+from refold.core.ids import RunId
+from refold.core.run.handed import Values
+from refold.forks.ban import PREVENTED, shut
+from refold.forks.engine import Act, ForkChanges, Surroundings
+from refold.forks.record import LogRow
+from refold.forks.report import forked
+from refold.planner.settings import Bounds
+from refold.sdk.app import App
+
+
+@dataclass(frozen=True, slots=True)
+class ForkJob:
+    """A run to fork, with the records of its family. `changes` may have the content of a `policy` of their own."""
+
+    run_id: str
+    family: dict[RunId, list[LogRow]]
+    at: int = 0
+    changes: ForkChanges = field(default_factory=ForkChanges)
+    policy: dict[str, Any] | None = None
+    values: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ForkSetup:
+    """What all forks of a process share: the app, the model in the place of its agents' own, and the platform's."""
+
+    target: str
+    environment: str
+    policies: list[dict[str, Any]]
+    model: str = ""
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+def serve(act: Callable[[App], Act] | None = None) -> None:
+    """Answers orders until stdin ends. `act` makes what runs `pure` calls here; without it the process is shut in."""
+    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever an app prints is no answer
+    setup: ForkSetup = pickle.load(orders)
+    alone = shut(network=act is not None)
+    try:
+        app = App.load(setup.target)
+        if setup.model:
+            _think_with(app, setup.model)
+        acts = act(app) if act else None
+        policies = [Policy.parse(content) for content in setup.policies]
+    except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
+        _answer(answers, {"error": _error(error)})
+        return
+    _answer(answers, {"app": app.version})
+    while (job := _next(orders)) is not None:
+        PREVENTED.clear()
+        policy = Policy.parse(job.policy) if job.policy else None
+        changes = ForkChanges(**{**_fields(job.changes), "policy": policy})
+        around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
+        try:
+            report = forked(app, job.family, RunId(job.run_id), job.at, changes, around)
+            _answer(
+                answers,
+                {
+                    "report": report.model_copy(update={"refused": dict(PREVENTED), "isolated": alone}).model_dump(
+                        mode="json"
+                    )
+                },
+            )
+        except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
+            _answer(answers, {"error": _error(error)})
+
+
+def _next(orders: BinaryIO) -> ForkJob | None:
+    try:
+        job: ForkJob = pickle.load(orders)
+        return job
+    except EOFError:
+        return None
+
+
+def _fields(changes: ForkChanges) -> dict[str, Any]:
+    return {name: getattr(changes, name) for name in changes.__slots__}
+
+
+def _answer(answers: Any, said: dict[str, Any]) -> None:
+    answers.write(json.dumps(said) + "\n")
+    answers.flush()
+
+
+def _error(error: BaseException) -> dict[str, str]:
+    if isinstance(error, RefoldError):
+        return {"code": error.code, "message": error.message, "hint": error.hint or ""}
+    return {"code": "raises", "message": f"{type(error).__name__}: {text_of(error)}", "hint": ""}
+
+
+def _think_with(app: App, model: str) -> None:
+    """Gives the agents of pydantic-ai another model, by its name there."""
+    for agent in app.agents.values():
+        if (thinking := getattr(agent, "agent", None)) is not None:
+            setattr(thinking, "model", model)  # noqa: B010 - it is none of ours
+
+
+if __name__ == "__main__":
+    serve()
