@@ -15,7 +15,9 @@ from refold.core.errors import RefoldError
 from refold.runtime.text import visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT = range(7)
+_OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT, ANOTHER = range(8)
+STOPPED = _CONFLICT
+"""Of a fork: something was asked that nothing answers. `ANOTHER`: it is another run than the recorded one."""
 
 _CODES: dict[type[RefoldError], int] = {
     errors.UsageError: _USAGE,

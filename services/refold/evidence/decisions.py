@@ -10,8 +10,8 @@ from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import SKEW_MS, Decision, ToolFacts
 from refold.core.approval.question import args_digest, question_digest
-from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.approval.signature import Trust
+from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import CatalogEntry, ToolRequest
 from refold.core.planning import commands

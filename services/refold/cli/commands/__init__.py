@@ -45,12 +45,17 @@ _RUN = CommandGroup(
         "bundle": Verb("evidence:bundle_run", "Write a run and the runs that it has started into a file", "r-7"),
         "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
         "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
+        "fork": Verb(
+            "forking:fork_run",
+            "Fork a run: let today's code go on from one of its events, with changes, where nothing can happen.",
+            "r-7 --at 19 --app app.py",
+        ),
     },
     panels={
         "Start and look": "start show list watch events stream diff audit",
         "Steer": "signal pause resume cancel annotate",
         "Repair": "retry resolve fail repair erase",
-        "Check": "bundle verify replay",
+        "Check": "bundle verify replay fork",
     },
 )
 _CALLBACK = CommandGroup(
@@ -231,6 +236,9 @@ COMMANDS = CommandGroup(
         "topics": _TOPICS,
         "keys": _KEYS,
         "replay": _REPLAY,
+        "fork": Verb(
+            "forking:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
+        ),
         "schemas": _SCHEMAS,
         "demo": Verb("checkout:demo", "Deploy while processes are killed (checkout only).", "--once", _PASS),
         "bench": Verb("checkout:bench", "Measure the figures on this machine (checkout only).", "", _PASS),
@@ -243,6 +251,6 @@ COMMANDS = CommandGroup(
         "Look": "why verify doctor agents tools versions limits deadletter archive projection",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",
-        "Develop": "replay schemas demo bench sim version",
+        "Develop": "replay fork schemas demo bench sim version",
     },
 )

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.commands.run import FromLog, known_family
-from refold.cli.platform import Shell, Printer, source
+from refold.cli.platform import Printer, Shell, source
 from refold.client.addresses import addresses
 from refold.client.evidence import bundle_of, claims_of, linked_runs, run_of_key
 from refold.core.approval.signature import trusted

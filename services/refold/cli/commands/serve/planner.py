@@ -9,13 +9,14 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import planner_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, served
+from refold.client.forking import bounds_of
 from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.messages import Hold
 from refold.core.planning.verdict import Rules
 from refold.planner.agents.stalls import Mark, Watchdog, hold_record
 from refold.planner.service import Planner
-from refold.planner.settings import Bounds, Limits, PlannerSettings
+from refold.planner.settings import Limits, PlannerSettings
 from refold.runtime.host import Host
 from refold.runtime.standby import stand_by
 
@@ -44,13 +45,7 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
             input_bytes=options.planner.input_bytes,
             blob_bytes=options.blobs.max_bytes if options.blobs.url else 0,
         ),
-        budget=Bounds(
-            steps=options.planner.run_steps,
-            history_bytes=options.planner.run_bytes,
-            live_bytes=options.planner.live_bytes,
-            children=options.planner.run_children,
-            depth=options.planner.run_depth,
-        ),
+        budget=bounds_of(options),
         trust=process.trust(),
         windows=bool(loaded.windows),
     )

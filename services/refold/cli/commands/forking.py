@@ -1,0 +1,342 @@
+"""`refold run fork` and `refold fork`: recorded runs go on otherwise, in processes that can do nothing. Nothing is
+written but the file that is named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+
+from refold.cli import options, output
+from refold.cli.archives import archive_store, history
+from refold.cli.commands.provision import merged_policy
+from refold.cli.commands.replaying import ArchiveUrl
+from refold.cli.commands.run import smaller_budget
+from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
+from refold.cli.platform import Shell, json_value, pair, since_ms
+from refold.client import policies
+from refold.client.forking import bounds_of, family_rows, family_values, forks
+from refold.client.stores import archived_blobs, blob_store
+from refold.core.errors import NotFoundError, UsageError
+from refold.core.events import Entry, RunFailed, Spendable
+from refold.core.ids import RunId, is_below, parents_of, parse_call_id, root_of
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG
+from refold.core.wire import canonical, codec
+from refold.evidence.bundle import Bundle, BundledRun
+from refold.forks.engine import ForkChanges, PeopleSaid
+from refold.forks.report import ForkReport
+from refold.forks.worker import ForkJob, ForkSetup
+from refold.ports.log import Record
+from refold.runtime.settings import load
+from refold.views.history import Run
+from refold.views.words import with_ellipsis
+
+AppOption = Annotated[str, "MODULE:APP", "The app with its code."]
+_CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
+
+
+@dataclass(frozen=True)
+class Forking(Shell):
+    """What is otherwise in a fork, and what answers it where the record does not."""
+
+    at: Annotated[options.Natural, "SEQ", "Keep the entries that end at this event or before; 0: none."] = 0
+    policy: Annotated[list[str] | None, "FILE", "Judge its calls by these policy files; may be repeated."] = None
+    model: Annotated[str, "NAME", "Have its agents of pydantic-ai ask this model."] = ""
+    stub: Annotated[str, "FILE", "Results by tool, as YAML or JSON, where the record has none."] = ""
+    allow_pure: Annotated[bool, "Run `pure` calls and ask models here, where nothing else answers. Costs."] = False
+    budget: Annotated[str, "usd=2.50,calls=9", "What --allow-pure may take in all."] = ""
+    archive: ArchiveUrl = ""
+
+    @property
+    def changes(self) -> ForkChanges:
+        """What all runs have otherwise. **Raises** UsageError."""
+        try:
+            found = yaml.safe_load(Path(self.stub).read_text()) if self.stub else {}
+        except (OSError, yaml.YAMLError) as error:
+            raise UsageError(f"--stub {self.stub}: {error}", hint="write `tool: result`, a line for each") from None
+        if not isinstance(found, dict):
+            raise UsageError(f"--stub {self.stub} has no results by tool", hint="write `tool: result`, a line for each")
+        return ForkChanges(stubs={str(tool): canonical.dumps(result) for tool, result in found.items()})
+
+    @cached_property
+    def draft(self) -> dict[str, Any] | None:
+        """The policy of --policy. **Raises** UsageError, MalformedError."""
+        return merged_policy(policies.load_files(self.policy)).content if self.policy else None
+
+    @property
+    def spendable(self) -> Spendable | None:
+        """What `pure` calls may take. **Raises** UsageError where one of the two options is missing."""
+        budget = smaller_budget(self.budget)
+        if self.allow_pure != (budget is not None):
+            raise UsageError("--allow-pure and --budget go together", hint="--allow-pure --budget usd=0.50")
+        return budget
+
+    def setup(self, app: str) -> ForkSetup:
+        """What the processes of forks share; the policies of an archived run are not in its archive."""
+        settings = load() if self.archive else self.platform.settings
+        policies = () if self.archive else self.platform.catalog.whole.policies.values()
+        known = [policy.content for policy in policies]
+        return ForkSetup(app, settings.environment, known, self.model, bounds_of(settings))
+
+    def families(self) -> Iterator[list[Run]]:
+        """All runs, each with those below it."""
+        if self.archive:
+            place = archive_store(self.archive)
+            runs = [history(run) for file in place.files() for run in place.runs(file)]
+        else:
+            runs = list(self.all_runs())
+        together = defaultdict[str, list[Run]](list)
+        for run in runs:
+            together[root_of(run.state.run_id)].append(run)
+        for run in runs:
+            name = run.state.run_id
+            yield [
+                run,
+                *(each for each in together[root_of(name)] if is_below(each.state.run_id, name) and each is not run),
+            ]
+
+    def family(self, run: str) -> list[Run]:
+        """A run with those below it. **Raises** NotFoundError."""
+        if not self.archive:
+            return [self.runs.get(run), *self.runs.family(run)]
+        found = next((each for each in self.families() if each[0].state.run_id == run), None)
+        if found is None:
+            raise NotFoundError(f"there is no run {run} in {self.archive}")
+        return found
+
+    def job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
+        """The order for a process. **Raises** UnreachableError."""
+        store = archived_blobs(load(), self.archive) if self.archive else blob_store(self.platform.settings)
+        name, values = family[0].state.run_id, family_values(family, store)
+        return ForkJob(name, family_rows(family), self.at, changes, self.draft, values)
+
+
+@dataclass(frozen=True)
+class OneFork(Forking):
+    """The changes that are about the steps of one run."""
+
+    input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
+    edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
+    result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
+    decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "What people say; may be repeated."] = None
+    to: Annotated[str, "FILE", "Write the fork as a bundle, as `refold why --bundle` does."] = ""
+
+
+def fork_run(run: options.RunArgument, *, app: AppOption, one: OneFork) -> None:
+    """Fork a run: let today's code go on from one of its events, with changes, where nothing can happen.
+
+    The record answers its calls. A call that it does not have ends the fork, and is shown with what the policy says of
+    it. VERDICT is approve, reject, reject:WHY, edit:JSON or answer:JSON. Exits with 0 when the fork is the same as the
+    run, with 7 when it is another, with 4 when it stopped, and with 1 when the code does not agree before SEQ.
+    """
+    changes = replace(
+        one.changes,
+        input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
+        edits=_by_step(one.edit_call, "--edit-call"),
+        results=_by_step(one.result, "--result"),
+        decisions=dict(map(_said, one.decide or ())),
+    )
+    budget, family = one.spendable, one.family(run)
+    (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
+    if one.to:
+        Path(one.to).write_bytes(b"".join(_bundle(family, report).lines()))
+    one.tell(report, "\n".join(map(output.escape, _story(report))))
+    if code := _CODES.get(report.verdict, FAILED):
+        fail(code)
+
+
+@dataclass(frozen=True)
+class Chosen(Forking):
+    """Which runs are forked, and how."""
+
+    runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
+    agent: options.AgentOption = ""
+    since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
+    failed: Annotated[bool, "Only runs that have failed."] = False
+    jobs: Annotated[options.Positive, "Processes at once."] = 1
+    to: Annotated[str, "FILE", "Add each report to this file as it comes; what is there is not forked again."] = ""
+
+    def takes(self, state: RunState) -> bool:
+        """True if a run is meant."""
+        asked, after_ms = state.request, since_ms(self.since)
+        if asked is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", asked.agent):
+            return False
+        return state.requested_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
+
+
+def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
+    """Fork all runs that match, with other code, another policy or model. Nothing can happen.
+
+    Exits with 0 when all are the same, with 7 when one is another or stopped, with 1 when the code does not agree with
+    one, and with 3 when there is no such run. With --to it goes on where it was stopped.
+    """
+    rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
+    counts = dict(sorted(Counter(row.verdict for row in rows).items()))
+    tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
+    chosen.tell({"runs": len(rows), "counts": counts, "tokens": tokens, "forks": rows}, lambda: _print_cohort(rows))
+    if len(rows) > counts.get("same", 0):
+        fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
+
+
+def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
+    """The reports on all runs that are meant, those of before first. **Raises** NotFoundError where there is none."""
+    budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
+    families = [family for family in chosen.families() if chosen.takes(family[0].state)]
+    names = {family[0].state.run_id for family in families}  # who is forked with its parent is not forked again
+    families = [family for family in families if names.isdisjoint(parents_of(family[0].state.run_id))]
+    if not families:
+        raise NotFoundError("there is no such run, so nothing was forked", hint="leave --runs, --agent, --since out")
+    keys = {family[0].state.run_id: _key(family[0], chosen, setup, changes) for family in families}
+    known = _known(chosen.to, keys)
+    yield from known.values()
+    ahead = [family for family in families if family[0].state.run_id not in known]
+    told, jobs = output.progress(), (chosen.job(family, changes) for family in ahead)
+    for number, report in enumerate(forks(jobs, setup, at_once=chosen.jobs, budget=budget)):
+        told("fork runs", number, len(ahead))
+        if chosen.to:
+            with Path(chosen.to).open("a") as file:
+                file.write(json.dumps({"key": keys[RunId(report.run_id)], **report.model_dump(mode="json")}) + "\n")
+        yield report
+
+
+def _print_cohort(rows: Sequence[ForkReport]) -> None:
+    others = [_cells(row) for row in rows if row.verdict != "same"]
+    if others:
+        output.print_rows(others, [*others[0]], "")
+    counts = Counter(row.verdict for row in rows)
+    output.say(
+        f"{output.counted(len(rows), 'run')} forked: "
+        + ", ".join(f"{many} {verdict}" for verdict, many in sorted(counts.items()))
+    )
+
+
+def _by_step(given: list[str] | None, option: str) -> dict[int, str]:
+    found = {}
+    for each in given or ():
+        step, text = pair(each, "is no step with a value", hint=f"write {option} 3='{{\"amount\": 20}}'")
+        if not step.isdecimal():
+            raise UsageError(f"{option} {step}: that is no step", hint="`refold run show` numbers them")
+        found[int(step)] = canonical.dumps(json_value(text, option))
+    return found
+
+
+def _said(given: str) -> tuple[str, PeopleSaid]:
+    name, verdict = pair(given, "is no approval with a verdict", hint="write --decide r-7/3=approve")
+    call = name.partition("~")[0]
+    parse_call_id(call)
+    word, _, words = verdict.partition(":")
+    if word in ("approve", "reject"):
+        return call, PeopleSaid(word, words)  # type: ignore[arg-type]
+    if word in ("edit", "answer") and words:
+        return call, PeopleSaid(word, content=canonical.dumps(json_value(words, "--decide")))  # type: ignore[arg-type]
+    raise UsageError(f"{verdict!r} is no verdict", hint="write approve, reject, reject:WHY, edit:JSON or answer:JSON")
+
+
+def _bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
+    """The runs of a fork in one file: what was kept of each, and what the fork has added, which lies in no topic."""
+    runs = []
+    for name in sorted({*report.kept, *report.rows}):
+        source = next((run for run in family if run.state.run_id == name), None)
+        kept = source.records[: report.kept.get(name, 0)] if source else []
+        records = [_in_log(judged.record) for judged in kept]
+        for key, value in report.rows.get(name, ()):
+            text = bytes.fromhex(value)
+            at_ms = codec.decode(Entry, text).at_ms
+            partition = family[0].records[0].record.partition
+            records.append(Record(RUN_LOG, partition, -1, bytes.fromhex(key), text, list, at_ms))
+        runs.append(BundledRun(RunId(name), records))
+    fork = {"source": report.run_id, "at": report.at, "verdict": report.verdict}
+    return Bundle(report.run_id, runs, fork=fork)
+
+
+def _in_log(record: Any) -> Record:
+    return Record(RUN_LOG, record.partition, record.offset, record.key, record.value, list, record.at_ms)
+
+
+def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
+    """What tells a fork from every other one: the run up to now, the code on disk, and what is otherwise."""
+    place = Path(setup.target.partition(":")[0])
+    code = place.read_bytes().hex() if place.is_file() else ""
+    said = [
+        run.state.head.id.hex(),
+        chosen.at,
+        setup.target,
+        code,
+        setup.model,
+        chosen.draft,
+        changes.stubs,
+        chosen.budget,
+    ]
+    return blake2b(canonical.dumps(said).encode(), digest_size=12).hexdigest()
+
+
+def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
+    """The reports that a file has of these very forks."""
+    found = {}
+    for line in Path(to).read_text().splitlines() if to and Path(to).is_file() else ():
+        try:
+            said = json.loads(line)
+            if said.pop("key") == keys.get(said["run_id"]):
+                found[said["run_id"]] = ForkReport.model_validate(said)
+        except (ValueError, KeyError, AttributeError):
+            continue  # it was stopped while it wrote this
+    return found
+
+
+def _story(report: ForkReport) -> Iterator[str]:
+    """A fork for people."""
+    yield f"fork of {report.run_id} at {report.at}: {_WORDS.get(report.verdict, report.verdict)}"
+    if report.message:
+        yield f"  {report.message}"
+    if report.verdict == "disagrees":
+        yield f"  fork at or before {report.fork_at}"
+    for name, (before, after) in (("status", report.status), ("result", report.result)):
+        if before != after and report.verdict == "other":
+            yield f"  {name} {_brief(before)} -> {_brief(after)}"
+    for call in report.calls:
+        shown = _brief(call.args if call.after else call.were)
+        were = f" (was {_brief(call.were)})" if call.change == "changed" else ""
+        yield f"  {call.change}: step {call.after or call.before} {call.tool} {shown}{were}"
+    for judged in report.judgements:
+        what = f"step {judged.step} {judged.tool}: {judged.before} -> {judged.after}"
+        yield f"  judged otherwise: {what}{_by(judged.rule)}"
+    for want in report.stopped:
+        does = {"dispatched": "would have fired", "approval": "would have asked people about"}
+        yield f"  {does.get(want.phase, f'waits ({want.phase}) for')} {want.call_id} {want.tool} ({want.effect})"
+        yield f"    args   {_brief(want.args, 2_000)}"
+        who = f" of {', '.join(want.approvers)}" if want.approvers else ""
+        yield f"    policy {want.judgement}{who}{_by(want.rule)} {want.message}".rstrip()
+
+
+def _by(rule: str) -> str:
+    return f", rule {rule}" if rule else ""
+
+
+_WORDS = {"same": "the same", "other": "another run", "disagrees": "the code does not agree with the history"}
+
+
+def _brief(value: Any, chars: int = 160) -> str:
+    return with_ellipsis(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), chars)
+
+
+def _cells(row: ForkReport) -> dict[str, str]:
+    where = f"step {row.step}; fork at {row.fork_at}" if row.verdict == "disagrees" else row.message
+    return {
+        "run": row.run_id,
+        "agent": row.agent,
+        "verdict": row.verdict,
+        "calls": str(len(row.calls) or ""),
+        "policy": str(len(row.judgements) or ""),
+        "where": ", ".join(f"{want.call_id} {want.tool}" for want in row.stopped) or where,
+        "tokens": f"{row.tokens[0]:,} -> {row.tokens[1]:,}" if any(row.tokens) else "",
+    }

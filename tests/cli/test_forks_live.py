@@ -1,0 +1,113 @@
+"""Forks of runs of a real platform: nothing comes into any topic, and nothing happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.core.approval.signature import NOBODY
+from refold.core.errors import NotFoundError
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, tool_requested
+from refold.evidence.verify import VerifiedBundle, verify_bundle
+from refold.runtime.settings import KafkaSettings
+from tests.cli.conftest import APP
+from tests.cli.terminal import Dev
+from tests.waiting import eventually
+
+TOPICS = (RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, RUN_COMPLETED, APPROVAL_REQUESTED, tool_requested("default"))
+OTHER = 7
+
+
+def records(dev: Dev, run: str) -> Counter[str]:
+    """How many records of a run and of those below it each topic has."""
+    reader = KafkaLogReader(KafkaSettings(bootstrap=dev.state["kafka"]))
+    found = Counter[str]()
+    for topic in TOPICS:
+        try:
+            found[topic] = sum((record.key or b"").startswith(run.encode()) for record in reader.scan(topic))
+        except NotFoundError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def forked(dev: Dev) -> str:
+    """Give the id of a run that is over, with two children and a decision; there is another one beside it."""
+    dev.refold("run", "start", "marks", "--id", "home-2", "--input", '{"count": 2}', "--wait")
+    dev.refold("run", "start", "household", "--id", "home-1")
+    (question,) = [row for row in eventually_asked(dev) if row["run_id"].startswith("home-1")]
+    dev.refold("approval", "reject", question["approval"], "--message", "not today")
+    dev.refold("run", "watch", "home-1", code=1)
+    return "home-1"
+
+
+def eventually_asked(dev: Dev) -> list[dict[str, str]]:
+    """The open questions, once there is one."""
+    return list(eventually(lambda: dev.read("approval", "list")))
+
+
+def test_forks_write_nothing_and_act_on_nobody(dev: Dev, forked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EFFECTS", str(dev.data))
+    before, effects = records(dev, forked), dev.effects(forked)
+    child = next(row["run_id"] for row in dev.read("run", "list") if row["agent"] == "cleaner")
+
+    same = dev.read("run", "fork", forked, "--app", str(APP))
+    stopped = dev.read("run", "fork", child, "--app", str(APP), "--decide", f"{child}/3=approve", code=4)
+    other = dev.read("run", "fork", child, "--app", str(APP), "--decide", f'{child}/3=answer:"by hand"', code=OTHER)
+    cohort = dev.read("fork", "--app", str(APP), "--runs", "home-*", "--jobs", "2")
+
+    assert (same["verdict"], same["calls"]) == ("same", [])
+    assert [(want["tool"], want["phase"]) for want in stopped["stopped"]] == [("wipe", "dispatched")]
+    assert other["result"][1] == "by hand"
+    assert (cohort["counts"], cohort["runs"]) == ({"same": 2}, 2)
+    assert (records(dev, forked), dev.effects(forked)) == (before, effects)
+
+
+def test_a_cohort_goes_on_where_it_was_stopped(dev: Dev, forked: str, tmp_path: Path) -> None:
+    words = ("fork", "--app", str(APP), "--runs", "home-*", "--to", str(tmp_path / "forks.jsonl"))
+    whole = dev.read(*words)
+    lines = (tmp_path / "forks.jsonl").read_text().splitlines()
+    (tmp_path / "forks.jsonl").write_text("\n".join([lines[0], lines[1][:40]]))
+
+    again = dev.read(*words)
+
+    assert again == whole
+    assert len((tmp_path / "forks.jsonl").read_text().splitlines()) > len(lines) - 1
+
+
+def test_a_fork_is_a_bundle_whose_records_hold_and_whose_own_decisions_nobody_has_signed(
+    dev: Dev, forked: str, tmp_path: Path
+) -> None:
+    file, child = tmp_path / "fork.jsonl", f"{forked}.2"
+
+    dev.refold("run", "fork", forked, "--app", str(APP), "--to", str(file))
+    same = verified(file)
+    decided = f"{child}/3=approve"
+    dev.refold("run", "fork", child, "--at", "5", "--app", str(APP), "--decide", decided, "--to", str(file), code=4)
+    stopped = verified(file)
+
+    assert (same.holds, same.fork["source"]) == (True, forked)
+    assert [hole.kind for hole in stopped.holes] == ["signature"]
+
+
+def verified(file: Path) -> VerifiedBundle:
+    """What a bundle proves to somebody who trusts no key."""
+    with file.open("rb") as bundle:
+        return verify_bundle(bundle, NOBODY)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--allow-pure",),
+        ("--budget", "calls=3"),
+        ("--at", "99", "--input", "{}"),
+        ("--at", "99", "--edit-call", "1={}"),
+        ("--decide", "home-1/3=maybe"),
+    ],
+)
+def test_what_cannot_be_is_refused(dev: Dev, forked: str, words: tuple[str, ...]) -> None:
+    dev.refold("run", "fork", forked, "--app", str(APP), *words, code=2)
