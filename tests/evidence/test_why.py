@@ -39,6 +39,7 @@ def test_a_childs_effect_leads_through_its_people_and_its_parent_to_the_request(
     assert kinds[: len(order)] == order
     assert [link.by for link in found.links if link.kind == "vote"] == ["ada", "bob"]
     assert (kinds[-1], found.links[-1].by) == ("request", "eve")
+    assert kinds.count("request") == 1
     parent = found.links[kinds.index("parent")]
     assert (parent.other, found.links[kinds.index("parent") + 1].run_id) == (("run-1", 14), "run-1")
 

@@ -194,8 +194,10 @@ def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
             seq = before
         elif other and (above := find(other[0])) is not None:
             run, seq = above, other[1]
-        else:
+        elif at.entry.seq > 1:
             seq = 1
+        else:
+            return
 
 
 _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
