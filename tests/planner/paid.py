@@ -99,6 +99,13 @@ async def boss(ctx: Context, hands: int, times: int) -> list[str]:
     return await asyncio.gather(*(one() for _ in range(hands)))
 
 
+async def follower(ctx: Context, times: int) -> int:
+    """Has another one think, and thinks itself as soon as that has ended."""
+    await ctx.run(hand, {"times": times})
+    await thought(ctx, times)
+    return times
+
+
 async def quitter(ctx: Context, hands: int, times: int) -> int:
     """Has others think, and does not wait for them."""
     tasks = [asyncio.create_task(ctx.run(hand, {"times": times})) for _ in range(hands)]
@@ -117,7 +124,7 @@ def made(budget: Budget | None = None, *, inner: Budget | None = None, limits: I
     app.tool(effect="once", cost="0.25")(fetch)
     app.tool(effect="pure")(look)
     app.agent(budget=inner)(hand)
-    for agent in (thinker, crowd, wise, looker, buyer, boss, quitter):
+    for agent in (thinker, crowd, wise, looker, buyer, boss, follower, quitter):
         app.agent(budget=budget)(agent)
     return app
 

@@ -306,6 +306,16 @@ def test_a_family_shares_the_budget_of_the_first() -> None:
     assert outcome(world, "r").used == Used(5 * 1_500, 5 * CALL, 5)
 
 
+def test_what_a_child_took_counts_once_in_the_entry_in_which_its_parent_hears_of_it() -> None:
+    world = Paid(made(Budget(calls=4)))
+
+    world.start("r", "follower", times=2)
+    world.pump()
+
+    assert world.state("r").status == "completed"
+    assert world.purse("r").spent.calls == 3
+
+
 def test_a_child_has_its_own_budget_within_that_of_its_parent() -> None:
     world = Paid(made(Budget(usd="1"), inner=Budget(calls=2)))
 

@@ -331,7 +331,7 @@ class Purses:
         run: RunState | None = state
         while run is not None and run.purse is not None and not run.over:
             purse = run.purse
-            taken = self._taken(run, but=state).plus(self._unheard(run))
+            taken = self._taken(run, but=state).plus(self._unheard(run, state))
             found.append(Scope(run.run_id, purse.limits, purse.since_ms, taken))
             # A run that is told of nobody above counts for nobody: it outlives them, or they count nothing.
             run = self._find(parent_of(run.run_id)[0]) if purse.limits.root else None
@@ -351,19 +351,20 @@ class Purses:
                 taken = taken.plus(self._taken(below, but=but)) if below is not None else taken
         return taken
 
-    def _unheard(self, run: RunState) -> Amount:
-        """What runs below it have taken that are over, and of which nobody has heard up to this one."""
+    def _unheard(self, run: RunState, state: RunState) -> Amount:
+        """Amount of the runs below a run that are over, and that no run up to it has counted; `state` is newest."""
         taken = NOTHING
         for child, used in self.unheard.items():
-            if is_below(child, run.run_id) and not self._told(child, run.run_id):
+            if is_below(child, run.run_id) and not self._told(child, run.run_id, state):
                 taken = taken.plus(Amount(used.tokens, used.nano_usd, used.calls))
         return taken
 
-    def _told(self, child: RunId, top: RunId) -> bool:
+    def _told(self, child: RunId, top: RunId, newest: RunState) -> bool:
         above = child
         while above != top:
             above = parent_of(above)[0]
-            state = self._find(above)
+            # In the entry by which it hears of its child, the log still has it as it was before.
+            state = newest if above == newest.run_id else self._find(above)
             if state is not None and state.purse is not None and child in state.purse.heard:
                 return True
         return False
