@@ -137,6 +137,17 @@ def test_the_key_of_a_redacted_call_is_that_which_people_have_signed() -> None:
     }
 
 
+def test_a_fork_is_told_from_what_has_happened() -> None:
+    bundle = told().bundle()
+    last = bundle.runs[1].records[-1]._replace(partition=-1, offset=-1)
+    runs = [bundle.runs[0], replace(bundle.runs[1], records=[*bundle.runs[1].records[:-1], last])]
+
+    assert kinds(replace(bundle, runs=runs)) == {("foreign", "run-1.3")}
+    fork = resealed(replace(bundle, runs=runs, fork={"run": "run-1.3", "at": 6}))
+    assert fork.holes == []
+    assert fork.notes == ["this is a fork: entries of it are in no topic"]
+
+
 def with_claim(change: Callable[[ToolClaim], ToolClaim]) -> Bundle:
     """The story with another claim of the first call."""
     bundle = told().bundle()

@@ -160,6 +160,8 @@ class _Pass:
             "unclaimed": "chained calls have no claim in the bundle",
         }
         yield from (f"{count[name]} {words}" for name, words in notes.items() if count[name])
+        if self.contents and self.contents.fork:
+            yield "this is a fork: entries of it are in no topic"
         if self.contents is None:
             yield "without its first line nobody can tell what the bundle should hold"
 
@@ -178,6 +180,8 @@ class _Pass:
             number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
             if number not in self._schemas and SCHEMA not in self._broken:
                 yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
+            if record.offset < 0 and not (self.contents and self.contents.fork):
+                yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
             check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
             yield from check(record, line)
         else:
