@@ -98,14 +98,14 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
 @cache
 def _scope(file: str) -> str:
     for shared, servers in SHARED.items():
-        files = _sharing(shared)
+        files = _fairness(shared)
         if file in files:
             return f"{shared}, {files.index(file) % servers}"
     return file
 
 
 @cache
-def _sharing(shared: str) -> list[str]:
+def _fairness(shared: str) -> list[str]:
     """The files that ask for a shared server and bring none of their own, the longest first."""
     ranks = {name: number for number, name in enumerate(LONGEST)}
     fixture = f"def {shared.partition(':')[0]}("

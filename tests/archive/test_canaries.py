@@ -167,8 +167,8 @@ class Mine:
 
     def roll(self) -> None:
         """Something to read in every partition, so that the broker closes the segment before it."""
-        beat = [Outgoing(topic, number, b"beat", None, [], 0) for topic in ALL for number in range(4)]
-        self.writer.append(beat)
+        clock_probe = [Outgoing(topic, number, b"beat", None, [], 0) for topic in ALL for number in range(4)]
+        self.writer.append(clock_probe)
 
     def found(self) -> set[str]:
         """The files of broker and Valkey in which a canary lies."""

@@ -127,7 +127,7 @@ def test_files_are_bounded_by_bytes_and_hold_families_whole(world: World) -> Non
 def test_every_byte_of_a_run_is_verified(runs: list[ArchivedRun]) -> None:
     run = runs[0]
     first, *others = run.records
-    spoilt = [
+    unreadable_result = [
         dataclasses.replace(run, records=(first._replace(value=first.value[:-1] + b"?"), *others)),
         dataclasses.replace(run, records=(first._replace(key=first.key[:-1] + b"?"), *others)),
         dataclasses.replace(run, records=(first._replace(at_ms=1), *others)),
@@ -140,7 +140,7 @@ def test_every_byte_of_a_run_is_verified(runs: list[ArchivedRun]) -> None:
     ]
 
     assert inspection.flaws(run) == []
-    assert [inspection.flaws(each) for each in spoilt if not inspection.flaws(each)] == []
+    assert [inspection.flaws(each) for each in unreadable_result if not inspection.flaws(each)] == []
 
 
 def relabelled(run: ArchivedRun, records: tuple[Any, ...]) -> ArchivedRun:
@@ -151,9 +151,9 @@ def relabelled(run: ArchivedRun, records: tuple[Any, ...]) -> ArchivedRun:
 def test_a_file_that_was_cut_or_changed_is_told(world: World, runs: list[ArchivedRun]) -> None:
     content = pack_runs(runs)
 
-    for spoilt in (content[:-1], content[:100], b"", b"Obj\1" + content[4:-20] + b"x" * 20, b"{}"):
+    for unreadable_result in (content[:-1], content[:100], b"", b"Obj\1" + content[4:-20] + b"x" * 20, b"{}"):
         with pytest.raises(MalformedError):
-            list(unpack_runs(spoilt, "there"))
+            list(unpack_runs(unreadable_result, "there"))
 
 
 def test_an_index_that_is_none_is_told(world: World, runs: list[ArchivedRun]) -> None:

@@ -190,8 +190,8 @@ def test_a_void_vote_may_be_a_dead_letter_and_a_good_one_only_when_it_is_late() 
 
     def found(code: str, void: str, gone: str = "") -> bool:
         record = letter(*place)
-        spoilt = (record.value or b"").replace(b"\x12malformed", bytes([2 * len(code)]) + code.encode())
-        evidence = story(letters=[letter(*POISON), record._replace(value=spoilt)], votes={place: "v-ada"})
+        unreadable_result = (record.value or b"").replace(b"\x12malformed", bytes([2 * len(code)]) + code.encode())
+        evidence = story(letters=[letter(*POISON), record._replace(value=unreadable_result)], votes={place: "v-ada"})
         evidence.papers.said = {**evidence.papers.said, "v-ada": Said("r1/4", "ada", "edit", void)}
         evidence.papers.decrees = [Decree("roles", gone, 0, 2)]
         return not [text for text in judge(evidence).wrong if "dead letter" in text]

@@ -56,20 +56,20 @@ def test_an_archive_verifies_without_kafka_and_a_changed_one_does_not(archive: s
     [index, *_] = Path(archive.removeprefix("file://")).rglob("*.json")
     index.write_text(index.read_text().replace('"digest": "', '"digest": "0'))
 
-    spoilt = read("archive", "verify", "--archive", archive, code=1)
+    unreadable_result = read("archive", "verify", "--archive", archive, code=1)
 
-    assert not spoilt["ok"]
-    assert "index" in spoilt["problems"][0]["problem"]
+    assert not unreadable_result["ok"]
+    assert "index" in unreadable_result["problems"][0]["problem"]
 
 
 def test_a_cut_file_is_a_problem_and_the_others_are_read(archive: str) -> None:
     [file, *_] = Path(archive.removeprefix("file://")).rglob("*.avro")
     file.write_bytes(file.read_bytes()[:-30])
 
-    spoilt = read("archive", "verify", "--archive", archive, code=1)
+    unreadable_result = read("archive", "verify", "--archive", archive, code=1)
 
-    assert len(spoilt["problems"]) == 1
-    assert spoilt["runs"] >= 1
+    assert len(unreadable_result["problems"]) == 1
+    assert unreadable_result["runs"] >= 1
 
 
 def test_an_archived_run_is_shown_as_if_it_lay_in_the_log(archive: str) -> None:

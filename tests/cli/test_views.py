@@ -139,7 +139,7 @@ def test_a_moment_has_its_day_and_its_zone(at_ms: int, expected: str) -> None:
     assert output.moment(at_ms) == expected
 
 
-class Telling:
+class RunJournal:
     """A service that has something to tell, once."""
 
     def __init__(self, *names: str) -> None:
@@ -164,7 +164,7 @@ def test_alarms_are_warnings_in_the_log() -> None:
     alarms = "unauthorised", "call.unauthorised", "approval.held", "call.late", "run.frozen", "input.dead"
 
     with structlog.testing.capture_logs() as told:
-        Host([Telling("approval.decided", *alarms)], log).pump([])
+        Host([RunJournal("approval.decided", *alarms)], log).pump([])
 
     assert {line["event"]: line["log_level"] for line in told} == {
         "approval.decided": "info",

@@ -46,10 +46,10 @@ def test_it_is_a_document_of_asyncapi() -> None:
     ],
 )
 def test_the_specification_refuses_what_is_none(spoil: Callable[[Any], Any]) -> None:
-    spoilt = copy.deepcopy(DOCUMENT)
-    spoil(spoilt)
+    unreadable_result = copy.deepcopy(DOCUMENT)
+    spoil(unreadable_result)
 
-    assert not SPECIFICATION.is_valid(spoilt)
+    assert not SPECIFICATION.is_valid(unreadable_result)
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_the_file() -> None:

@@ -15,12 +15,12 @@ TWO = request(needs=Requirement(["role:lead", "role:owner"], quorum=2, remember_
 ONE = request(needs=Requirement(["role:lead"], remember_ms=90_000, remember_uses=3))
 
 
-def tally(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> BallotResult | None:
+def reservation(asked: ApprovalRequest, votes: list[Vote], roles: Roles) -> BallotResult | None:
     return count(asked, votes, roles, SOON).settled
 
 
 def verdict(asked: ApprovalRequest, *votes: Vote, roles: Roles = ROLES) -> str:
-    found = tally(asked, list(votes), roles)
+    found = reservation(asked, list(votes), roles)
     return found.verdict if found else "open"
 
 

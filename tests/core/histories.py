@@ -50,7 +50,7 @@ from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import (
     Again,
     AppFacts,
-    ChildOver,
+    ChildEnded,
     Due,
     Ignore,
     Input,
@@ -285,7 +285,7 @@ def random_input(log: Log, rng: random.Random) -> Input:
     if (opened and opened.phase == "child" and rng.random() < 0.7) or rng.random() < 0.02:
         failure = rng.choice([None, Failure("boom", "it broke")])
         used = None if failure else Used(7, 5, 1, 2, 1)
-        return ChildOver(RUN, step, "failed" if failure else "completed", "1", failure, used)
+        return ChildEnded(RUN, step, "failed" if failure else "completed", "1", failure, used)
     status = rng.choice(["completed", "failed", "broken", "unknown", "doubt", "odd", "unauthorised"])
     refused = Failure(rng.choice([*sorted(SENT_BACK), "unauthorised"]), "not now")
     return ToolResult(

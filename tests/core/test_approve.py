@@ -138,10 +138,10 @@ def test_an_answer_to_another_question_is_refused(changes: dict[str, str]) -> No
 def test_a_decision_by_a_stranger_is_refused_and_one_by_an_unknown_key_waits() -> None:
     log = asking()
 
-    stranger = decide_on(log, key=replace(approvals.KEY, seed=bytes(32)))
+    of_other_pool = decide_on(log, key=replace(approvals.KEY, seed=bytes(32)))
     unknown = decide_on(log, key=SigningKey("test-2", "decision", bytes(32)))
 
-    assert isinstance(stranger, Refuse)
+    assert isinstance(of_other_pool, Refuse)
     assert isinstance(unknown, Park)
 
 

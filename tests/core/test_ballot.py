@@ -18,19 +18,19 @@ from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request, vote
-from tests.core.ballots import ONE, SOON, TWO, tally, verdict, why
+from tests.core.ballots import ONE, SOON, TWO, reservation, verdict, why
 
 KEY = SigningKey("gateway", "vote", bytes(32))
 
 
 class TestWhoCounts:
     def test_nothing_is_decided_without_votes(self) -> None:
-        assert tally(ONE, [], ROLES) is None
+        assert reservation(ONE, [], ROLES) is None
 
     def test_one_person_of_the_role_decides(self) -> None:
         said = vote(ONE, "ada", strength="mfa")
 
-        found = tally(ONE, [said], ROLES)
+        found = reservation(ONE, [said], ROLES)
 
         cast = Cast("ada", "role:lead", "mfa", "ada-approve-1", NOW + 1)
         assert found == BallotResult("approve", (cast,), said=(said,))
@@ -97,7 +97,7 @@ class TestVerdicts:
     def test_one_rejection_decides_and_says_why(self) -> None:
         votes = [vote(TWO, "ada"), vote(TWO, "dan"), vote(TWO, "bob", "reject", at=9, message="not on a Friday")]
 
-        found = tally(TWO, votes, ROLES)
+        found = reservation(TWO, votes, ROLES)
 
         assert found is not None
         assert (found.verdict, found.message, [by.actor for by in found.votes]) == (
@@ -110,7 +110,7 @@ class TestVerdicts:
         edits = [vote(TWO, who, "edit", args=f'{{"n":{n}}}') for who, n in (("ada", 1), ("bob", 2), ("dan", 1))]
 
         assert verdict(TWO, *edits[:2]) == "open"
-        found = tally(TWO, edits, ROLES)
+        found = reservation(TWO, edits, ROLES)
         assert found is not None
         assert (found.verdict, found.edited, [by.actor for by in found.votes]) == ("edit", '{"n":1}', ["ada", "dan"])
 
@@ -192,7 +192,7 @@ class TestRemembering:
     def test_an_approval_that_is_to_hold_again_gives_a_grant(self) -> None:
         said = vote(ONE, "ada", remember=Remember(60_000, 3))
 
-        found = tally(ONE, [said], ROLES)
+        found = reservation(ONE, [said], ROLES)
 
         assert found is not None
         assert found.grant == (ONE.approval_id, "run", NOW + 1 + 60_000, 3, 0, "", "")
@@ -221,7 +221,7 @@ class TestRemembering:
             vote(TWO, "bob", at=2, remember=Remember(90_000, 2)),
         ]
 
-        alone, both = tally(TWO, votes[:2], ROLES), tally(TWO, votes, ROLES)
+        alone, both = reservation(TWO, votes[:2], ROLES), reservation(TWO, votes, ROLES)
 
         assert alone is not None
         assert alone.grant is None
@@ -289,7 +289,7 @@ def test_no_approval_rests_on_fewer_people_than_the_quorum_or_on_the_requester(
 ) -> None:
     asked, votes = drawn
 
-    found = tally(asked, votes, ROLES)
+    found = reservation(asked, votes, ROLES)
 
     if found and found.verdict != "reject":
         people = {by.actor for by in found.votes}

@@ -13,14 +13,14 @@ from refold.core.approval.decision import lineage
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request, vote
-from tests.core.ballots import ONE, SOON, TWO, tally, verdict, why
+from tests.core.ballots import ONE, SOON, TWO, reservation, verdict, why
 
 
 class TestHandingOver:
     def test_a_deputy_decides_in_the_place_of_an_approver(self) -> None:
         votes = [vote(ONE, "ada", "delegate", to=("zoe",)), vote(ONE, "zoe", at=2)]
 
-        found = tally(ONE, votes, ROLES)
+        found = reservation(ONE, votes, ROLES)
 
         assert found is not None
         assert [(by.actor, by.via) for by in found.votes] == [("zoe", 'handed:["zoe","ada","role:lead"]')]
@@ -61,7 +61,7 @@ class TestHandingOver:
     def test_a_deputy_whom_the_policy_names_too_hands_on_what_is_their_own(self, action: str) -> None:
         votes = [vote(ONE, "ada", "delegate", to=("bob",)), vote(ONE, "bob", action, at=2, to=("zoe",))]
 
-        found = tally(ONE, [*votes, vote(ONE, "zoe", at=3)], ROLES)
+        found = reservation(ONE, [*votes, vote(ONE, "zoe", at=3)], ROLES)
 
         assert found is not None
         assert [by.via for by in found.votes] == ['handed:["zoe","bob","role:lead"]']
@@ -134,7 +134,7 @@ class TestHandingOver:
 def handed(*words: tuple[str, str, str], by: str, asked: ApprovalRequest = ONE) -> decision.Decision:
     """The decision that somebody made after these words on who decides."""
     votes = [vote(asked, who, action, at=at, to=(to,)) for at, (who, action, to) in enumerate(words)]
-    found = tally(asked, [*votes, vote(asked, by, at=50)], ROLES)
+    found = reservation(asked, [*votes, vote(asked, by, at=50)], ROLES)
     assert found is not None
     return decision.build(asked, found.verdict, votes=found.votes, issued_ms=NOW, nonce="")
 
@@ -181,7 +181,7 @@ class TestAuthorityThatWasHandedOn:
         asked = request(needs=Requirement(["role:oncall"]))
         votes = [vote(asked, "ada", "delegate", roles=("oncall",), to=("zoe",)), vote(asked, "zoe", at=2)]
 
-        found = tally(asked, votes, ROLES)
+        found = reservation(asked, votes, ROLES)
 
         assert found is not None
         made = decision.build(asked, "approve", votes=found.votes, issued_ms=NOW, nonce="")

@@ -26,7 +26,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.decide import NOBODY_SETTLES, decide
-from refold.core.planning.verdict import AppFacts, Decided, Due, Ignore, Park, Refuse, Rules, Unsent
+from refold.core.planning.verdict import AppFacts, Decided, Due, Ignore, Park, Refuse, Rules, Undeliverable
 from refold.core.run.fold import fold
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
@@ -122,7 +122,7 @@ class TestTheQuestion:
         log = asked("keyed")
         name = log.live.waits_for(1)
 
-        assert kinds(log.feed(Unsent(log.run_id, log.live.seqs[0], name))) == [ApprovalDecided]
+        assert kinds(log.feed(Undeliverable(log.run_id, log.live.seqs[0], name))) == [ApprovalDecided]
         assert (log.live.open[1].phase, log.live.open[1].question) == ("doubt", None)
 
     def test_is_closed_with_its_run(self) -> None:

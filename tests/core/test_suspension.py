@@ -49,7 +49,7 @@ seeds = st.integers(0, 2**32)
 SOON = NOW + 60_000
 
 
-def telling(log: Log) -> Log:
+def signal_sent(log: Log) -> Log:
     """The same log, of which entries tell from now on."""
     log.tells = True
     return log
@@ -89,7 +89,7 @@ def test_every_wait_has_a_reason() -> None:
 
 
 def test_a_sleep_suspends_until_its_time_and_that_wakes() -> None:
-    log = telling(started())
+    log = signal_sent(started())
 
     log.append([SleepStarted(1, NOW + 1_500)])
     suspended = last(log)
@@ -100,7 +100,7 @@ def test_a_sleep_suspends_until_its_time_and_that_wakes() -> None:
 
 
 def test_a_time_beyond_all_calendars_is_named_all_the_same() -> None:
-    log = telling(started())
+    log = signal_sent(started())
 
     log.append([SleepStarted(1, 2**62)])
 
@@ -121,7 +121,7 @@ def test_a_question_suspends_by_its_id_and_the_answer_wakes_by_it() -> None:
 
 
 def test_a_doubt_suspends_by_its_call_and_what_is_said_of_it_wakes() -> None:
-    log = telling(calling("keyed"))
+    log = signal_sent(calling("keyed"))
 
     log.feed(log.result(status="doubt"))
     suspended = last(log)
@@ -132,7 +132,7 @@ def test_a_doubt_suspends_by_its_call_and_what_is_said_of_it_wakes() -> None:
 
 
 def test_a_wait_between_attempts_suspends_by_its_call() -> None:
-    log = telling(calling("keyed"))
+    log = signal_sent(calling("keyed"))
 
     log.feed(log.result(status="unknown"))
     suspended = last(log)
@@ -144,7 +144,7 @@ def test_a_wait_between_attempts_suspends_by_its_call() -> None:
 
 
 def test_what_others_have_to_do_is_named_before_what_time_does() -> None:
-    log = telling(asking("keyed"))
+    log = signal_sent(asking("keyed"))
 
     log.append([SleepStarted(2, NOW + 5)])
     approval = log.live.waits_for(1)
@@ -157,7 +157,7 @@ def test_what_others_have_to_do_is_named_before_what_time_does() -> None:
 
 
 def test_of_several_times_the_first_is_named() -> None:
-    log = telling(started())
+    log = signal_sent(started())
 
     log.append([SleepStarted(1, NOW + 9_000), SleepStarted(2, NOW + 1_000)])
 
@@ -165,7 +165,7 @@ def test_of_several_times_the_first_is_named() -> None:
 
 
 def test_a_run_that_goes_on_and_waits_again_in_one_entry_says_nothing() -> None:
-    log = telling(started())
+    log = signal_sent(started())
     log.append([SleepStarted(1, NOW + 1)])
 
     log.append([SleepEnded(1), StatusSet("again"), SleepStarted(2, NOW + 2)])
@@ -175,7 +175,7 @@ def test_a_run_that_goes_on_and_waits_again_in_one_entry_says_nothing() -> None:
 
 @pytest.mark.parametrize("end", [RunCompleted("1"), RunFailed(BOOM)])
 def test_a_run_that_ends_does_not_go_on_before(end: Event) -> None:
-    log = telling(started())
+    log = signal_sent(started())
     log.append([SleepStarted(1, NOW + 1)])
 
     log.append([SleepEnded(1), end])
@@ -184,7 +184,7 @@ def test_a_run_that_ends_does_not_go_on_before(end: Event) -> None:
 
 
 def test_code_that_was_held_is_what_wakes() -> None:
-    log = telling(started())
+    log = signal_sent(started())
     log.append([SleepStarted(1, NOW + 1), SleepStarted(2, NOW + 9)])
     log.append([SleepEnded(1)])
 

@@ -10,14 +10,14 @@ from refold.core.events import (
     CallFailed,
     Failure,
 )
-from refold.core.planning.verdict import Ignore, Spoilt, Unsent
+from refold.core.planning.verdict import Ignore, Undeliverable, UnreadableResult
 from tests.core.histories import BOOM, RUN, Log, asking, calling
 
 
-def unsent(log: Log, *, sent_before: bool = False) -> Unsent:
+def never_sent(log: Log, *, sent_before: bool = False) -> Undeliverable:
     """The request that is under way is refused."""
     opened = log.live.open[1]
-    return Unsent(RUN, opened.seq, attempt=opened.attempt, sent_before=sent_before)
+    return Undeliverable(RUN, opened.seq, attempt=opened.attempt, sent_before=sent_before)
 
 
 class TestTransport:
@@ -26,7 +26,7 @@ class TestTransport:
     def test_an_attempt_whose_request_is_too_large_fails(self) -> None:
         log = calling("once")
 
-        (event,) = log.feed(unsent(log))  # type: ignore[misc]
+        (event,) = log.feed(never_sent(log))  # type: ignore[misc]
 
         assert isinstance(event, CallFailed)
         assert (event.attempt, event.failure.code) == (1, "too_large")
@@ -37,7 +37,7 @@ class TestTransport:
         log.now = log.due().due_ms
         log.feed(log.due())
 
-        (event,) = log.feed(unsent(log))  # type: ignore[misc]
+        (event,) = log.feed(never_sent(log))  # type: ignore[misc]
 
         assert isinstance(event, CallDoubted)
 
@@ -48,14 +48,14 @@ class TestTransport:
     def test_so_it_does_where_the_same_attempt_went_out_before(self, effect: str, ending: type) -> None:
         log = calling(effect)
 
-        (event,) = log.feed(unsent(log, sent_before=True))  # type: ignore[misc]
+        (event,) = log.feed(never_sent(log, sent_before=True))  # type: ignore[misc]
 
         assert type(event) is ending
         assert event.failure.code == "too_large"  # type: ignore[attr-defined]
 
     def test_it_says_nothing_of_a_later_attempt(self) -> None:
         log = calling("keyed")
-        late = unsent(log, sent_before=True)
+        late = never_sent(log, sent_before=True)
         log.feed(log.result(status="unknown"))
         log.now = log.due().due_ms
         log.feed(log.due())
@@ -66,7 +66,7 @@ class TestTransport:
         log = asking("once")
         seq, name = log.live.open[1].seq, log.live.waits_for(1)
 
-        events = log.feed(Unsent(RUN, seq, approval=name))
+        events = log.feed(Undeliverable(RUN, seq, approval=name))
 
         assert isinstance(events, list)
         assert [type(event) for event in events] == [ApprovalDecided, CallFailed]
@@ -79,16 +79,16 @@ class TestTransport:
     def test_a_result_that_nobody_can_read_settles_its_call(self, effect: str, ending: type) -> None:
         log = calling(effect)
 
-        (event,) = log.feed(Spoilt(RUN, log.live.open[1].seq, Failure("unreadable", "it is none")))  # type: ignore[misc]
+        (event,) = log.feed(UnreadableResult(RUN, log.live.open[1].seq, Failure("unreadable", "it is none")))  # type: ignore[misc]
 
         assert type(event) is ending
         assert event.failure.code == "unreadable"  # type: ignore[attr-defined]
 
     def test_neither_says_anything_of_a_call_that_is_settled(self) -> None:
         log = calling()
-        seq, refused = log.live.open[1].seq, unsent(log)
+        seq, refused = log.live.open[1].seq, never_sent(log)
         log.feed(log.result())
 
         assert isinstance(log.feed(refused), Ignore)
-        assert isinstance(log.feed(Unsent(RUN, seq, approval=f"{RUN}/{seq}~{'0' * 32}")), Ignore)
-        assert isinstance(log.feed(Spoilt(RUN, seq, BOOM)), Ignore)
+        assert isinstance(log.feed(Undeliverable(RUN, seq, approval=f"{RUN}/{seq}~{'0' * 32}")), Ignore)
+        assert isinstance(log.feed(UnreadableResult(RUN, seq, BOOM)), Ignore)

@@ -69,11 +69,11 @@ def test_a_stranger_cannot_log_in(secured: SecuredKafka, change: dict[str, str])
     errors: list[int] = []
     settings: dict[str, Any] = {**config(secured), **change}
     settings["error_cb"] = lambda error: errors.append(error.code())
-    stranger = AdminClient(settings)
+    of_other_pool = AdminClient(settings)
 
-    eventually(lambda: stranger.poll(0.1) or KafkaError._AUTHENTICATION in errors)
+    eventually(lambda: of_other_pool.poll(0.1) or KafkaError._AUTHENTICATION in errors)
     with pytest.raises(KafkaException):
-        stranger.list_topics(timeout=0.5)
+        of_other_pool.list_topics(timeout=0.5)
 
 
 def test_without_a_login_nothing_is_answered(secured: SecuredKafka) -> None:

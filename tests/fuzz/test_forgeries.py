@@ -158,11 +158,11 @@ HOLES: dict[str, Callable[[ToolRequest, World], bool]] = {
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_a_gate_with_a_hole_is_found_by_the_same_forgeries(hole: str) -> None:
-    assert any(lets_through(HOLES[hole], attempt) for attempt in telling())
+    assert any(lets_through(HOLES[hole], attempt) for attempt in signal_sent())
 
 
 @cache
-def telling() -> list[Attempt]:
+def signal_sent() -> list[Attempt]:
     """The forgeries that take one rule each to refuse, those that are quickly told apart first."""
     return [
         attempt

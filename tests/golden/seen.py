@@ -251,7 +251,7 @@ def letter(number: int) -> str:
 
 
 @dataclass
-class Answering:
+class DecideLoop:
     """A publisher into a copy of the platform, with a planner that answers some inputs."""
 
     platform: everything.Platform
@@ -354,7 +354,7 @@ class Recorded(Platform):
     """The recorded platform in memory, where commands look for one on Kafka."""
 
     copied: everything.Platform
-    hand: Answering
+    hand: DecideLoop
 
     @cached_property
     def runs(self) -> Runs:
@@ -395,13 +395,13 @@ class Clock:
 
 
 @contextmanager
-def played(*, writes: bool) -> Iterator[Answering]:
+def played(*, writes: bool) -> Iterator[DecideLoop]:
     """The recorded platform where commands look for one, at a time and with chances that are always the same."""
     found = recorded()
     if writes:
         found = copy.copy(found)
         found.broker, found.states = copy.deepcopy(found.broker), dict(found.states)
-    hand, numbers, clock = Answering(found), count(1), Clock()
+    hand, numbers, clock = DecideLoop(found), count(1), Clock()
     named = type("Named", (Recorded,), {"copied": found, "hand": hand})
     with pytest.MonkeyPatch.context() as patch, structlog_reset():
         patch.setattr(cli_platform, "Platform", named)

@@ -11,7 +11,7 @@ from typing import Any
 from refold import App, Budget, CallFailed, ChildFailed, Context, Limit, Price, Reserve, Retry
 from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.run.purse import BudgetAccount
+from refold.core.run.account import BudgetAccount
 from refold.ports.log import Outgoing
 from tests.recovery.rig import Rig
 
@@ -173,11 +173,11 @@ class Paid(Rig):
         """The planner dies, and another takes its place."""
         self.deploy(self._app)
 
-    def purse(self, run: str) -> BudgetAccount:
+    def account(self, run: str) -> BudgetAccount:
         """What a run has taken."""
-        purse = self.state(run).purse
-        assert purse is not None
-        return purse
+        account = self.state(run).account
+        assert account is not None
+        return account
 
     def told(self, run: str, *kinds: type[Any]) -> list[Any]:
         """The events of a run, of these kinds."""

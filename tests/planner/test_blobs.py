@@ -19,8 +19,8 @@ from refold.core.events import (
 from refold.core.ids import RunId
 from refold.core.planning import budgets
 from refold.core.wire.blobs import folder_of, is_pointer, pointer_of
-from refold.planner.deciding import answering
-from refold.planner.deciding.answering import BlobOrders
+from refold.planner.deciding import decide_loop
+from refold.planner.deciding.decide_loop import BlobOrders
 from refold.ports.effects import BlobLoaded, LoadBlob
 from tests.planner.large import LARGE, BlobRig, Fetching
 
@@ -275,7 +275,7 @@ def test_a_large_result_says_what_it_took_if_that_is_found_at_once(
 
 
 def test_a_large_input_is_read_when_there_is_room_for_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "LOADING_BYTES", 250_000)
+    monkeypatch.setattr(decide_loop, "LOADING_BYTES", 250_000)
     rig = BlobRig()
     rig.settings = replace(rig.settings, limits=replace(rig.settings.limits, active=3))
     rig.boot()
@@ -293,7 +293,7 @@ def test_a_large_input_is_read_when_there_is_room_for_its_run(monkeypatch: pytes
 
 
 def test_so_many_bytes_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "LOADING_BYTES", 250_000)
+    monkeypatch.setattr(decide_loop, "LOADING_BYTES", 250_000)
     told, orders = list[str](), BlobOrders()
     for number in range(5):
         place = (RunId(f"r{number}"), pointer_of(b"x" * 100_000 + str(number).encode()))

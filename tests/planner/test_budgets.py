@@ -23,7 +23,7 @@ from refold.core.events import (
     Used,
 )
 from refold.core.messages import RunOutcome, ToolRequest, ToolResult
-from refold.core.run.purse import Amount
+from refold.core.run.account import Amount
 from refold.core.wire import codec
 from tests.planner.paid import Paid, completed, ended, made, pays, usage
 
@@ -67,7 +67,7 @@ def test_a_run_without_a_budget_says_nothing_of_one() -> None:
     world.start("r", "looker", times=2)
     world.pump()
 
-    assert world.state("r").purse is None
+    assert world.state("r").account is None
     assert outcome(world, "r").used is None
 
 
@@ -113,7 +113,7 @@ def test_a_call_that_took_less_gives_back_what_was_reserved() -> None:
     world.start("r", "thinker", times=9)
     world.pump()
 
-    assert world.purse("r").total == Amount(990, 9 * 200_000, 9)
+    assert world.account("r").total == Amount(990, 9 * 200_000, 9)
 
 
 def test_a_result_that_does_not_say_what_it_took_took_all_that_was_reserved() -> None:
@@ -122,7 +122,7 @@ def test_a_result_that_does_not_say_what_it_took_took_all_that_was_reserved() ->
     world.start("r", "thinker", times=2)
     world.pump()
 
-    assert world.purse("r").spent == Amount(3_000, 2 * CALL, 2)
+    assert world.account("r").spent == Amount(3_000, 2 * CALL, 2)
 
 
 @pytest.mark.parametrize("read", [0, 1 << 60])
@@ -132,7 +132,7 @@ def test_what_a_tool_with_a_price_hands_on_says_nothing_of_what_it_took(read: in
     world.start("r", "buyer", times=1)
     world.pump()
 
-    assert world.purse("r").spent == Amount(0, 250_000_000, 1)
+    assert world.account("r").spent == Amount(0, 250_000_000, 1)
 
 
 def test_every_attempt_reserves_anew_and_a_lost_one_stays_booked() -> None:
@@ -206,7 +206,7 @@ def test_a_tool_may_have_a_price() -> None:
     world.pump()
 
     assert (status(world, "r"), sent(world, "r")) == ("budget_usd", 2)
-    assert world.purse("r").total == Amount(0, 500_000_000, 2)
+    assert world.account("r").total == Amount(0, 500_000_000, 2)
 
 
 def test_a_soft_threshold_is_told_once() -> None:
@@ -237,7 +237,7 @@ def test_a_budget_that_degrades_keeps_what_is_left_for_the_cheaper_way() -> None
 
     assert json.loads(outcome(world, "r").result) == ["big", "big", "degrade", "degrade", "degrade"]
     assert len(world.told("r", BudgetReached)) == 1
-    assert world.purse("r").total.nano_usd == 2 * CALL + 3 * 350_000
+    assert world.account("r").total.nano_usd == 2 * CALL + 3 * 350_000
 
 
 def _usage(said: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def test_a_held_call_that_is_metered_is_reserved_when_it_goes_out() -> None:
     world = Paid(made(Budget(usd="0.03", soft=0.5, then="ask")))
     world.start("r", "thinker", times=3)
     world.pump()
-    held = world.purse("r").total
+    held = world.account("r").total
 
     world.operate("r", "resolve", step=3, attempt=0, verdict="did_not_happen")
     world.pump()
@@ -313,7 +313,7 @@ def test_what_a_child_took_counts_once_in_the_entry_in_which_its_parent_hears_of
     world.pump()
 
     assert world.state("r").status == "completed"
-    assert world.purse("r").spent.calls == 3
+    assert world.account("r").spent.calls == 3
 
 
 def test_a_child_has_its_own_budget_within_that_of_its_parent() -> None:
@@ -323,7 +323,7 @@ def test_a_child_has_its_own_budget_within_that_of_its_parent() -> None:
     world.pump()
 
     assert [sent(world, "r.1"), sent(world, "r.2")] == [2, 2]
-    assert world.purse("r").spent.calls == 4
+    assert world.account("r").spent.calls == 4
 
 
 def test_what_a_child_took_that_nobody_waits_for_counts_for_its_parent() -> None:
@@ -337,7 +337,7 @@ def test_what_a_child_took_that_nobody_waits_for_counts_for_its_parent() -> None
         world.say(completed(asked, "1"))
     world.pump()
 
-    assert world.purse("r").spent == Amount(6 * 1_500, 6 * CALL, 7 + 1)
+    assert world.account("r").spent == Amount(6 * 1_500, 6 * CALL, 7 + 1)
 
 
 def test_a_child_that_is_cancelled_is_billed_with_what_may_be_paid() -> None:
@@ -350,7 +350,7 @@ def test_a_child_that_is_cancelled_is_billed_with_what_may_be_paid() -> None:
     world.pump()
 
     assert sorted(event.run_id for event in world.told("r", ChildBilled)) == ["r.2", "r.3"]
-    assert world.purse("r").lost == Amount(3_000, 2 * CALL, 0)
+    assert world.account("r").lost == Amount(3_000, 2 * CALL, 0)
 
 
 @pytest.mark.parametrize("boots", [1, 2, 3, 5, 8])
@@ -397,7 +397,7 @@ def test_a_start_may_make_the_budget_smaller_and_not_larger() -> None:
     world.pump()
 
     assert (sent(world, "s"), sent(world, "l")) == (2, 3)
-    assert world.purse("s").limits.tokens == 5
+    assert world.account("s").limits.tokens == 5
 
 
 def test_money_cannot_be_bounded_where_nobody_knows_a_price() -> None:

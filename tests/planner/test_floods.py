@@ -220,7 +220,7 @@ def test_a_snapshot_begins_before_its_time_when_histories_are_large() -> None:
     for number in range(60):
         rig.write(RUN_REQUESTED, f"r-{number}", request(number, input="x" * 300_000))
         rig.run(1)
-        most = max(most, lane.log.keeper._full)
+        most = max(most, lane.log.snapshot_writer._full)
 
     assert all(rig.kinds(f"r-{number}")[-1] == "RunFailed" for number in range(60))
     assert most < 2 * TURN_BYTES

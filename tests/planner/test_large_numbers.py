@@ -11,7 +11,7 @@ from refold import Budget, Context
 from refold.core.events import CallBilled, RunFailed, Spendable
 from refold.core.ids import RunId
 from refold.core.messages import RunOutcome, RunRequest, ToolRequest, ToolResult
-from refold.core.run.purse import COUNTED_MOST
+from refold.core.run.account import COUNTED_MOST
 from refold.core.topics import RUN_COMPLETED
 from refold.core.wire import codec
 from refold.ports.log import Outgoing

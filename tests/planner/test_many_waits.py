@@ -8,7 +8,7 @@ import pytest
 
 from refold.core.events import RunCompleted, RunFailed, SignalReceived, WaitsPostponed
 from refold.core.topics import RUN_SIGNALLED
-from refold.planner.agents.hosting import ASKED_AT_ONCE, MOST_MATCHING
+from refold.planner.agents.agent_host import ASKED_AT_ONCE, MOST_MATCHING
 from refold.planner.deciding.admission import ASKED_BYTES
 from refold.planner.service import USERS_BYTES
 from tests.planner.clocked import Rig

@@ -18,7 +18,7 @@ from refold.core.run.log import LogFold
 from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.wire import codec
-from refold.planner.snapshot import Keeper
+from refold.planner.snapshot import SnapshotWriter
 from tests.core.histories import Log, examples, random_log
 from tests.golden.samples import histories
 
@@ -39,8 +39,8 @@ class Partition:
     lost: random.Random | None = None
 
     def __post_init__(self) -> None:
-        self.keeper = Keeper(self.finished, "p", state=self.fold.states.get)
-        self._sent = self.keeper.orders
+        self.snapshot_writer = SnapshotWriter(self.finished, "p", state=self.fold.states.get)
+        self._sent = self.snapshot_writer.orders
 
     def begin(self, read: list[Kept]) -> bool:
         """Takes over from what is in the topic; whether that was of use."""
@@ -50,7 +50,7 @@ class Partition:
         asleep = old.close()
         for run in asleep:
             taken = old.take(run)
-            self.keeper.woken(run, taken)
+            self.snapshot_writer.woken(run, taken)
             for key, entry in taken.pairs:
                 assert not self.fold.feed(key, entry).void
         self.position = old.marks.log if old.marks and old.whole else 0
@@ -58,8 +58,8 @@ class Partition:
         self.read(len(self.log), live=False)
         for run, state in list(self.fold.states.items()):
             if state.over:
-                self.keeper.end(run, self.finished.add(self.fold.states.pop(run)))
-        self.keeper.begin(old, list(self.fold.states), {}, distrust=False)
+                self.snapshot_writer.end(run, self.finished.add(self.fold.states.pop(run)))
+        self.snapshot_writer.begin(old, list(self.fold.states), {}, distrust=False)
         self.deliver()
         return old.whole
 
@@ -77,10 +77,10 @@ class Partition:
             if self.fold.feed(key, value).void:
                 continue
             after = self.fold.states[run]
-            self.keeper.keep(run, value, seq=record.entry.seq, offset=offset)
+            self.snapshot_writer.keep(run, value, seq=record.entry.seq, offset=offset)
             if after.over:
                 del self.fold.states[run]
-                (self.keeper.over if live else self.keeper.end)(run, self.finished.add(after))
+                (self.snapshot_writer.over if live else self.snapshot_writer.end)(run, self.finished.add(after))
         self.position = max(self.position, upto)
 
     def _bring_back(self, run: RunId, upto: int) -> None:
@@ -93,22 +93,22 @@ class Partition:
             if isinstance(record, chain.LogRecord) and record.entry.run_id == run:
                 self.fold.feed(key, value)
                 entries.append((offset, record.entry.seq, value))
-        self.keeper.reopen(run, entries)
+        self.snapshot_writer.reopen(run, entries)
 
     def round(self, emitted: int) -> None:
         """Begins to write what has moved."""
-        self.keeper.round(emitted, {}, log=emitted)
-        self.keeper.write(self.position)
+        self.snapshot_writer.round(emitted, {}, log=emitted)
+        self.snapshot_writer.write(self.position)
 
     def deliver(self) -> None:
         """What was sent comes into the topic; of what may get lost, all is sent again."""
         while self._sent:
             sent = self._sent.pop(0)
             if self.lost and self.lost.random() < 0.3:
-                self.keeper.delivered(sent, None)
+                self.snapshot_writer.delivered(sent, None)
             else:
                 self.topic.append((sent.key, sent.value))
-                self.keeper.delivered(sent, len(self.topic))
+                self.snapshot_writer.delivered(sent, len(self.topic))
 
     def facts(self) -> dict[str, str]:
         """What is known of every run."""
@@ -162,7 +162,7 @@ def test_a_take_over_at_any_point_knows_what_the_whole_log_says(seed: int) -> No
                 emitted = rng.randrange(emitted, lane.position + 1)
                 lane.round(emitted)
                 lane.deliver()
-                lane.keeper.write(lane.position)
+                lane.snapshot_writer.write(lane.position)
                 lane.deliver()
             end = lane.position
             # It dies somewhere among what it wrote last: a successor sees any beginning of that.
@@ -190,15 +190,15 @@ def test_whatever_a_topic_was_cleaned_of_or_repeats_the_log_decides(seed: int) -
         lane.round(upto)
         lane.deliver()
 
-    spoilt = list(topic)
+    unreadable_result = list(topic)
     for _ in range(rng.randrange(4)):  # a mirror repeats records
-        spoilt.insert(rng.randrange(len(spoilt) + 1), rng.choice(spoilt))
+        unreadable_result.insert(rng.randrange(len(unreadable_result) + 1), rng.choice(unreadable_result))
     for _ in range(rng.randrange(4)):  # a zombie, or a crash, before cleaning
-        del spoilt[rng.randrange(len(spoilt) + 1) : rng.randrange(len(spoilt) + 1)]
-    last = {key: n for n, (key, _) in enumerate(spoilt)}
-    cleaned = [(key, value) for n, (key, value) in enumerate(spoilt) if last[key] == n]
+        del unreadable_result[rng.randrange(len(unreadable_result) + 1) : rng.randrange(len(unreadable_result) + 1)]
+    last = {key: n for n, (key, _) in enumerate(unreadable_result)}
+    cleaned = [(key, value) for n, (key, value) in enumerate(unreadable_result) if last[key] == n]
 
-    for read in (spoilt, cleaned):
+    for read in (unreadable_result, cleaned):
         successor = Partition(log)
         successor.begin(read)
         assert successor.facts() == plain(log)

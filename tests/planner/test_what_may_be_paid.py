@@ -10,8 +10,8 @@ import pytest
 from refold import Budget
 from refold.core.events import CallHeld
 from refold.core.messages import ToolResult
+from refold.core.run.account import Amount
 from refold.core.run.metering import usage_of
-from refold.core.run.purse import Amount
 from refold.executor.outcome import ToolRun, outcome_of
 from refold.ports.effects import ToolEnded
 from tests.planner.paid import Paid, ended, made
@@ -24,7 +24,7 @@ def test_what_two_executors_had_and_nobody_knows_of_counts_twice() -> None:
     world.start("r", "thinker", times=1)
     world.pump()
 
-    assert world.purse("r").total == Amount(3_000, 2 * CALL, 1)
+    assert world.account("r").total == Amount(3_000, 2 * CALL, 1)
 
 
 def test_that_nothing_came_of_it_takes_nothing_back_from_whoever_had_it_before() -> None:
@@ -33,7 +33,7 @@ def test_that_nothing_came_of_it_takes_nothing_back_from_whoever_had_it_before()
     world.start("r", "thinker", times=1)
     world.pump()
 
-    assert world.purse("r").total == Amount(1_500, CALL, 1)
+    assert world.account("r").total == Amount(1_500, CALL, 1)
 
 
 @pytest.mark.parametrize("status", ["failed", "unknown", "broken", "completed"])

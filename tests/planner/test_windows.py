@@ -11,7 +11,7 @@ from refold.core.events import BudgetReached, CallBilled, CallDispatched, CallHe
 from refold.core.ids import home
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning.windows import WindowKey, end_of, value_digest, window_at
-from refold.core.run.purse import Amount
+from refold.core.run.account import Amount
 from refold.planner.log import windows
 from tests.planner.paid import Paid, completed, ended, made, pays, usage
 
@@ -246,7 +246,7 @@ def test_a_limit_gives_back_nothing_that_it_did_not_count() -> None:
         world.say(completed(asked, usage(read=1, written=0)))
     world.pump()
 
-    assert total(world, WindowKey(TODAY, "", "", "")).nano_usd == world.purse("before").spent.nano_usd > 0
+    assert total(world, WindowKey(TODAY, "", "", "")).nano_usd == world.account("before").spent.nano_usd > 0
     world.answer = lambda asked: None
     world.start("after", "crowd", times=11)
     world.pump()

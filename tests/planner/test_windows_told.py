@@ -13,7 +13,7 @@ from refold.cli.platform import Shell
 from refold.core.events import CallBilled, CallDispatched, CallReserved
 from refold.core.messages import ToolRequest, ToolResult, WindowSpent
 from refold.core.planning.windows import WindowKey, value_digest
-from refold.core.run.purse import Amount
+from refold.core.run.account import Amount
 from refold.core.wire import codec
 from refold.operations.runs import Runs
 from refold.planner.log.windows import KEEP_MS, TELL_MS

@@ -419,11 +419,11 @@ def test_where_copies_have_changed_places_a_retry_goes_on_from_the_end_that_its_
     there = {name: record for name, record in records.items() if name not in (last, retried)}
     collected = Collected({**there, lost: zombie, last: records[last], retried: records[retried]})
 
-    revived = recovery._revived(RunId("r-1"), collected, head, goes_on=True)
+    reread = recovery._reread(RunId("r-1"), collected, head, goes_on=True)
 
-    assert [entry.nonce for entry in revived.news] == [bytes(16)]
-    assert isinstance(revived.news[0].events[0], RunRetried)
-    assert revived.state.entry_at(failure.seq) == last
+    assert [entry.nonce for entry in reread.news] == [bytes(16)]
+    assert isinstance(reread.news[0].events[0], RunRetried)
+    assert reread.state.entry_at(failure.seq) == last
 
 
 def test_a_history_stays_until_the_last_retry_that_needs_it_is_in_the_log() -> None:

@@ -84,9 +84,9 @@ def test_a_value_is_there_for_its_run_and_for_no_other(store: ObjectBlobs) -> No
     pointer = store.put(RUN, TEXT)
 
     assert store.get(RUN, pointer) == TEXT
-    for stranger in (OTHER, RunId("r-1.1"), RunId("r")):
+    for of_other_pool in (OTHER, RunId("r-1.1"), RunId("r")):
         with pytest.raises(BlobError) as raised:
-            store.get(stranger, pointer)
+            store.get(of_other_pool, pointer)
         assert raised.value.fields["code"] == "blob_missing"
 
 

@@ -143,18 +143,18 @@ def test_what_the_executor_hands_to_a_tool_needs_no_type() -> None:
 
 
 def test_a_tool_gets_the_key_and_the_heartbeat_only_if_it_asks() -> None:
-    beat = Heartbeat()
+    clock_probe = Heartbeat()
 
     @tool(effect="keyed")
     async def asks(n: int, *, idempotency_key: str, heartbeat: Heartbeat) -> list[Any]:
-        return [n, idempotency_key, heartbeat is beat]
+        return [n, idempotency_key, heartbeat is clock_probe]
 
     @tool(effect="once")
     def asks_not(n: int) -> int:
         return n
 
     assert asks.canonical_args(7) == '{"n":7}'
-    assert run_tool(asks, '{"n":7}', key="abc", heartbeat=beat) == '[7,"abc",true]'
+    assert run_tool(asks, '{"n":7}', key="abc", heartbeat=clock_probe) == '[7,"abc",true]'
     assert run_tool(asks_not, '{"n":7}') == "7"
 
 
@@ -169,15 +169,15 @@ def test_arguments_that_no_longer_fit_the_signature_are_refused_before_the_tool_
 
 
 def test_a_heartbeat_interrupts_once_the_call_is_cancelled_and_is_no_exception_to_catch_by_accident() -> None:
-    beat = Heartbeat()
-    beat()
+    clock_probe = Heartbeat()
+    clock_probe()
 
-    beat.cancel("timeout")
-    beat.cancel("shutdown")
+    clock_probe.cancel("timeout")
+    clock_probe.cancel("shutdown")
 
     with pytest.raises(Cancelled, match="timeout"):
-        beat()
-    assert beat.cancelled
+        clock_probe()
+    assert clock_probe.cancelled
     assert not issubclass(Cancelled, Exception)
 
 

@@ -31,7 +31,7 @@ def plays() -> Iterator[Play]:
     yield Play("she names the call alone while two questions are open", two)
     yield Play("a first question that the service puts away, to be shown alone", unsound)
     yield Play("another question in a record of the first one's name", lambda h: renamed(h, harmless(h), ask_for))
-    yield Play("the first one again without its expiry, for an old vote", revived)
+    yield Play("the first one again without its expiry, for an old vote", reread)
     yield Play("what she approved is what happens", honest, "control", allowed=1)
 
 
@@ -108,7 +108,7 @@ def renamed(hijack: Hijack, call: Call, asking: Callable[..., ApprovalRequest]) 
     return outcome if put_away else Outcome(False, "the other question was not put away")
 
 
-def revived(hijack: Hijack) -> Outcome:
+def reread(hijack: Hijack) -> Outcome:
     """Ada has said yes to a question of two that ended; bob says it later to what looks the same and never ends."""
     call = hijack.call(how="two")
     brief = replace(asks("two"), expires_ms=60_000)

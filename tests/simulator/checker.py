@@ -392,7 +392,7 @@ def _orders(world: World) -> Iterator[str]:
             sent.add((ask["call_id"], ask["attempt"]))
     for run in world.witness.history.runs.values():
         for call in run.calls.values():
-            yield from _unsent(world, call, sent)
+            yield from _never_sent(world, call, sent)
             # A stale request that a zombie or the network brings is closed again when it is answered. Superseded by a
             # later attempt, or closed in the ledger, nobody answers it: then it stays, harmless, until it is compacted.
             left = last.get(call.id.encode())
@@ -408,11 +408,11 @@ def _mirrored(world: World, run: LoggedRun, order: bytes | None) -> bool:
     return retried and (order in world.broker.repeated or (run.over and world.hit("mirror")))
 
 
-def _unsent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:
+def _never_sent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:
     # An order that was lost may be given up before it could be sent again.
     unsure = not call.settled or (call.phase == "given_up" and world.hit("lost"))
     for attempt in call.attempts - {call.attempt} if unsure else call.attempts:
-        if (call.id, attempt) not in {*sent, (call.id, call.unsent)} and (ORDERS, call.id) not in world.refused:
+        if (call.id, attempt) not in {*sent, (call.id, call.never_sent)} and (ORDERS, call.id) not in world.refused:
             yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
 
 

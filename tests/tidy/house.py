@@ -40,7 +40,7 @@ MOST_LATE_IMPORTS = 11
 FLOORS = 5
 
 SUBTLE = (
-    *("core/planning/decide.py", "planner/log/acceptance.py", "planner/deciding/answering.py"),
+    *("core/planning/decide.py", "planner/log/acceptance.py", "planner/deciding/decide_loop.py"),
     *("executor/claim_chain.py", "executor/attempt.py", "core/run/chain.py"),
 )
 COMMENTS = 0.02

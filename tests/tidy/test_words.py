@@ -105,4 +105,4 @@ def test_no_page_and_no_help_has_a_word_that_the_field_has_another_for() -> None
 
 
 def test_a_coined_word_would_be_seen_but_in_code() -> None:
-    assert coined("The Purse of `tally`, and tangled") == ["Purse", "tangled"]
+    assert coined("The Purse of `reservation`, and tangled") == ["Purse", "tangled"]

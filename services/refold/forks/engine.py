@@ -23,10 +23,10 @@ from refold.core.ids import RunId, child_id, parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolRequest, ToolResult
 from refold.core.planning import asking, commands, pausing
 from refold.core.planning.decide import decide
-from refold.core.planning.family import Tidings, origin_of, pause_above, tidings, waits_for
+from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.redrive import LIMITS
-from refold.core.planning.verdict import ChildOver, Due, Input, PauseAbove, Rules, Start
+from refold.core.planning.verdict import ChildEnded, Due, Input, PauseAbove, Rules, Start
 from refold.core.run.building import complete
 from refold.core.run.fold import apply
 from refold.core.run.handed import NO_VALUES, Lacks, Values
@@ -35,9 +35,9 @@ from refold.core.wire import canonical
 from refold.forks.authority import ForkAuthority
 from refold.forks.entry import WrittenEntry, written
 from refold.forks.record import OUTCOMES_OF_CALLS, Cue, RecordedRun, StepKey, step_key
-from refold.planner.agents.hosting import Agents
+from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Stall
-from refold.planner.log.windows import Purses
+from refold.planner.log.windows import BudgetAccounts
 from refold.planner.settings import Bounds
 from refold.sdk.app import App
 from refold.views.model import ReadModel, json_text
@@ -243,13 +243,13 @@ class Fork:
         self.answered: Counter[str] = Counter()
         self.lines: dict[RunId, ForkedRun] = {}
         self.wants: list[UnansweredStep] = []
-        self._told: list[tuple[int, int, Tidings]] = []
+        self._told: list[tuple[int, int, FamilyMessage]] = []
         self._vain: set[tuple[object, ...]] = set()
         self._written = 0
         doubt = next((each.doubt for each in family.values() if each.doubt), None)
         self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
         facts = replace(app.facts(), windows=())  # who else has used a window, nobody knows here
-        self.rules = Rules(app=facts, authority=self._authority, above=Purses(self._state).above)
+        self.rules = Rules(app=facts, authority=self._authority, above=BudgetAccounts(self._state).above)
         edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
         self._agents = _Agents(app, self.rules, around, edits)
         for each in family.values():
@@ -346,9 +346,9 @@ class Fork:
 
     # What comes next
 
-    def _next(self) -> tuple[ForkedRun, _Answer | Tidings] | None:
+    def _next(self) -> tuple[ForkedRun, _Answer | FamilyMessage] | None:
         """What is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
-        found: list[tuple[int, int, ForkedRun, _Answer | Tidings]] = []
+        found: list[tuple[int, int, ForkedRun, _Answer | FamilyMessage]] = []
         for line in list(self.lines.values()):
             for answer in self._answers(line):
                 found.append((answer.due_ms, answer.place, line, answer))
@@ -438,7 +438,7 @@ class Fork:
 
     # What it means
 
-    def _feed(self, line: ForkedRun, given: _Answer | Tidings) -> None:
+    def _feed(self, line: ForkedRun, given: _Answer | FamilyMessage) -> None:
         if not isinstance(given, _Answer):
             self._hear(given)
             return
@@ -510,7 +510,7 @@ class Fork:
         if isinstance(event, events.CallbackCompleted | events.CallbackFailed):
             return [replace(event, step=step)]
         if isinstance(event, events.ChildCompleted):
-            over = ChildOver(state.run_id, step, event.status, event.result, event.failure, event.used)
+            over = ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
             return self._decide(line, over)
         if isinstance(event, events.DoubtResolved):
             told = {"step": step, "attempt": opened.attempt, "verdict": event.verdict, "comment": event.comment}
@@ -556,20 +556,20 @@ class Fork:
     # Other runs of the family
 
     def _tell(self, line: ForkedRun, entry: Entry, now: int, *, kept: bool = False) -> None:
-        for told in tidings(line.state, entry):
+        for told in family_messages(line.state, entry):
             if not (kept and self._heard(told)):
                 self._told.append((*self._when(line, told, now), told))
 
-    def _heard(self, told: Tidings) -> bool:
+    def _heard(self, told: FamilyMessage) -> bool:
         """True if what a kept entry means for another run is in the history of that, or means nothing any more."""
         if isinstance(told, Start):
             return told.request.run_id in self.lines
         line = self.lines.get(told.run_id)
         if line is None or line.state.over:
             return True
-        return isinstance(told, ChildOver) and told.step not in line.state.open
+        return isinstance(told, ChildEnded) and told.step not in line.state.open
 
-    def _when(self, line: ForkedRun, told: Tidings, now: int) -> tuple[int, int]:
+    def _when(self, line: ForkedRun, told: FamilyMessage, now: int) -> tuple[int, int]:
         """When another run hears of an entry, and the place of that in the record."""
         if isinstance(told, Start):
             source = self._source_of(told.request.run_id)
@@ -580,7 +580,7 @@ class Fork:
         other = self.lines.get(told.run_id)
         if other is None or line.source is None:
             return now, LAST
-        if isinstance(told, ChildOver):
+        if isinstance(told, ChildEnded):
             ended = (cue for cue in other.cues.get(told.step, ()) if cue.kind == "child")
             cue, lag = next(ended, None), line.source.state.at_ms
             return (now + max(0, cue.at_ms - lag), cue.place) if cue else (now, LAST)
@@ -597,7 +597,7 @@ class Fork:
             return None
         return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
 
-    def _hear(self, told: Tidings) -> None:
+    def _hear(self, told: FamilyMessage) -> None:
         """What an entry of one run means for another."""
         place = next(at for at, (_, _, each) in enumerate(self._told) if each is told)
         due, _, _ = self._told.pop(place)
@@ -702,7 +702,7 @@ def _result(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
     # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
-    unknown = state.call(step).effect == "pure" and state.purse is not None and (billed is None or billed.twice)
+    unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
     told = ToolResult(
         state.call_id(step),
         state.run_id,

@@ -15,22 +15,22 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
-from refold.core.planning.verdict import Due, Spoilt
+from refold.core.planning.verdict import Due, UnreadableResult
 from refold.core.run.fold import wakes
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.run.snapshot import rests
 from refold.core.run.state import RunState, Step
 from refold.core.topics import BUDGET_SPENT, CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
-from refold.planner.agents.hosting import Agents
+from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Holds, LiveCode
 from refold.planner.deciding.admission import Admission
-from refold.planner.deciding.answering import Answering, LaneParts, Shared
+from refold.planner.deciding.decide_loop import DecideLoop, LaneParts, Shared
 from refold.planner.deciding.family import Family
 from refold.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.intake.timers import ASLEEP, Timers
 from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
-from refold.planner.log.outbox import Asker, Beat, Ordered, Outbox, SentHold
-from refold.planner.log.windows import Purses, SentSpent, Windows
+from refold.planner.log.outbox import Asker, ClockProbe, Ordered, Outbox, SentHold
+from refold.planner.log.windows import BudgetAccounts, SentSpent, Windows
 from refold.planner.recovery import GoesOn, Histories, TakeOver, Unmended
 from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
@@ -60,7 +60,7 @@ _HEARD = frozenset({*_TOLD, events.CallFailed})
 """What may be told; of a failed call one kind of failure is."""
 
 
-class Telling:
+class RunJournal:
     """What one lane says, which writes its entries as `actor`."""
 
     def __init__(self, journal: Journal, partition: int, actor: str) -> None:
@@ -99,20 +99,20 @@ class Telling:
             self._taken.discard(entry.run_id)
 
 
-BEAT_MS = 1_000
+CLOCK_PROBE_MS = 1_000
 """How long a lane waits for the time that it asked the log for."""
 
 QUIET_MS = 60_000
 """How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
 
 
-class Pacing:
+class LaneSchedule:
     """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
 
     def __init__(self, parts: LaneParts, start: TakeOver, snapshot_ms: int) -> None:
         self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
         self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, start
-        self._beat_due = self._round_due = self._anchor_due = 0
+        self._probe_due = self._round_due = self._anchor_due = 0
         self._moves = True
 
     def moved(self) -> None:
@@ -121,22 +121,22 @@ class Pacing:
 
     def begin(self) -> None:
         """The lane is live, and asks the log for the time before it decides anything."""
-        self._beat_due = self._clock.mono_ms
+        self._probe_due = self._clock.mono_ms
 
     def heard(self) -> None:
         """The log has told the time."""
-        self._beat_due = self._clock.mono_ms + QUIET_MS
+        self._probe_due = self._clock.mono_ms + QUIET_MS
 
     def knows(self) -> bool:
-        """Whether the log has told the time, and whose the partition is; if not, or not of late, it is asked."""
-        mono, keeper = self._clock.mono_ms, self._log.keeper
-        if mono >= self._beat_due and (not self._clock.fresh or self._next_ms() is not None):
-            self._beat_due = mono + BEAT_MS
-            self._outbox.beat()
-        if not keeper.opened and mono >= self._round_due:
+        """True if the log has told the time, and whose the partition is; if not, or not of late, it is asked."""
+        mono, snapshot_writer = self._clock.mono_ms, self._log.snapshot_writer
+        if mono >= self._probe_due and (not self._clock.fresh or self._next_ms() is not None):
+            self._probe_due = mono + CLOCK_PROBE_MS
+            self._outbox.clock_probe()
+        if not snapshot_writer.opened and mono >= self._round_due:
             self._round_due = mono + self._snapshot_ms
-            keeper.send_refused()
-        return self._clock.fresh and keeper.opened
+            snapshot_writer.send_refused()
+        return self._clock.fresh and snapshot_writer.opened
 
     def keep(self) -> None:
         """Tells others what is spent, and writes what has moved, every few seconds, some of it in every turn."""
@@ -147,22 +147,22 @@ class Pacing:
             self._anchor(mono)
         else:
             self._anchor_due = 0
-        due = (log.keeper.heavy or mono >= self._round_due) and not self._bare
+        due = (log.snapshot_writer.heavy or mono >= self._round_due) and not self._bare
         # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
-        if due and told >= log.keeper.ended_at and not (self._start.resuming or self._outbox.beginning):
+        if due and told >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due, self._moves = mono + self._snapshot_ms, False
             log.round(min(told, self._outbox.low_water(log.position)), self._inbox.low_water())
-        log.keeper.write(log.position)
+        log.snapshot_writer.write(log.position)
 
     @property
     def _bare(self) -> bool:
-        """Whether marks have nothing to stand on: every run of which this planner has read an entry was erased."""
-        return not self._log.keeper.anchors and self._log.position > 0 and not self._start.resuming
+        """True if marks have nothing to stand on: every run of which this planner has read an entry was erased."""
+        return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
 
     def _anchor(self, mono: int) -> None:
         # Without one a successor would read the whole log, and all that people ever said.
         if mono >= self._anchor_due:
-            self._anchor_due, self._round_due = mono + BEAT_MS, 0
+            self._anchor_due, self._round_due = mono + CLOCK_PROBE_MS, 0
             self._outbox.anchor(self._log.position, self._clock.now_ms)
 
     def next_due_ms(self) -> int | None:
@@ -170,26 +170,26 @@ class Pacing:
         if not self._log.live:
             return None
         if not self._clock.fresh:
-            return self._beat_due
-        if not self._log.keeper.opened:
+            return self._probe_due
+        if not self._log.snapshot_writer.opened:
             return self._round_due
         idle = not self._log.blocked and not self._log.flying
-        if self._log.keeper.writing or (idle and self._goes_on):
+        if self._log.snapshot_writer.writing or (idle and self._goes_on):
             return 0
         mono = self._clock.mono_ms
         due = [
-            (self._round_due if self._round_due > mono else mono + BEAT_MS) if self._moves else None,
+            (self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS) if self._moves else None,
             self._inbox.next_due_ms() if idle else None,
             self._log.windows.next_due_ms(),
             self._anchor_due if self._bare else None,
         ]
         if (at := self._next_ms()) is not None:
-            due.append(min(self._clock.mono_of(at), self._beat_due))
+            due.append(min(self._clock.mono_of(at), self._probe_due))
         return min((each for each in due if each is not None), default=None)
 
     @property
     def _goes_on(self) -> bool:
-        """Whether something is left to be done though nothing comes."""
+        """True if something is left to be done though nothing comes."""
         # What was held back until all that was said before is answered goes on as soon as it is.
         inbox = self._inbox
         return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.heard)
@@ -200,12 +200,12 @@ class Pacing:
         return min((at for at in times if at is not None), default=None)
 
 
-class Receipts:
+class Deliveries:
     """The answers of the log for what one lane has published, but for its entries. **Units**: `now` since 1970, ms."""
 
-    def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, answering: Answering, holds: Holds) -> None:
+    def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, decide_loop: DecideLoop, holds: Holds) -> None:
         self._log, self._outbox, self._inbox, self._journal = log, outbox, inbox, log.journal
-        self._answering, self._holds = answering, holds
+        self._decide_loop, self._holds = decide_loop, holds
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
         """The answer for a record. `offset` None: it may be in its topic or not."""
@@ -215,9 +215,9 @@ class Receipts:
         elif isinstance(asker, SentSpent):
             self._log.windows.delivered(asker, offset)
         elif isinstance(asker, SentKept):
-            self._log.keeper.delivered(asker, offset)
+            self._log.snapshot_writer.delivered(asker, offset)
             if offset == NEVER:
-                stops = "snapshots" if self._log.keeper.opened else "all decisions"
+                stops = "snapshots" if self._log.snapshot_writer.opened else "all decisions"
                 hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
                 self._journal.tell("snapshot.refused", key=asker.key.decode(), hint=hint)
         elif isinstance(asker, (Ordered, Pending)):
@@ -231,7 +231,7 @@ class Receipts:
             self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
         elif offset is None:
             self._inbox.push([asker])
-        elif isinstance(asker.input, Spoilt) and isinstance(asker.answer, Buried):
+        elif isinstance(asker.input, UnreadableResult) and isinstance(asker.answer, Buried):
             asker.answer = None  # told to operators; now the call is settled
             self._inbox.push([asker])
         elif isinstance(asker.answer, Closed):
@@ -244,8 +244,8 @@ class Receipts:
         if isinstance(asker, Ordered):
             topic, key = asker.record.topic, asker.record.key.decode()
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
-            if unsent := self._outbox.refused(asker, self._log.fold.states):
-                self._inbox.push([unsent])
+            if never_sent := self._outbox.refused(asker, self._log.fold.states):
+                self._inbox.push([never_sent])
             return
         if isinstance(asker.answer, Closed):  # it is answered all the same, and stays where it lies
             self._journal.tell("publish.refused", topic=asker.record.topic if asker.record else "", run=asker.run_id)
@@ -253,7 +253,7 @@ class Receipts:
             return
         self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.answer else RUN_REQUESTED, run=asker.run_id)
         if asker.answer is None:  # a stray that cannot go home
-            self._answering.bury(asker, "too_large", "its home partition does not take it", now)
+            self._decide_loop.bury(asker, "too_large", "its home partition does not take it", now)
         elif asker.answer.short:
             asker.finish()  # the line in the log of this process is all that can be
         else:
@@ -272,7 +272,7 @@ class Lane:
         settings, limits, journal, app = shared.settings, shared.settings.limits, shared.journal, shared.app
         self._limits, self._journal, member = limits, journal, settings.member
         self._catalog = catalog = Catalog(settings.trust)
-        self._telling = Telling(journal, self.partition, shared.actor)
+        self._run_journal = RunJournal(journal, self.partition, shared.actor)
         self._timers = timers = Timers()
         self.inbox = inbox = Inbox(settings.inputs, limits, assigned.ends)
         live = LiveCode(shared.room, shared.mark)
@@ -280,9 +280,9 @@ class Lane:
         windows = Windows(*of, teller=shared.actor, journal=journal, mirrored=mirrored)
         self.log = log = Acceptance(inbox, live, journal, windows=windows, member=member, lost=lost or NOTHING_LOST)
         # Of a run that has failed and goes on, what it took before that is known too.
-        purses = Purses(log.latest, partial(windows.scopes, log.stands, log.speculated))
+        accounts = BudgetAccounts(log.latest, partial(windows.scopes, log.stands, log.speculated))
         authority = Authority(FactsTable(app.tools), settings.environment, catalog)
-        rules = replace(settings.rules, app=app.facts(), authority=authority, above=purses.above)
+        rules = replace(settings.rules, app=app.facts(), authority=authority, above=accounts.above)
         budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
         agents = Agents(app, rules, settings.environment, budget=budget, live=live, journal=journal)
         self._agents = agents
@@ -291,10 +291,10 @@ class Lane:
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=lost is not None)
         self.admission = admission = Admission(limits, rules.app.versions, inbox, log=log)
         served = self.partition, outbox, inbox
-        self.family = family = Family(*served, log=log, purses=purses, payload_bytes=limits.payload_bytes)
+        self.family = family = Family(*served, log=log, accounts=accounts, payload_bytes=limits.payload_bytes)
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
-        self._answering = Answering(parts, shared, admission, family)
-        self._receipts = Receipts(log, outbox, inbox, answering=self._answering, holds=holds)
+        self._decide_loop = DecideLoop(parts, shared, admission, family)
+        self._deliveries = Deliveries(log, outbox, inbox, decide_loop=self._decide_loop, holds=holds)
         self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
             RUN_LOG: self._read_log,
@@ -302,7 +302,7 @@ class Lane:
             CATALOG: self._read_catalog,
             BUDGET_SPENT: self._read_spent,
         }
-        self.pacing = Pacing(parts, start, settings.snapshot_ms)
+        self.lane_schedule = LaneSchedule(parts, start, settings.snapshot_ms)
         self._moved()
 
     def _refuse(self, item: Pending, why: str) -> None:
@@ -310,7 +310,7 @@ class Lane:
             self._journal.tell("child.lost", run_id=item.run_id, reason=why)
             item.finish()
         else:
-            self._answering.bury(item, "conflict", why, self.clock.now_ms)
+            self._decide_loop.bury(item, "conflict", why, self.clock.now_ms)
 
     # Whose it is
 
@@ -324,7 +324,7 @@ class Lane:
     # What comes in
 
     def feed(self, item: Record | Reached | End) -> None:
-        self.pacing.moved()
+        self.lane_schedule.moved()
         if isinstance(item, Record) and item.topic in self.inbox.topics:
             self.inbox.take(item)
         elif (reader := self._readers.get(item.topic)) is not None:
@@ -339,17 +339,17 @@ class Lane:
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         """The answer for a record that this lane has sent."""
         offset = delivery.offset
-        self.pacing.moved()
-        if isinstance(asker, (SentEntry, Beat)) and offset is not None and offset != NEVER:
+        self.lane_schedule.moved()
+        if isinstance(asker, (SentEntry, ClockProbe)) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
-            self.pacing.heard()
+            self.lane_schedule.heard()
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
             self._follow(self.log.delivered(asker, offset))
             self._moved()
         elif asker is not None:
-            self._receipts.published(asker, offset, self.clock.now_ms)
-            if self.log.keeper.orders:
+            self._deliveries.published(asker, offset, self.clock.now_ms)
+            if self.log.snapshot_writer.orders:
                 self._keep()
             if isinstance(asker, SentKept) and asker.marks is not None:
                 for state, kept in self.log.rest():
@@ -401,7 +401,7 @@ class Lane:
 
     @property
     def wants_end(self) -> bool:
-        """Whether the high watermark of the run log has to be asked for."""
+        """True if the high watermark of the run log has to be asked for."""
         return self.log.wants_end or self.inbox.waiting.asks(WaitsFor.LOG)
 
     def work(self) -> None:
@@ -409,8 +409,8 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        knows = self.pacing.knows()
-        if self.log.keeper.orders:
+        knows = self.lane_schedule.knows()
+        if self.log.snapshot_writer.orders:
             self._keep()
         if not (knows and self.start.disowned):
             return
@@ -419,13 +419,13 @@ class Lane:
         self.admission.admit()
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
-            if self._answering.reads(item, now) and not self._awaits_history(item):
-                self._answering.answer(item, now)
+            if self._decide_loop.reads(item, now) and not self._awaits_history(item):
+                self._decide_loop.answer(item, now)
             if self.log.woken:
                 self._look_into()
         self.histories.begin()
-        self.pacing.keep()
-        if self.log.keeper.orders:
+        self.lane_schedule.keep()
+        if self.log.snapshot_writer.orders:
             self._keep()
 
     def _take_up(self, now: int) -> None:
@@ -436,25 +436,25 @@ class Lane:
             self._look_into()
         for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
             self._look_into()
-            self._answering.redispatch.go_on(halted, step, now)
+            self._decide_loop.redispatch.go_on(halted, step, now)
         self._look_into()
         for timer in self.inbox.ready(self._timers.due(now), self._hears):
             state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
             self._look_into()
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
-        self._answering.late(self.outbox.unanswered.due(now), now)
+        self._decide_loop.late(self.outbox.unanswered.due(now), now)
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
 
     def _hears(self, timer: Due) -> bool:
-        """Whether what is due is something else when others have said something: a start, a wait, a question."""
+        """True if what is due is something else when others have said something: a start, a wait, a question."""
         state = self.log.accepted(timer.run_id) if timer.step > 0 else None
         opened = state.open.get(timer.step) if state else None
         return timer.step == 0 or bool(opened and (opened.phase in ("wait", "callback") or opened.question))
 
     def passed(self, answer: CommittedAt | End) -> None:
         """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""
-        self._answering.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
+        self._decide_loop.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
 
     @property
     def executions(self) -> int:
@@ -509,14 +509,14 @@ class Lane:
             self._agents.forget(run)  # it is made again when it goes on: months cost nothing but the fold
         self.admission.count(after)
         self._timers.follow(after, entry)
-        self._telling.accepted(after, entry)
+        self._run_journal.accepted(after, entry)
         self.inbox.unpark(run)
 
     def _keep(self) -> None:
         """Sends what the snapshot wants to be sent."""
-        for sent in self.log.keeper.orders:
+        for sent in self.log.snapshot_writer.orders:
             self.outbox.keep(sent, self.clock.now_ms)
-        self.log.keeper.orders.clear()
+        self.log.snapshot_writer.orders.clear()
 
     def _look_into(self) -> None:
         """Takes note of runs that were asleep and were looked into."""
@@ -530,7 +530,7 @@ class Lane:
         """The run fails with what it wanted to write as the reason."""
         before = self.log.latest(sent.entry.run_id)
         self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
-        self._answering.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
+        self._decide_loop.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
 
     def mended(self, state: RunState, offset: int) -> None:
         """A run that was stalled has one history again: from here on it is like any other."""
@@ -558,8 +558,8 @@ class Lane:
                 continue
             state, position = each.state, self.log.position
             self.mended(state, position)
-            self.outbox.revived(state, each.news, position)
-            self.family.revived(state, each.news, position)
+            self.outbox.reread(state, each.news, position)
+            self.family.reread(state, each.news, position)
             if state.over:
                 self.log.finish(state)
 
@@ -600,7 +600,7 @@ class Lane:
         self.inbox.push(Pending(run, None) for run in ready)
         self.start.begin(state.run_id for state in states)
         self._keep()
-        self.pacing.begin()
+        self.lane_schedule.begin()
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
-        self._telling.begin((*self.log.fold.states, *self.log.asleep))
+        self._run_journal.begin((*self.log.fold.states, *self.log.asleep))

@@ -18,7 +18,7 @@ from refold.core.ids import EntryId, RunId, child_id, parse_log_key
 from refold.core.messages import Marks, RunOperation
 from refold.core.planning.family import UNREAD
 from refold.core.planning.redrive import failure_named
-from refold.core.planning.verdict import ChildOver, Input
+from refold.core.planning.verdict import ChildEnded, Input
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, anchor_name
 from refold.core.run.fold import apply
@@ -29,7 +29,7 @@ from refold.core.wire import canonical
 from refold.planner.agents.stalls import Holds
 from refold.planner.deciding.admission import Admission
 from refold.planner.intake.inbox import Inbox, Pending, WaitsFor
-from refold.planner.log.acceptance import Acceptance, Revived
+from refold.planner.log.acceptance import Acceptance, RedrivenRun
 from refold.planner.log.outbox import Outbox
 from refold.planner.snapshot import Anchor
 from refold.ports.log import Assigned, Reached, Record
@@ -67,13 +67,13 @@ class TakeOver:
 
     @property
     def done(self) -> bool:
-        """Whether all that was there at the take-over has been read."""
+        """True if all that was there at the take-over has been read."""
         return self._reads_log and self._anchored and self._catch_up.done
 
     @property
     def disowned(self) -> bool:
         """True if the log has no marks any more that rest on what it has lost."""
-        return self._log.keeper.opened or not self._distrust
+        return self._log.snapshot_writer.opened or not self._distrust
 
     def wants(self) -> Mapping[str, int]:
         """From where topics are to be read, each told once."""
@@ -97,7 +97,7 @@ class TakeOver:
             self._read_log()
 
     def admits(self, item: Record | Reached) -> bool:
-        """Whether what comes of the run log may be taken: where the anchor lies has to lie the anchor."""
+        """True if what comes of the run log may be taken: where the anchor lies has to lie the anchor."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
             return not self.foreign
@@ -105,7 +105,7 @@ class TakeOver:
             self.foreign = item.offset > marks.anchor_offset
         elif item.offset == marks.anchor_offset and (anchor := _anchor(marks, item)) is not None:
             self._anchored = True
-            self._log.keeper.anchors.add(anchor)
+            self._log.snapshot_writer.anchors.add(anchor)
             self._read_inputs(self._positions)
         else:
             self.foreign = item.offset >= marks.anchor_offset
@@ -116,7 +116,7 @@ class TakeOver:
         asleep = self._log.asleep
         inputs = self._inbox.low_water() | {RUN_LOG: self._log.position}
         live = [*self._log.fold.states, *asleep]
-        self._log.keeper.begin(self._log.snapshot, live, inputs, distrust=self._distrust)
+        self._log.snapshot_writer.begin(self._log.snapshot, live, inputs, distrust=self._distrust)
         self._waiting.extend(states)
         self._waiting.extend(run for run, kept in asleep.items() if not kept.status)
         if not self._waiting:
@@ -124,7 +124,7 @@ class TakeOver:
 
     @property
     def resuming(self) -> bool:
-        """Whether runs are left to be taken up."""
+        """True if runs are left to be taken up."""
         return bool(self._waiting)
 
     def resume(self, count: int) -> None:
@@ -183,7 +183,7 @@ class TakeOver:
         return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
-        """Whether all topics go on to where the marks, and what was kept since, say that they were read."""
+        """True if all topics go on to where the marks, and what was kept since, say that they were read."""
         positions = {topic: int(position) for topic, position in marks.inputs.items()}
         logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
         ends = self._assigned.ends
@@ -253,7 +253,7 @@ class Histories:
         self.wants_log = self._begun = False
 
     def asks(self) -> bool:
-        """Whether the log has to be read once more from its start; told once."""
+        """True if the log has to be read once more from its start; told once."""
         wanted, self.wants_log = self.wants_log, False
         return wanted
 
@@ -263,7 +263,7 @@ class Histories:
         **Raises** ConflictError for one that names no history.
         """
         said = item.input
-        if isinstance(said, ChildOver) and said.result == UNREAD:
+        if isinstance(said, ChildEnded) and said.result == UNREAD:
             return self._waits(child_id(said.run_id, said.step), item)
         if not isinstance(said, RunOperation) or item.answer:
             return False
@@ -274,14 +274,16 @@ class Histories:
             return True
         if said.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(said)):
             return False
-        if run not in self._log.revivals.revived and self._admission.room() <= 0:  # it would be with executors at once
+        if (
+            run not in self._log.redriven_runs.reread and self._admission.room() <= 0
+        ):  # it would be with executors at once
             self._inbox.hold(item, "")
             return True
         return self._waits(run, item)
 
     def _waits(self, run: RunId, item: Pending) -> bool:
         """True if it has to wait for a history. One that was brought stays until the last is done that needs it."""
-        there = run in self._log.revivals.revived
+        there = run in self._log.redriven_runs.reread
         if there:
             self._brought[run].append(item)
         else:
@@ -292,10 +294,10 @@ class Histories:
         """Has the log read for whatever waits, unless that is under way. What was answered is not kept."""
         for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
             del self._brought[run]
-            self._log.revivals.revived.pop(run, None)
-        if self._open or not (self._asked or self._log.revivals.unknown):
+            self._log.redriven_runs.reread.pop(run, None)
+        if self._open or not (self._asked or self._log.redriven_runs.unknown):
             return
-        for run in [*self._log.revivals.unknown, *self._asked][:PASS_RUNS]:
+        for run in [*self._log.redriven_runs.unknown, *self._asked][:PASS_RUNS]:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
@@ -324,24 +326,24 @@ class Histories:
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
         items = [item for item in waits if not _repairs(item.input)]
         brings: list[Unmended | GoesOn] = [*self._mend_all(waits, collected.records)]
-        unknown, row = self._log.revivals.unknown.get(run), self._log.finished.get(run)
+        unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
             return brings
         try:
-            revived = _revived(run, collected, row.head if row else unknown, goes_on=unknown is not None)
+            reread = _reread(run, collected, row.head if row else unknown, goes_on=unknown is not None)
         except ConflictError as error:
             if unknown:  # read once more, it would be the same
-                del self._log.revivals.unknown[run]
+                del self._log.redriven_runs.unknown[run]
                 self._log.freeze(run, error.message)
             return brings + [Unmended(item, error.message) for item in items]
         if unknown:
-            self._log.revivals.take_back(revived)
-            offsets = {seq: offset for offset, seq, _ in revived.entries}
-            for entry in revived.news:
-                self._log.windows.accepted(entry, revived.state, offsets[entry.seq])
-            brings.append(GoesOn(revived.state, revived.news))
+            self._log.redriven_runs.take_back(reread)
+            offsets = {seq: offset for offset, seq, _ in reread.entries}
+            for entry in reread.news:
+                self._log.windows.accepted(entry, reread.state, offsets[entry.seq])
+            brings.append(GoesOn(reread.state, reread.news))
         elif row is not None and items:
-            self._log.revivals.revived[run], self._brought[run] = revived, items
+            self._log.redriven_runs.reread[run], self._brought[run] = reread, items
         self._inbox.push(items)
         return brings
 
@@ -424,7 +426,7 @@ def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
     return sorted(found)
 
 
-def _revived(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> Revived:
+def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> RedrivenRun:
     """A history that was read up to this head, or if it goes on, to its end.
 
     **Raises** ConflictError when the log does not have all of it.
@@ -439,7 +441,7 @@ def _revived(run: RunId, collected: Collected, head: Head | None, *, goes_on: bo
         apply(state, entries[name].entry, name)
     kept = [(collected.records[name], entries[name].entry.seq) for name in history]
     news = [entries[name].entry for name in history[known:]]
-    return Revived(state, [(record.offset, seq, record.value or b"") for record, seq in kept], news)
+    return RedrivenRun(state, [(record.offset, seq, record.value or b"") for record, seq in kept], news)
 
 
 def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:

@@ -9,8 +9,8 @@ from itertools import count
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
 from refold.planner.agents.stalls import LiveRoom, Mark
-from refold.planner.deciding.answering import BlobOrders, Shared
-from refold.planner.intake.inbox import ASK_MS, Patience, WaitsFor
+from refold.planner.deciding.decide_loop import BlobOrders, Shared
+from refold.planner.intake.inbox import ASK_MS, UnknownRuns, WaitsFor
 from refold.planner.lane import Lane
 from refold.planner.log.outbox import AskerAt
 from refold.planner.settings import PlannerSettings
@@ -43,7 +43,7 @@ LONGEST_REST_MS = 200
 """A turn may have taken long for other reasons."""
 
 
-class Sharing:
+class Fairness:
     """The time of one planner, and which of its lanes comes first. **Units**: monotonic, milliseconds."""
 
     def __init__(self, lanes: Lanes[Lane]) -> None:
@@ -80,7 +80,7 @@ class Sharing:
 
     def rest(self) -> None:
         """The turn is over: note when its lanes want the next one."""
-        self._awake.rest(lambda lane: lane.pacing.next_due_ms())
+        self._awake.rest(lambda lane: lane.lane_schedule.next_due_ms())
 
 
 class Planner:
@@ -101,18 +101,18 @@ class Planner:
         assert settings.windows or not app.windows, "whoever shares limits reads what others tell"
         self.journal = Journal()
         self.counts, self.news = self.journal.counts, self.journal.news
-        self._patience, self._blobs = Patience(settings.membership.group, settings.partitions), BlobOrders()
+        self._unknown_runs, self._blobs = UnknownRuns(settings.membership.group, settings.partitions), BlobOrders()
         actor = f"{settings.member}/{process}" if process else settings.member
         self._tokens = tokens = Tokens[AskerAt](count(1).__next__)
         served, live = (
-            (self._patience, actor, self._blobs, tokens),
+            (self._unknown_runs, actor, self._blobs, tokens),
             (LiveRoom(settings.budget.live_bytes), mark or Mark()),
         )
         self._shared = Shared(app, settings, nonce, self.journal, *served, *live)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
-        self._sharing = Sharing(self.lanes)
+        self._fairness = Fairness(self.lanes)
         self._late: set[int] = set()
         self._distrusted: dict[int, Lost] = {}
         self._mirrored: set[int] = set()
@@ -120,24 +120,24 @@ class Planner:
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         self._mono = now.mono_ms
-        self._sharing.begin(now.mono_ms)
+        self._fairness.begin(now.mono_ms)
         effects: list[Effect] = []
         for item in inbox:
             effects += self._take(item)
-        for partition, waited in self._patience.over(self._decided):
+        for partition, waited in self._unknown_runs.over(self._decided):
             if (served := self.lanes.get(partition)) is not None:
-                self._sharing.touch(partition)
+                self._fairness.touch(partition)
                 served.inbox.give_up(waited)
         if self._draining:
             for lane in self.lanes:
-                self._sharing.touch(lane.partition)
+                self._fairness.touch(lane.partition)
                 if lane.log.live:  # what was accepted at the last moment
                     lane.outbox.tell(lane.log.fold.states)
         else:
-            self._sharing.work()
-        lanes = self._sharing.awake
+            self._fairness.work()
+        lanes = self._fairness.awake
         effects += [*self._collect(lanes), *self._ask(lanes), *self._flow(lanes)]
-        self._sharing.rest()
+        self._fairness.rest()
         return [*effects, *self.lanes.commit(now, at_once=self._draining)]
 
     def drain(self) -> bool:
@@ -159,7 +159,7 @@ class Planner:
 
     def next_due_ms(self) -> int | None:
         """When `turn` wants to be called. **Units**: monotonic."""
-        due = (self._sharing.next_due_ms(), self._patience.next_due_ms(), self._ask_due if self._late else None)
+        due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
         return min((each for each in due if each is not None), default=None)
 
     def _decided(self, partition: int) -> int:
@@ -173,10 +173,10 @@ class Planner:
             return self._route(item)
         if isinstance(item, (BlobLoaded, BlobSaved)):
             for lane in self.lanes:  # any of them may have asked
-                self._sharing.touch(lane.partition)
+                self._fairness.touch(lane.partition)
             self._blobs.answered(item)
         elif isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
-            self._patience.take(item, self._mono)
+            self._unknown_runs.take(item, self._mono)
             return self._route(item)  # a lane that begins anew asks for this end too
         elif isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
             self._passed(item)
@@ -188,10 +188,10 @@ class Planner:
     def _route(self, item: Item) -> list[Effect]:
         """Gives an item to the lane that serves its partition, which works in this turn."""
         if isinstance(item, (Record, Reached, End)):
-            self._sharing.touch(item.partition)
+            self._fairness.touch(item.partition)
         effects = self.lanes.route(item)
         if isinstance(item, Assigned):
-            self._sharing.touch(item.partition)
+            self._fairness.touch(item.partition)
         return [*effects, *self._distrust(item)]
 
     def _passed(self, item: CommittedAt | End) -> None:
@@ -199,13 +199,13 @@ class Planner:
         self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
         for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
             if (late := self.lanes.get(partition)) is not None:
-                self._sharing.touch(partition)
+                self._fairness.touch(partition)
                 late.passed(item)
 
     def _moved(self, item: Item) -> None:
         """A partition is not what it was: given, taken, or shorter."""
         if isinstance(item, (Assigned, Revoked)):
-            self._patience.forget(item.partition)
+            self._unknown_runs.forget(item.partition)
             self._paused.pop(item.partition, None)
         elif isinstance(item, Shrunk):
             read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
@@ -217,7 +217,7 @@ class Planner:
         partition, asker = asked
         if (lane := self.lanes.get(partition)) is None:
             return []
-        self._sharing.touch(partition)
+        self._fairness.touch(partition)
         lane.delivered(asker, delivery)
         return self._give_up(lane) if lane.log.shrunk else []
 
@@ -241,7 +241,7 @@ class Planner:
 
     def _leave(self, lane: Lane) -> None:
         lane.leave()
-        self._sharing.forget(lane.partition)
+        self._fairness.forget(lane.partition)
         self._late.discard(lane.partition)
         # What a lane sent that was revoked since is its successor's to find out about.
         self._tokens.forget(lambda asked: asked[0] == lane.partition)
@@ -280,7 +280,7 @@ class Planner:
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
         """Where others are: other planners for inputs that wait, executors for calls that nobody has answered."""
-        effects = self._patience.asks(self._mono)
+        effects = self._unknown_runs.asks(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
         if self._late and self._mono >= self._ask_due:

@@ -118,7 +118,7 @@ class Kept:
         return sum(len(block) for _, block in self.full)
 
 
-class KeeperRound(NamedTuple):
+class SnapshotRound(NamedTuple):
     """What a round still has to write, and what its marks will say. `over` has the rows of runs that are over."""
 
     emitted: int
@@ -128,7 +128,7 @@ class KeeperRound(NamedTuple):
     over: list[bytes]
 
 
-class Keeper:
+class SnapshotWriter:
     """The snapshot of one lane, round by round.
 
     `orders` are records to be published, of which `delivered` wants to know; `state` gives the accepted state of a run
@@ -157,7 +157,7 @@ class Keeper:
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
         self._flying = self._full = self.ended_at = 0
-        self._round: KeeperRound | None = None
+        self._round: SnapshotRound | None = None
         self._resting: dict[RunId, bytes] = {}
         self._next: Marks | None = None
 
@@ -257,12 +257,12 @@ class Keeper:
 
     @property
     def heavy(self) -> bool:
-        """Whether so much waits for the next round that it should begin now: histories may come by the megabyte."""
+        """True if so much waits for the next round that it should begin now: histories may come by the megabyte."""
         return self._full > TURN_BYTES and not (self._round or self._next or self._pinned or self._refused)
 
     @property
     def writing(self) -> bool:
-        """Whether there is something of a round left to be written."""
+        """True if there is something of a round left to be written."""
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
@@ -282,7 +282,7 @@ class Keeper:
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
-        self._round = KeeperRound(emitted, log, inputs, deque(self._moved), [*self._over.values()])
+        self._round = SnapshotRound(emitted, log, inputs, deque(self._moved), [*self._over.values()])
         if self._unkept:
             self._round.over.insert(0, self._finished.rows())
         self._over, self._unkept = {}, False

@@ -33,9 +33,9 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.forks.engine import ATTEMPT_MS
 from refold.forks.entry import written
-from refold.planner.agents.hosting import Agents
+from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Stall
-from refold.planner.log.windows import Purses
+from refold.planner.log.windows import BudgetAccounts
 from refold.sdk.app import App
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives
@@ -93,7 +93,7 @@ class AgentRun(RunRead):
         self.records: list[tuple[bytes, bytes]] = []
         self._panel = Panel(app, policy)
         self._family: Relatives[AgentRun] = Relatives(app, agents or {})
-        above = Purses(self._family.state).above
+        above = BudgetAccounts(self._family.state).above
         self._rules = Rules(app=app.facts(), authority=self._panel.authority, above=above)
         self._agents = Agents(app, self._rules, ENVIRONMENT)
         self._decisions = dict(decisions or {})

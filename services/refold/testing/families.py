@@ -13,11 +13,11 @@ from pydantic_core import to_jsonable_python
 from refold.core.errors import UsageError
 from refold.core.events import Entry
 from refold.core.ids import RunId
-from refold.core.planning.family import Tidings, origin_of, pause_above, tidings, waits_for
-from refold.core.planning.verdict import ChildOver, OfFamily, PauseAbove, Start
+from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
+from refold.core.planning.verdict import ChildEnded, OfFamily, PauseAbove, Start
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.planner.agents.hosting import failure_of
+from refold.planner.agents.agent_host import failure_of
 from refold.sdk.app import App
 
 Kin = TypeVar("Kin", bound="Relative")
@@ -41,7 +41,7 @@ class Relatives(Generic[Kin]):
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}
-        self._scripts, self._told, self._delivering = dict(scripts), deque[Tidings](), False
+        self._scripts, self._told, self._delivering = dict(scripts), deque[FamilyMessage](), False
         for name in self._scripts:
             if name not in app.agents:
                 raise UsageError(
@@ -59,7 +59,7 @@ class Relatives(Generic[Kin]):
 
     def hear(self, run: Kin, entry: Entry) -> None:
         """What an entry means for others becomes of them, one after the other."""
-        self._told.extend(tidings(run.state, entry))
+        self._told.extend(family_messages(run.state, entry))
         if self._delivering:
             return
         self._delivering = True
@@ -69,7 +69,7 @@ class Relatives(Generic[Kin]):
         finally:
             self._delivering = False
 
-    def _tell(self, told: Tidings) -> Iterator[Tidings]:
+    def _tell(self, told: FamilyMessage) -> Iterator[FamilyMessage]:
         if not isinstance(told, Start):
             if (run := self.runs.get(told.run_id)) is not None:
                 run.hear(self._as_it_stands(told, run) if isinstance(told, PauseAbove) else told)
@@ -87,7 +87,7 @@ class Relatives(Generic[Kin]):
         above, origin = self.runs[told.parent], origin_of(run.state)
         return replace(told, pause=pause_above(above.state, origin) if origin else None)
 
-    def _scripted(self, parent: RunId, step: int, told: Start) -> ChildOver:
+    def _scripted(self, parent: RunId, step: int, told: Start) -> ChildEnded:
         script = self._scripts[told.request.agent]
         try:
             if isinstance(script, FunctionType):
@@ -95,5 +95,5 @@ class Relatives(Generic[Kin]):
             if isinstance(script, BaseException):
                 raise script
         except Exception as error:  # noqa: BLE001 - it is how the script says that a run fails
-            return ChildOver(parent, step, "failed", "null", failure_of(error))
-        return ChildOver(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)
+            return ChildEnded(parent, step, "failed", "null", failure_of(error))
+        return ChildEnded(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)

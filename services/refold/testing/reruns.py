@@ -10,13 +10,13 @@ from typing import NoReturn
 from refold.core.errors import NonDeterminismError, UsageError
 from refold.core.events import RunCompleted, RunFailed, Terminal
 from refold.core.run import chain
+from refold.core.run.account import BUDGET_CODES
 from refold.core.run.fold import evolve
-from refold.core.run.purse import BUDGET_CODES
 from refold.core.run.replay import Raised, Returned, Wanted
 from refold.core.run.replay import replay as replay_along
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.planner.agents.hosting import failure_of
+from refold.planner.agents.agent_host import failure_of
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from refold.core.events import Spendable, Used
 from refold.core.messages import WindowSpent
 from refold.core.planning.windows import WindowKey, key_of
-from refold.core.run.purse import NOTHING, Amount
+from refold.core.run.account import NOTHING, Amount
 from refold.core.run.state import RunState
 from refold.views.history import ReadRecord, read
 from refold.views.model import ReadModel
@@ -69,16 +69,16 @@ class LimitInUse(ReadModel):
 
 def budget_of(state: RunState) -> RunBudget | None:
     """The budget of a run; None if nothing is counted."""
-    if (purse := state.purse) is None:
+    if (account := state.account) is None:
         return None
-    used, limits = purse.used, purse.limits
+    used, limits = account.used, account.limits
     return RunBudget(
         used=Spending.of(used),
         maybe_paid=MaybePaid(tokens=used.lost_tokens, nano_usd=used.lost_nano_usd),
         limits=RunLimits(tokens=limits.tokens, nano_usd=limits.nano_usd, calls=limits.calls, ms=limits.ms),
         soft_percent=limits.soft_percent,
         then=limits.then,
-        reached=sorted(purse.told),
+        reached=sorted(account.told),
     )
 
 

@@ -27,7 +27,7 @@ from refold.executor.claim_chain import Lineage
 from refold.executor.inputs import Requested
 from refold.executor.lane import ExecutorLane
 from refold.executor.outbox import Burial, ExecutorOutbox
-from refold.planner.deciding.answering import Answering
+from refold.planner.deciding.decide_loop import DecideLoop
 from refold.planner.intake.inbox import Emitted, Pending, SentEntry
 from refold.planner.lane import Lane
 from refold.planner.log.acceptance import Acceptance, Happened
@@ -127,7 +127,7 @@ class ClosesTooEarly(ExecutorLane):
 # The planner
 
 
-class ActsBeforeAcceptance(Answering):
+class ActsBeforeAcceptance(DecideLoop):
     """Sends out what an entry orders together with the entry."""
 
     def _send(self, before: RunState | None, after: RunState, events: list[Any], item: Pending, now: int) -> None:
@@ -180,11 +180,11 @@ class IgnoresForeignOrders(Outbox):
         """See `Outbox`."""
 
 
-class DropsDeadLetters(Answering):
+class DropsDeadLetters(DecideLoop):
     """Counts poison and forgets it."""
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        """See `Answering`."""
+        """See `DecideLoop`."""
         item.done = True
 
 
@@ -257,7 +257,7 @@ def _lane(cls: type[Lane]) -> tuple[Patch, ...]:
     return (("planner.service.Lane", cls),)
 
 
-def _part(cls: type[Acceptance | Answering | Outbox]) -> tuple[Patch, ...]:
+def _part(cls: type[Acceptance | DecideLoop | Outbox]) -> tuple[Patch, ...]:
     """A part of a planner's lane, in the place of what it is a kind of."""
     return ((f"planner.lane.{cls.__mro__[1].__name__}", cls),)
 

@@ -175,7 +175,7 @@ CARELESS: dict[str, Bug] = {
     "input-done-when-read": Bug(
         ("keyed-eager", "two-runs-eager"), (wrapped("Inbox.take", _of_its_own),), ("lost", "die")
     ),
-    "stray-decided-where-it-fell": Bug(("stray",), (("Answering._forward", _no),)),
+    "stray-decided-where-it-fell": Bug(("stray",), (("DecideLoop._forward", _no),)),
     "contradiction-swallowed": Bug(("conflict",), (wrapped("decide._start", _same_whatever_it_says),)),
     "second-start-taken": Bug(("repeated",), (wrapped("decide._start", _another_run),)),
     "early-signal-buried": Bug(("early-signal",), (("Inbox.park", _no),)),
@@ -183,7 +183,7 @@ CARELESS: dict[str, Bug] = {
     "anybody-cancels": Bug(("cancel-foreign",), (("saying.is_same", lambda *_: True),)),
     "call-without-deadline": Bug(
         ("keyed-eager",),
-        (wrapped("hosting.dispatch", _without_deadline),),
+        (wrapped("agent_host.dispatch", _without_deadline),),
     ),
     "timers-early": Bug(("sleep",), (wrapped("decide._due", _before_its_time), wrapped("Timers.due", _looks_ahead))),
     "older-attempts-unheard": Bug(

@@ -19,7 +19,7 @@ from refold.core.planning.verdict import Rules
 from refold.core.run.intents import Intent
 from refold.core.run.state import RunState
 from refold.executor.gate import Gate
-from refold.planner.agents.hosting import Agents
+from refold.planner.agents.agent_host import Agents
 from tests.sim.bugs.planting import Bug
 
 Check = Callable[..., Refusal | None]

@@ -86,7 +86,7 @@ def _nothing(*_: object) -> str:
 
 GULLIBLE: dict[str, Bug] = {
     "anybody-fills-the-ledger": Bug((), (("Seal._code", _no_code),), seeds=60),
-    "any-pool-answers": Bug((), (("answering.stranger", _nothing),), seeds=240, start=60),
+    "any-pool-answers": Bug((), (("decide_loop.of_other_pool", _nothing),), seeds=240, start=60),
     "any-pool-acts": Bug((), (("Gate.refusal", _of_any_pool(Gate.refusal)),), seeds=60),
     "catalog-unsigned": Bug((), (("catalog.check", _never),), seeds=120),
     "catalog-goes-back": Bug((), (("Catalog._take", _forgetting(Catalog._take)),), seeds=400, start=5_000_300),

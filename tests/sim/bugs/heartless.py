@@ -8,7 +8,7 @@ from typing import Any
 
 from refold.core import events
 from refold.core.planning import family
-from refold.core.planning.verdict import ChildOver, Ruling
+from refold.core.planning.verdict import ChildEnded, Ruling
 from refold.core.run import fold
 from refold.core.run.state import OpenStep, RunState
 from refold.planner.log.outbox import Outbox
@@ -17,7 +17,7 @@ from tests.sim.bugs.planting import Bug
 
 def _believes_any_child(state: RunState | None, what: Any) -> Ruling:
     """Takes the end of a child whoever waits for it."""
-    if isinstance(what, ChildOver) and state is not None and not state.over and what.step not in state.outcomes:
+    if isinstance(what, ChildEnded) and state is not None and not state.over and what.step not in state.outcomes:
         return [events.ChildCompleted(what.step, what.status, what.result, what.failure)]
     return _respond(state, what)
 
@@ -32,17 +32,17 @@ _respond, _settled = family.respond, fold._TRANSITIONS[events.ChildCompleted]
 
 
 def _deaf(state: RunState | None, what: Any) -> Ruling:
-    return family.Ignore("not now") if isinstance(what, ChildOver) else _respond(state, what)  # type: ignore[attr-defined]
+    return family.Ignore("not now") if isinstance(what, ChildEnded) else _respond(state, what)  # type: ignore[attr-defined]
 
 
 def _told_only(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
     """Does not say that a run is left, where such an event is why."""
 
-    def tidings(state: RunState, entry: events.Entry) -> Any:
+    def family_messages(state: RunState, entry: events.Entry) -> Any:
         kept = [event for event in entry.events if not isinstance(event, kind)]
         yield from original(state, replace(entry, events=kept))
 
-    return tidings
+    return family_messages
 
 
 def _without(told: type, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,11 +70,12 @@ HEARTLESS: dict[str, Bug] = {
     "child-unheard": Bug(("child",), (("planning.family.respond", _deaf),)),
     "family-debt-forgotten": Bug(("child-eager",), (("Outbox.low_water", _at_once),), ("lost", "die-after")),
     "given-up-child-goes-on": Bug(
-        ("child-given-up",), (("planning.family.tidings", _told_only(events.StepGivenUp, family.tidings)),)
+        ("child-given-up",),
+        (("planning.family.family_messages", _told_only(events.StepGivenUp, family.family_messages)),),
     ),
     "orphans-go-on": Bug(
         ("parent-cancelled",),
-        (("planning.family.tidings", _without(family.ParentOver, family.tidings)),),  # type: ignore[attr-defined]
+        (("planning.family.family_messages", _without(family.ParentEnded, family.family_messages)),),  # type: ignore[attr-defined]
     ),
     "abandoned-with-its-parent": Bug(
         ("child-left",), (("planning.family.waits_for", _never_outlives(family.waits_for)),)

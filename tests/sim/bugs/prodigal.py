@@ -10,20 +10,21 @@ from refold.core.approval import authority
 from refold.core.events import BudgetReached, CallBilled, Event
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import budgets, decide, family
-from refold.core.planning.verdict import ChildOver, Scope
+from refold.core.planning.verdict import ChildEnded, Scope
 from refold.core.run import metering
+from refold.core.run.account import NOTHING
 from refold.core.run.metering import NANO
-from refold.core.run.purse import NOTHING
 from refold.core.run.state import RunState
 from refold.executor import outcome
 from refold.executor.attempt import Attempt
-from refold.planner.agents import hosting
-from refold.planner.log.windows import Purses
+from refold.planner.agents import agent_host
+from refold.planner.log.windows import BudgetAccounts
 from refold.ports.effects import ToolEnded
 from tests.sim.bugs.planting import Bug
 
-_beyond, _above, _judged, _respond = budgets._Measure.beyond, Purses.above, budgets.judged, family.respond
-_delegated, _variables, _bills, _outcome_of = hosting.delegated, authority.variables, decide.bills, outcome.outcome_of  # type: ignore[attr-defined]
+_beyond, _above, _judged, _respond = budgets._Measure.beyond, BudgetAccounts.above, budgets.judged, family.respond
+_delegated, _variables, _outcome_of = agent_host.delegated, authority.variables, outcome.outcome_of
+_bills = decide.bills  # type: ignore[attr-defined]
 
 
 def _tokens_apart(self: Any, percent: int) -> bool:
@@ -32,7 +33,7 @@ def _tokens_apart(self: Any, percent: int) -> bool:
 
 
 def _only_warns(then: str) -> Any:
-    def above(self: Purses, state: RunState, now: int) -> list[Scope]:
+    def above(self: BudgetAccounts, state: RunState, now: int) -> list[Scope]:
         """What should follow of a soft threshold is a warning."""
         scopes = _above(self, state, now)
         return [s._replace(limits=replace(s.limits, then="warn")) if s.limits.then == then else s for s in scopes]
@@ -54,12 +55,12 @@ def _unbounded(*given: Any, budget: Any, **more: Any) -> Any:
 def _without_what_is_open(state: RunState, *given: Any, **more: Any) -> Mapping[str, Any]:
     """A policy sees what was billed."""
     known = _variables(state, *given, **more)
-    return known | {"run.cost": state.purse.spent.nano_usd / NANO} if state.purse and "run.cost" in known else known
+    return known | {"run.cost": state.account.spent.nano_usd / NANO} if state.account and "run.cost" in known else known
 
 
 def _all_well(state: RunState | None, what: Any) -> Any:
     """A child that has used up its budget has done what it could."""
-    if isinstance(what, ChildOver) and what.failure and what.failure.code.startswith("budget_"):
+    if isinstance(what, ChildEnded) and what.failure and what.failure.code.startswith("budget_"):
         what = replace(what, status="completed", result="null", failure=None)
     return _respond(state, what)
 
@@ -99,11 +100,11 @@ def _once(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
 PRODIGAL: dict[str, Bug] = {
     "tokens-unbounded": Bug((), (("_Measure.beyond", _tokens_apart),), minds=100),
     "calls-uncounted": Bug((), (("fold.called", lambda state: None),), minds=100),
-    "goes-on-unasked": Bug((), (("Purses.above", _only_warns("ask")),), minds=100),
-    "never-cheaper": Bug((), (("Purses.above", _only_warns("degrade")),), minds=100),
+    "goes-on-unasked": Bug((), (("BudgetAccounts.above", _only_warns("ask")),), minds=100),
+    "never-cheaper": Bug((), (("BudgetAccounts.above", _only_warns("degrade")),), minds=100),
     "threshold-untold": Bug((), (("budgets.judged", _untold),), minds=100),
     "repeats-as-wanted": Bug((), (("planner.metering._repeated", lambda *_: []),), minds=100),
-    "starts-as-many-as-wanted": Bug((), (("hosting.delegated", _unbounded),), minds=200),
+    "starts-as-many-as-wanted": Bug((), (("agent_host.delegated", _unbounded),), minds=200),
     "cost-of-bills-alone": Bug((), (("authority.variables", _without_what_is_open),), minds=200, start=150),
     "spent-child-succeeds": Bug((), (("planning.family.respond", _all_well),), minds=100),
     "asks-once-more": Bug((), (("Attempt.ended", _once_more),), minds=100),
@@ -111,7 +112,7 @@ PRODIGAL: dict[str, Bug] = {
         (), tuple((f"{place}.tokens_of", _free) for place in ("run.metering", "budgets")), minds=100
     ),
     "other-try-forgotten": Bug((), (("outcome.outcome_of", _alone),), minds=200, start=5_000_800),
-    "ended-child-uncounted": Bug((), (("Purses._unheard", lambda *_: NOTHING),), minds=300, start=1_300_460),
+    "ended-child-uncounted": Bug((), (("BudgetAccounts._unheard", lambda *_: NOTHING),), minds=300, start=1_300_460),
     "two-lost-booked-once": Bug(("budget-two-lost",), (("decide.bills", _once),), ("die",)),
 }
 """By name."""

@@ -6,11 +6,11 @@ from typing import Any
 
 from refold.core.planning import decide
 from refold.core.run.state import RunState
-from refold.planner.deciding.answering import Answering
+from refold.planner.deciding.decide_loop import DecideLoop
 from refold.planner.intake import timers
 from tests.sim.bugs.planting import Bug, Patch
 
-_due, _moment, _react = decide._due, timers._moment, Answering._react
+_due, _moment, _react = decide._due, timers._moment, DecideLoop._react
 
 
 def _unpaused(state: RunState) -> RunState:
@@ -20,7 +20,7 @@ def _unpaused(state: RunState) -> RunState:
     return calm
 
 
-def _runs_its_code(self: Answering, after: RunState, *given: Any) -> Any:
+def _runs_its_code(self: DecideLoop, after: RunState, *given: Any) -> Any:
     """The code is run along whatever comes."""
     pauses, after.paused = after.paused, ()
     reaction = _react(self, after, *given)
@@ -38,7 +38,7 @@ RESTLESS: dict[str, Bug] = {
     "timer-while-paused": Bug(("paused-asleep",), _TIME),
     "retry-while-paused": Bug(("paused-retrying",), (*_TIME, _OUT)),
     "decision-lets-out-while-paused": Bug(("paused-while-people-decide",), (_OUT,)),
-    "code-while-paused": Bug(("paused",), (("Answering._react", _runs_its_code),)),
+    "code-while-paused": Bug(("paused",), (("DecideLoop._react", _runs_its_code),)),
     "child-not-reached": Bug(
         ("paused-parent-retrying",),
         (("planning.family._paused", lambda *_: iter(())), ("Family._otherwise", lambda *_: [])),

@@ -9,13 +9,13 @@ from refold.core.events import CallBilled, CallReserved, Event
 from refold.core.messages import ToolResult
 from refold.core.planning import asking, decide, family
 from refold.core.planning.outgoing import dispatch
-from refold.core.planning.verdict import ChildOver, Rules
+from refold.core.planning.verdict import ChildEnded, Rules
 from refold.core.run.state import RunState
-from refold.planner.log.windows import Purses, Windows
+from refold.planner.log.windows import BudgetAccounts, Windows
 from refold.ports.log import Record
 from tests.sim.bugs.planting import Bug
 
-_bills, _above, _respond, _let_out = decide.bills, Purses.above, family.respond, asking.let_out  # type: ignore[attr-defined]
+_bills, _above, _respond, _let_out = decide.bills, BudgetAccounts.above, family.respond, asking.let_out  # type: ignore[attr-defined]
 _load, _follow = Windows.load, Windows.follow
 
 
@@ -39,7 +39,7 @@ def _once(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
 
 def _unbilled(state: RunState | None, what: Any) -> Any:
     """Hears of the end of a child, and not of what that took."""
-    return _respond(state, replace(what, used=None) if isinstance(what, ChildOver) else what)
+    return _respond(state, replace(what, used=None) if isinstance(what, ChildEnded) else what)
 
 
 def _forgetful(self: Windows) -> None:
@@ -75,7 +75,7 @@ SPENDTHRIFT: dict[str, Bug] = {
     "retry-unreserved": Bug(("budget-lost",), (("asking.let_out", _unreserved),)),
     "paid-twice-booked-once": Bug(("budget-crawls", "budget-slow"), (("decide.bills", _once),)),
     "family-not-counted": Bug(
-        ("budget-family",), (("Purses.above", lambda self, state, now: _above(self, state, now)[:1]),)
+        ("budget-family",), (("BudgetAccounts.above", lambda self, state, now: _above(self, state, now)[:1]),)
     ),
     "made-up-values-gain": Bug(("limit-singly",), (("Windows._counted", lambda windows, key: key),)),
     "tenants-share-a-limit": Bug(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.planner.deciding.answering import LargeValues
+from refold.planner.deciding.decide_loop import LargeValues
 from refold.planner.intake.inbox import Pending, SentEntry
 from tests.sim.bugs.planting import Bug
 

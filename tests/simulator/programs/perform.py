@@ -52,8 +52,8 @@ async def _sleep(ctx: Any, node: dict[str, Any]) -> Any:
 
 
 async def _wait(ctx: Any, node: dict[str, Any]) -> Any:
-    patience = timedelta(milliseconds=node["ms"])
-    signal = await ctx.wait_for(node["name"], match=node["match"], timeout=patience)
+    unknown_runs = timedelta(milliseconds=node["ms"])
+    signal = await ctx.wait_for(node["name"], match=node["match"], timeout=unknown_runs)
     return [signal.id, signal.data]
 
 

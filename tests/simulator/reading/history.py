@@ -232,7 +232,7 @@ class History:
         if call.phase == "dispatched":
             ordered = call.ordered[call.attempt]
             if ordered == [at_ms] or run.pauses.keeps_back(ordered[-1], at_ms):
-                call.unsent = call.attempt
+                call.never_sent = call.attempt
         if call.phase != "doubt":
             call.phase, call.asked = "given_up", None
 
@@ -263,7 +263,7 @@ class History:
             return
         if call.phase == "dispatched":
             call.waited_ms = max(call.waited_ms, at_ms - call.ordered[call.attempt][-1])
-            call.unsent = call.attempt if call.ordered[call.attempt] == [at_ms] else 0
+            call.never_sent = call.attempt if call.ordered[call.attempt] == [at_ms] else 0
         if name == "AttemptFailed":
             call.phase, call.retry_ms = "backoff", event["retry_ms"]
             call.spent += event["failure"]["code"] in _UNSENT  # it was not sent at all

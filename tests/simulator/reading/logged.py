@@ -35,7 +35,7 @@ class LoggedCall:
     `asked` is the open approval, `permit` the decision in force as (covers, expires_ms), `permits` all of them as
     (token, first attempt, last), `held`: it needs one, since the entry at `held_from` where that was not so from the
     start, `answered`: people gave the result. `ordered` has the times of the dispatches of each attempt, `waited_ms` is
-    the longest time that one of them was not answered, `unsent` one that was settled in the turn of its
+    the longest time that one of them was not answered, `never_sent` one that was settled in the turn of its
     dispatch, or that a pause kept back from then on. `told` is what people have said of a doubt, until the log resolves
     it; `spent` are the attempts before an operator has given it as many anew. `times` is how often the run has asked
     for the same, with this, `cost` what it had cost until then. `how` is the source of its result, as recorded.
@@ -64,7 +64,7 @@ class LoggedCall:
     answered: bool = False
     ordered: dict[int, list[int]] = field(default_factory=dict)
     waited_ms: int = 0
-    unsent: int = 0
+    never_sent: int = 0
     told: str = ""
     spent: int = 0
     times: int = 1

@@ -19,10 +19,10 @@ Put = Callable[[Callable[[], None], str], object]
 
 @dataclass(slots=True)
 class Demand:
-    """A run that an operator wants erased. Where it is refused the operator repeats it so often (`patience`)."""
+    """A run that an operator wants erased. Where it is refused the operator repeats it so often (`unknown_runs`)."""
 
     run: str
-    patience: int = 3
+    unknown_runs: int = 3
 
 
 @dataclass(slots=True)

@@ -205,8 +205,8 @@ class ArchivistProcess(SimProcess):
             counts["erase.unknown"] += 1
         except ConflictError:
             counts["erase.refused"] += 1
-            if demand.patience and demand in archive.demands:
-                again = Demand(demand.run, demand.patience - 1)
+            if demand.unknown_runs and demand in archive.demands:
+                again = Demand(demand.run, demand.unknown_runs - 1)
                 self.world.at(AGAIN_MS, lambda: archive.demands.append(again))
         if demand in archive.demands:
             archive.demands.remove(demand)

@@ -120,6 +120,6 @@ def variables(
         "run.labels": lambda: dict(labels),
         "run.depth": lambda: depth_of(state.run_id),
         "run.calls": lambda: sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps),
-        "run.cost": lambda: state.purse.total.nano_usd / NANO if state.purse else 0.0,
+        "run.cost": lambda: state.account.total.nano_usd / NANO if state.account else 0.0,
     }
     return {name: facts[name]() for name in needs}

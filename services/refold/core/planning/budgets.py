@@ -16,9 +16,9 @@ from refold.core.events import Failure, Spendable
 from refold.core.ids import parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
+from refold.core.run.account import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, BudgetAccount
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
-from refold.core.run.purse import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, BudgetAccount
 from refold.core.run.state import RunState
 
 DEGRADE = "degrade"
@@ -42,7 +42,7 @@ class Attempted(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class Reservation:
     """What goes out in an entry that is being made, and is not folded into the state yet."""
 
     amount: Amount = NOTHING
@@ -69,23 +69,23 @@ class _Measure(NamedTuple):
         return self.limit > 0 and self.taken * 100 > self.limit * percent
 
 
-def judged(state: RunState, asked: Attempted, now: int, rules: Rules, tally: Tally | None = None) -> Found:
-    """Judgement of the budgets that a run counts for on an attempt; with the `tally` of what goes out before it."""
-    purse, tally = state.purse or BudgetAccount(since_ms=state.requested_ms), tally or Tally()
-    asks = tally.amount.plus(asked.most or NOTHING)._replace(calls=tally.amount.calls + 1)
+def judged(state: RunState, asked: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
+    """Judgement of the budgets that a run counts for on an attempt; `reservation` is of what goes out before it."""
+    account, reservation = state.account or BudgetAccount(since_ms=state.requested_ms), reservation or Reservation()
+    asks = reservation.amount.plus(asked.most or NOTHING)._replace(calls=reservation.amount.calls + 1)
     said: list[events.Event] = []
     found = Found("go", said)
-    for scope in _scopes(state, purse, now, rules):
-        taken = scope.taken.plus(purse.own if scope.window else purse.total).plus(asks)
+    for scope in _scopes(state, account, now, rules):
+        taken = scope.taken.plus(account.own if scope.window else account.total).plus(asks)
         measures = list(_measures(scope.limits, taken, max(0, now - scope.since_ms)))
         if over := _first_beyond(100, measures):
             return Found("stop", said, _spent(state, scope, over))
         if (near := _first_beyond(scope.limits.soft_percent, measures)) is None:
             continue
         then = scope.limits.then
-        if scope.run not in {*purse.told, *tally.told}:
+        if scope.run not in {*account.told, *reservation.told}:
             said.append(events.BudgetReached(scope.run, near.what, near.taken, near.limit, then))
-        if then == "ask" and not purse.passed:
+        if then == "ask" and not account.passed:
             found = Found("ask", said, _near(scope, near))
         elif found.outcome == "go" and _may_degrade(asked, near, then):
             found = Found("degrade", said, replace(_near(scope, near), code=DEGRADE))
@@ -126,13 +126,13 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
 
     A large result is among the `values`; one that would take long to look into says nothing.
     """
-    purse = state.purse
-    assert purse is not None, "only of a run that something is counted of"
+    account = state.account
+    assert account is not None, "only of a run that something is counted of"
     try:
         call = parse_call_id(result.call_id)[1]
     except MalformedError:
         return []
-    if (booked := purse.booked.get((call, result.attempt))) is None:
+    if (booked := account.booked.get((call, result.attempt))) is None:
         return []
     if result.status == "completed":
         text = values.get((result.run_id, result.result), result.result)
@@ -176,7 +176,7 @@ def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
 
 def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
     """True if a run counts for a budget of money."""
-    return state.purse is not None and any(each.limits.nano_usd for each in _scopes(state, state.purse, now, rules))
+    return state.account is not None and any(each.limits.nano_usd for each in _scopes(state, state.account, now, rules))
 
 
 def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") -> Spendable | None:
@@ -199,8 +199,8 @@ def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
     return _less(asked_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 
-def _scopes(state: RunState, purse: BudgetAccount, now: int, rules: Rules) -> Sequence[Scope]:
-    return rules.above(state, now) if rules.above else [Scope(state.run_id, purse.limits, purse.since_ms, NOTHING)]
+def _scopes(state: RunState, account: BudgetAccount, now: int, rules: Rules) -> Sequence[Scope]:
+    return rules.above(state, now) if rules.above else [Scope(state.run_id, account.limits, account.since_ms, NOTHING)]
 
 
 def _measures(limits: Spendable, taken: Amount, ms: int) -> Iterator[_Measure]:

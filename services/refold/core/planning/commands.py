@@ -180,7 +180,7 @@ def outcome(state: RunState) -> Command:
         request=state.position,
         at_ms=state.at_ms,
         stop=_stop(state),
-        used=state.purse.used if state.purse else None,
+        used=state.account.used if state.account else None,
         labels=request.labels if request else {},
     )
     return Command(RUN_COMPLETED, state.run_id, message)

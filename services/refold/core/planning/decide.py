@@ -23,25 +23,25 @@ from refold.core.planning.operator_commands import ANNOTATE, OPERATORS_ONLY, com
 from refold.core.planning.pausing import PAUSE, RESUME, RequestedAt
 from refold.core.planning.verdict import (
     Again,
-    ChildOver,
+    ChildEnded,
     Decided,
     Due,
     Ignore,
     Input,
-    ParentOver,
+    ParentEnded,
     Park,
     PauseAbove,
     Refuse,
     Rules,
     Ruling,
-    Spoilt,
     Start,
-    Unsent,
+    Undeliverable,
+    UnreadableResult,
 )
 from refold.core.planning.waiting import expire, take_answer, take_signal
 from refold.core.planning.windows import binding
+from refold.core.run.account import of_budget
 from refold.core.run.handed import NO_VALUES, Values
-from refold.core.run.purse import of_budget
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 from refold.core.wire import canonical
@@ -65,7 +65,7 @@ def decide(
     ruling = _decide(state, what, now, rules, sent)
     if state is None or not isinstance(ruling, list):
         return ruling
-    if state.purse is not None and isinstance(what, ToolResult):
+    if state.account is not None and isinstance(what, ToolResult):
         ruling = bills(state, what, rules, values) + ruling
     if state.paused:
         ruling = pausing.keep_back(ruling)
@@ -79,7 +79,7 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: R
     sent_ms = sent.ms if sent else None
     if isinstance(what, Start):
         return _start(state, what, now, rules, sent_ms)
-    if isinstance(what, (ChildOver, ParentOver)):
+    if isinstance(what, (ChildEnded, ParentEnded)):
         return family.respond(state, what)
     if isinstance(what, PauseAbove):
         return pausing.follow_parent(state, what, now, rules)
@@ -95,10 +95,10 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: R
         return _due(state, what, now, rules)
     if isinstance(what, Decided):
         return asking.take_decision(state, what, now, rules, said_ms=_said_ms(now, sent))
-    if isinstance(what, Unsent):
-        return _unsent(state, what)
-    if isinstance(what, Spoilt):
-        return _spoilt(state, what)
+    if isinstance(what, Undeliverable):
+        return _never_sent(state, what)
+    if isinstance(what, UnreadableResult):
+        return _unreadable_result(state, what)
     return _said(state, what, now, rules, sent)
 
 
@@ -231,7 +231,7 @@ def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
     return Again(step)
 
 
-def _unsent(state: RunState, what: Unsent) -> Ruling:
+def _never_sent(state: RunState, what: Undeliverable) -> Ruling:
     """Nothing is sent for this attempt, or no more; what went out before may have had its effect."""
     failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
     if what.approval:
@@ -250,7 +250,7 @@ def _unsent(state: RunState, what: Unsent) -> Ruling:
     return [asking.closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
-def _spoilt(state: RunState, what: Spoilt) -> Ruling:
+def _unreadable_result(state: RunState, what: UnreadableResult) -> Ruling:
     """Somebody has acted, and what came of it is lost: asked again, the ledger would only say the same again."""
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from refold.core import events
 from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import RunRequest
-from refold.core.planning.verdict import ChildOver, Ignore, Origin, ParentOver, PauseAbove, Ruling, Start
+from refold.core.planning.verdict import ChildEnded, Ignore, Origin, ParentEnded, PauseAbove, Ruling, Start
 from refold.core.run.pausing import PARENT, inherited
 from refold.core.run.state import RunState
 from refold.core.run.suspension import status_after
@@ -25,10 +25,10 @@ _ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 UNREAD = ""
 """In place of the result of a run of which nothing is here but its row: its history says what it is."""
 
-Tidings = Start | ChildOver | ParentOver | PauseAbove
+FamilyMessage = Start | ChildEnded | ParentEnded | PauseAbove
 
 
-def tidings(state: RunState, entry: events.Entry) -> Iterator[Tidings]:
+def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMessage]:
     """What an accepted entry means for others. `state` is the run's right after it, or later."""
     for event in entry.events:
         if type(event) not in FOR_OTHERS:
@@ -68,14 +68,14 @@ def origin_of(state: RunState) -> Origin | None:
     return Origin(parent, step, asked.policy, asked.outlives) if parent and asked else None
 
 
-def ended_before(child: RunState, origin: Origin) -> ChildOver:
+def ended_before(child: RunState, origin: Origin) -> ChildEnded:
     """The end of a run, for another that waits for it. Of a row nobody knows why, nor with what result."""
     if child.end is not None:
-        return ChildOver(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
+        return ChildEnded(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
     if child.status == "completed":
-        return ChildOver(origin.parent, origin.step, child.status, UNREAD, None)
+        return ChildEnded(origin.parent, origin.step, child.status, UNREAD, None)
     failure = events.Failure(child.status, "the log has lost why, or who had started it")
-    return ChildOver(origin.parent, origin.step, child.status, "null", failure)
+    return ChildEnded(origin.parent, origin.step, child.status, "null", failure)
 
 
 def waits_for(parent: RunState | None, origin: Origin) -> bool:
@@ -98,29 +98,29 @@ def stands_otherwise(child: RunState, parent: RunState | None) -> PauseAbove | N
     return None if same else PauseAbove(child.run_id, parent.run_id, parent.head.seq)
 
 
-def left(child: RunId, parent: RunId, why: str = "is over") -> ParentOver:
+def left(child: RunId, parent: RunId, why: str = "is over") -> ParentEnded:
     """A run whose parent does not wait for it any more."""
-    return ParentOver(child, parent, f"run {parent}, which has started it, {why}")
+    return ParentEnded(child, parent, f"run {parent}, which has started it, {why}")
 
 
-def respond(state: RunState | None, what: ChildOver | ParentOver) -> Ruling:
+def respond(state: RunState | None, what: ChildEnded | ParentEnded) -> Ruling:
     """What a run makes of the end of another."""
     if state is None:
         return Ignore("the run is not there")
     if state.over:
         return Ignore("the run is over")
-    if isinstance(what, ParentOver):
+    if isinstance(what, ParentEnded):
         return [events.RunCancelled(what.reason, what.parent)]
     opened = state.open.get(what.step) if not what.child else None
     if opened is not None and opened.phase == "child":
         return [events.ChildCompleted(what.step, what.status, what.result, what.failure, what.used)]
     child = what.child or child_id(state.run_id, what.step)
-    if what.used is None or (state.purse and child in state.purse.heard):
+    if what.used is None or (state.account and child in state.account.heard):
         return Ignore("nobody waits for that run")
     return [events.ChildBilled(child, what.used)]
 
 
-def further_above(what: ChildOver) -> ChildOver | None:
+def further_above(what: ChildEnded) -> ChildEnded | None:
     """Who hears of what a run took when the one is over that it was to be told; None: nobody counts it."""
     parent, _ = parent_of(what.run_id)
     if what.used is None or not what.root or not parent or not is_below(parent, what.root):
@@ -142,8 +142,8 @@ def _start(state: RunState, step: int, child: RunId, started: events.ChildStarte
         sessions=asked.sessions,
     )
     above = [] if started.outlives else [*asked.above, asked.agent]
-    purse = None if started.outlives else state.purse
-    counts_for = purse.limits.root or state.run_id if purse else ""
+    account = None if started.outlives else state.account
+    counts_for = account.limits.root or state.run_id if account else ""
     origin = Origin(state.run_id, step, asked.policy, started.outlives, above, counts_for)
     return Start(request, request_digest(request), seed="", traceparent=asked.traceparent, origin=origin)
 
@@ -177,29 +177,31 @@ def _digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _ended(state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> Iterator[Tidings]:
+def _ended(
+    state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled
+) -> Iterator[FamilyMessage]:
     if (origin := origin_of(state)) is not None and origin.step:
         # The state may be a later one, and the run have gone on since.
         status = status_after(state.status, [event])
-        yield ChildOver(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
+        yield ChildEnded(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
     for step in sorted(state.open):
         yield from _left(state, step, f"is {state.status}")
 
 
 def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
     """The use of a run that those above it count, and the first of them."""
-    purse = None if origin.outlives else child.purse
-    return (purse.used, purse.limits.root) if purse else (None, "")
+    account = None if origin.outlives else child.account
+    return (account.used, account.limits.root) if account else (None, "")
 
 
-def _paused(state: RunState, seq: int) -> Iterator[Tidings]:
+def _paused(state: RunState, seq: int) -> Iterator[FamilyMessage]:
     for step in sorted(state.open) if not state.over else ():  # what is over says more than that
         started = state.steps[step - 1]
         if isinstance(started, events.ChildStarted) and not started.outlives:
             yield PauseAbove(child_id(state.run_id, step), state.run_id, seq)
 
 
-def _left(state: RunState, step: int, why: str) -> Iterator[Tidings]:
+def _left(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:
     started = state.steps[step - 1]
     if isinstance(started, events.ChildStarted) and not started.outlives:
         yield left(child_id(state.run_id, step), state.run_id, why)
@@ -215,7 +217,7 @@ def _outcome(
     return "null", events.Failure("cancelled", event.reason or "it was cancelled")
 
 
-def cut_to(over: ChildOver, payload_bytes: int) -> ChildOver:
+def cut_to(over: ChildEnded, payload_bytes: int) -> ChildEnded:
     """The end of a run as its parent hears of it, whose entry has to have room for it."""
     if (size := utf8_bytes(over.result)) <= payload_bytes:
         return over

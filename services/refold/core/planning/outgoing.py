@@ -21,9 +21,9 @@ def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
 def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, rules: Rules) -> list[events.Event]:
     """The events with which an attempt goes out, or what a budget makes of it."""
     out = dispatch(call, attempt, now, rules)
-    if state.purse is None or state.paused:  # what a pause keeps back is reserved when it goes out
+    if state.account is None or state.paused:  # what a pause keeps back is reserved when it goes out
         return [out]
-    most, cheap = state.purse.most.get(call.step, (None, False))
+    most, cheap = state.account.most.get(call.step, (None, False))
     asked = budgets.Attempted(call, attempt, most, cheap)
     found = budgets.judged(state, asked, now, rules)
     if found.failure is None:

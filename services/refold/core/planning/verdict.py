@@ -11,7 +11,7 @@ from refold.core.events import Event, Failure, RunPaused, RunStarted, Spendable,
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning.windows import Window
-from refold.core.run.purse import Amount
+from refold.core.run.account import Amount
 from refold.core.run.retry import REDISPATCH_MS
 from refold.core.run.state import RunState
 
@@ -112,7 +112,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildOver:
+class ChildEnded:
     """A run is over that `run_id` has started in this step. See `ChildCompleted`.
 
     What it `used` counts for the runs above it up to `root`. `child` is its id where a run hears of it further above.
@@ -129,7 +129,7 @@ class ChildOver:
 
 
 @dataclass(frozen=True, slots=True)
-class ParentOver:
+class ParentEnded:
     """Whoever has started a run waits for it no longer, and it does not outlive that."""
 
     run_id: RunId
@@ -169,7 +169,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
+class Undeliverable:
     """The log will never take what an attempt of call `seq` needs: its request, or the question of an `approval`.
 
     `sent_before`: this request of the attempt is not the first, and executors may have had another.
@@ -183,7 +183,7 @@ class Unsent:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoilt:
+class UnreadableResult:
     """A result has come that nobody can read, for the call that was proposed as event `seq`."""
 
     run_id: RunId
@@ -191,8 +191,8 @@ class Spoilt:
     failure: Failure
 
 
-OfFamily = ChildOver | ParentOver | PauseAbove
-Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Unsent | Spoilt | OfFamily
+OfFamily = ChildEnded | ParentEnded | PauseAbove
+Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Undeliverable | UnreadableResult | OfFamily
 
 
 @dataclass(frozen=True, slots=True)

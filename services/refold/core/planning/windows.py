@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from refold.core.events import CallBilled, CallDispatched, CallReserved, Entry, Spendable
 from refold.core.messages import WindowSpent
-from refold.core.run.purse import NOTHING, Amount
+from refold.core.run.account import NOTHING, Amount
 
 Per = Literal["day", "month"]
 

@@ -43,7 +43,7 @@ VoidReason = Literal["key", "anchor", "tombstone", "hash", "body"]
 _ANCHOR = b"anchor/0000000000/"
 """In three parts, as the key of an entry is, for who takes keys apart. No entry has the number 0."""
 
-BEAT_KEY = b"beat/0000000000/00"
+CLOCK_PROBE_KEY = b"beat/0000000000/00"
 """The key of a tombstone by whose delivery a planner learns what time it is where the run log lies."""
 
 
@@ -51,7 +51,7 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
     """A raw run-log record, judged by itself: the entry, or why it is nothing that anybody could have appended."""
     parts = parse_log_key(key)
     if parts is None:
-        return "anchor" if key == BEAT_KEY or anchor_name(key) is not None else "key"
+        return "anchor" if key == CLOCK_PROBE_KEY or anchor_name(key) is not None else "key"
     if value is None:
         return "tombstone"
     run, seq, name = parts

@@ -8,37 +8,37 @@ from typing import Any
 
 from refold.core import events
 from refold.core.events import Used
-from refold.core.run.purse import NOTHING, Amount, Booked, BudgetAccount, call_digest
+from refold.core.run.account import NOTHING, Amount, Booked, BudgetAccount, call_digest
 from refold.core.run.state import RunState
 
 
 def account_of(state: RunState) -> BudgetAccount:
     """The purse of a run, an empty one if nothing was counted so far."""
-    return state.purse or BudgetAccount(since_ms=state.requested_ms)
+    return state.account or BudgetAccount(since_ms=state.requested_ms)
 
 
 def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) -> None:
     """Applies a reservation, in place."""
-    purse, most = account_of(state), Amount(event.tokens, event.nano_usd)
-    purse = purse._replace(most=purse.most.set(event.step, (most, event.cheap)))
+    account, most = account_of(state), Amount(event.tokens, event.nano_usd)
+    account = account._replace(most=account.most.set(event.step, (most, event.cheap)))
     if event.attempt:
         call = state.open[event.step].seq, event.attempt
-        before = purse.booked.get(call, Booked(NOTHING, at_ms))
-        booked = purse.booked.set(call, Booked(before.amount.plus(most), before.since_ms))
-        purse = purse._replace(booked=booked, open=purse.open.plus(most), own=purse.own.plus(most))
-    state.purse = purse
+        before = account.booked.get(call, Booked(NOTHING, at_ms))
+        booked = account.booked.set(call, Booked(before.amount.plus(most), before.since_ms))
+        account = account._replace(booked=booked, open=account.open.plus(most), own=account.own.plus(most))
+    state.account = account
 
 
 def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> None:
     """Applies a bill, in place."""
-    purse, call = account_of(state), (event.call, event.attempt)
+    account, call = account_of(state), (event.call, event.attempt)
     took = Amount(event.tokens, event.nano_usd)
-    purse = purse._replace(spent=purse.spent.plus(took), own=purse.own.plus(took))
+    account = account._replace(spent=account.spent.plus(took), own=account.own.plus(took))
     if not event.twice:
-        booked = purse.booked[call].amount
-        left, open_, own = purse.booked.delete(call), purse.open.minus(booked), purse.own.minus(booked)
-        purse = purse._replace(booked=left, open=open_, own=own)
-    state.purse = purse
+        booked = account.booked[call].amount
+        left, open_, own = account.booked.delete(call), account.open.minus(booked), account.own.minus(booked)
+        account = account._replace(booked=left, open=open_, own=own)
+    state.account = account
 
 
 def child_billed(state: RunState, event: events.ChildBilled, seq: int, at_ms: int) -> None:
@@ -48,51 +48,51 @@ def child_billed(state: RunState, event: events.ChildBilled, seq: int, at_ms: in
 
 def add_child(state: RunState, child: str, used: Used) -> None:
     """Counts what a run below has taken, in place."""
-    purse, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
+    account, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
     spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
-    state.purse = purse._replace(
-        spent=purse.spent.plus(spent), lost=purse.lost.plus(lost), heard=purse.heard | {str(child)}
+    state.account = account._replace(
+        spent=account.spent.plus(spent), lost=account.lost.plus(lost), heard=account.heard | {str(child)}
     )
 
 
 def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) -> None:
     """Notes that a soft threshold was reached, in place."""
-    purse = account_of(state)
-    state.purse = purse._replace(told=purse.told | {event.budget})
+    account = account_of(state)
+    state.account = account._replace(told=account.told | {event.budget})
 
 
 def let_on(state: RunState) -> None:
     """Notes that an operator lets a run go on beyond a soft threshold, in place."""
-    state.purse = account_of(state)._replace(passed=True)
+    state.account = account_of(state)._replace(passed=True)
 
 
 def called(state: RunState) -> None:
     """Counts a call that goes out, in place. Of a run that has a purse."""
-    assert state.purse is not None, "nothing is counted of a run without a purse"
-    purse, one = state.purse, Amount(calls=1)
-    state.purse = purse._replace(spent=purse.spent.plus(one), own=purse.own.plus(one))
+    assert state.account is not None, "nothing is counted of a run without a purse"
+    account, one = state.account, Amount(calls=1)
+    state.account = account._replace(spent=account.spent.plus(one), own=account.own.plus(one))
 
 
 def proposed(state: RunState, event: events.CallProposed) -> None:
     """Counts a call that is asked for, in place. Of a run that has a purse."""
-    assert state.purse is not None, "nothing is counted of a run without a purse"
-    if state.purse.limits.same:
-        name, asked = call_digest(event.tool, event.args), state.purse.asked
-        state.purse = state.purse._replace(asked=asked.set(name, asked.get(name, 0) + 1))
+    assert state.account is not None, "nothing is counted of a run without a purse"
+    if state.account.limits.same:
+        name, asked = call_digest(event.tool, event.args), state.account.asked
+        state.account = state.account._replace(asked=asked.set(name, asked.get(name, 0) + 1))
 
 
 def raised(state: RunState, event: events.RunRetried) -> None:
     """Gives a run that goes on the limits that an operator has given it, in place."""
-    if state.purse is None or not (event.tokens or event.nano_usd or event.calls):
+    if state.account is None or not (event.tokens or event.nano_usd or event.calls):
         return
-    was = state.purse.limits
+    was = state.account.limits
     limits = replace(
         was,
         tokens=event.tokens or was.tokens,
         nano_usd=event.nano_usd or was.nano_usd,
         calls=event.calls or was.calls,
     )
-    state.purse = state.purse._replace(limits=limits, told=frozenset(), passed=False)
+    state.account = state.account._replace(limits=limits, told=frozenset(), passed=False)
 
 
 ACCOUNT_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {

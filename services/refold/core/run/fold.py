@@ -15,10 +15,10 @@ from refold.core.errors import FoldError
 from refold.core.events import DOUBT
 from refold.core.ids import EntryId, RunId, child_id
 from refold.core.run import redrive
+from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
 from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
-from refold.core.run.purse import BudgetAccount, of_budget
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
 from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
@@ -125,7 +125,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
     state.request, state.requested_ms = event, at_ms
     if event.budget is not None:
-        state.purse = BudgetAccount(event.budget, at_ms)
+        state.account = BudgetAccount(event.budget, at_ms)
 
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
@@ -154,7 +154,7 @@ def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
     policy = state.request.policy if state.request is not None else ""
     keep(state, number(state, event, seq), OpenStep("proposed", seq, policy=policy))
-    if state.purse is not None:
+    if state.account is not None:
         proposed(state, event)
     if event.step == state.retried.edit[0]:
         state.retried = state.retried._replace(edit=(0, ""))
@@ -225,7 +225,7 @@ def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: 
         "dispatched", before.seq, event.deadline_ms, event.attempt, dispatches, first_sent_ms, at_ms, *before[7:]
     )
     keep(state, event.step, sent, before)
-    if state.purse is not None:
+    if state.account is not None:
         called(state)
 
 

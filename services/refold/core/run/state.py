@@ -13,10 +13,10 @@ from immutables import Map
 
 from refold.core import events
 from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id, parse_call_id
+from refold.core.run.account import BudgetAccount
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import EMPTY, Mailbox
 from refold.core.run.persistent import PersistentList, PersistentMap
-from refold.core.run.purse import BudgetAccount
 from refold.core.run.retried import ONCE, Retried
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
@@ -156,7 +156,7 @@ class RunState:
     `patches` are the changes in its agent's code at which it took the new way, with the seq. `retried` is what retries
     have made of it.
     `paused` has what holds it: a pause of its own, then one that it has from its parent; `pause_said` the last words on
-    that, by the role of who said them. `purse` is what it has taken of a budget, if anything is counted. `notes` has
+    that, by the role of who said them. `account` is what it has taken of a budget, if anything is counted. `notes` has
     the digests of what people have noted, by the ids of the notes.
     `versions` are those that it had, oldest first, each with the seq of the event that gave it.
     """
@@ -195,7 +195,7 @@ class RunState:
     retried: Retried = ONCE
     paused: tuple[events.RunPaused, ...] = ()
     pause_said: Map[str, LastCommand] = _NOTHING
-    purse: BudgetAccount | None = None
+    account: BudgetAccount | None = None
     activation: int = 1
     notes: Map[str, str] = _NOTHING
 

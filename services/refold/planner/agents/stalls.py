@@ -154,11 +154,11 @@ class Holds:
                 self._keep(hold)
 
     def bars(self, run: RunId) -> bool:
-        """Whether the code of a run must not be run."""
+        """True if the code of a run must not be run."""
         return run in self._holds and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
-        """Whether the code of a run that is held is to be run all the same, to see whether it agrees by now."""
+        """True if the code of a run that is held is to be run all the same, to see whether it agrees by now."""
         return run in self._tried
 
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
@@ -231,7 +231,7 @@ class Holds:
         return [RunFailed(Failure("given_up", _said(said), self._holds[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
-        """Whether a run is held by code that is not the code here: then it is tried. A quarantine waits for a human."""
+        """True if a run is held by code that is not the code here: then it is tried. A quarantine waits for a human."""
         hold = self._holds.get(run)
         if hold is not None and hold.kind == "stalled" and hold.code != code:
             self._tried.add(run)
@@ -270,7 +270,7 @@ class Holds:
 
 
 def retries(said: RunOperation, state: RunState) -> bool:
-    """Whether what is said lets a failed run go on, or did, and is not about a hold."""
+    """True if what is said lets a failed run go on, or did, and is not about a hold."""
     return said.kind == "retry" and (state.over or failure_named(said) > 0)
 
 

@@ -90,7 +90,7 @@ class Admission:
 
     @property
     def busy(self) -> bool:
-        """Whether executors have something of a run."""
+        """True if executors have something of a run."""
         return bool(self._active)
 
     def room(self, agent: str = "") -> int:
@@ -106,7 +106,7 @@ class Admission:
                 self._inbox.admit(agent, room)
 
     def _waits(self, agent: str) -> bool:
-        """Whether runs of an agent need what is crowded."""
+        """True if runs of an agent need what is crowded."""
         return any(self._needs[place][agent] for place in self._crowds()[0])
 
     def _crowds(self) -> tuple[frozenset[Needed], int]:

@@ -12,27 +12,34 @@ from refold.core import events
 from refold.core.events import Cause
 from refold.core.ids import RunId, child_id, parent_of
 from refold.core.planning import family
-from refold.core.planning.family import Tidings
-from refold.core.planning.verdict import ChildOver, Origin, ParentOver, PauseAbove, Start
+from refold.core.planning.family import FamilyMessage
+from refold.core.planning.verdict import ChildEnded, Origin, ParentEnded, PauseAbove, Start
 from refold.core.run.pausing import PARENT
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.planner.intake.inbox import Inbox, Owing, Pending, WaitsFor
 from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import Outbox
-from refold.planner.log.windows import Purses
+from refold.planner.log.windows import BudgetAccounts
 
 
 class Family:
     """What the runs of one lane owe each other. `payload_bytes` is the longest result that a parent is handed."""
 
     def __init__(
-        self, partition: int, outbox: Outbox, inbox: Inbox, *, log: Acceptance, purses: Purses, payload_bytes: int
+        self,
+        partition: int,
+        outbox: Outbox,
+        inbox: Inbox,
+        *,
+        log: Acceptance,
+        accounts: BudgetAccounts,
+        payload_bytes: int,
     ) -> None:
         self._partition, self._log, self._outbox, self._inbox = partition, log, outbox, inbox
         self._payload_bytes = payload_bytes
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
-        self._unheard = purses.unheard
+        self._unheard = accounts.unheard
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it means for others is answered next."""
@@ -42,7 +49,7 @@ class Family:
             self._inbox.push(self._told(after, entry, offset))
 
     def _told(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
-        told = [self._ended_before(each) for each in family.tidings(after, entry)]
+        told = [self._ended_before(each) for each in family.family_messages(after, entry)]
         if entry.seq == 1 and (origin := family.origin_of(after)):
             # Another planner has started it on what it knew, after its parent was over or paused.
             if not self._goes_on(origin):
@@ -53,15 +60,15 @@ class Family:
             told += self._otherwise(after)
         return [self._owe(self._item(each, offset)) for each in told]
 
-    def _ended_before(self, told: Tidings) -> Tidings:
+    def _ended_before(self, told: FamilyMessage) -> FamilyMessage:
         """Where the log has lost the entry by which a run was started, and not its own, it may be over by now."""
         if not isinstance(told, Start) or told.origin is None or not told.origin.step:
             return told
         child = self._log.latest(RunId(told.request.run_id))
         return family.ended_before(child, told.origin) if child and child.over else told
 
-    def allows(self, given: Start | ParentOver) -> bool:
-        """Whether something is to be done about a run, by what the log says of its parent now."""
+    def allows(self, given: Start | ParentEnded) -> bool:
+        """True if something is to be done about a run, by what the log says of its parent now."""
         if isinstance(given, Start):
             return given.origin is None or self._goes_on(given.origin)
         state = self._log.accepted(given.run_id)
@@ -87,12 +94,12 @@ class Family:
 
         A result that was not here has been read by now: see `Redrives`.
         """
-        if isinstance(told := item.input, ChildOver) and told.result == family.UNREAD:
-            child = self._log.revivals.state(child_id(told.run_id, told.step))
+        if isinstance(told := item.input, ChildEnded) and told.result == family.UNREAD:
+            child = self._log.redriven_runs.state(child_id(told.run_id, told.step))
             assert child is not None, "its history is here"
             origin = Origin(told.run_id, told.step, policy="", outlives=False)
             item.means(item.run_id, family.cut_to(family.ended_before(child, origin), self._payload_bytes))
-        while isinstance(told := item.input, ChildOver) and told.used is not None:
+        while isinstance(told := item.input, ChildEnded) and told.used is not None:
             state = self._log.latest(told.run_id)
             if state is None or not state.over:
                 return
@@ -106,28 +113,28 @@ class Family:
     def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts that a predecessor has heard of. What it means may be answered already, further on."""
         run = after.run_id
-        for told in family.tidings(after, entry):
+        for told in family.family_messages(after, entry):
             about = told.request.run_id if isinstance(told, Start) else told.run_id
-            key = child_id(about, told.step) if isinstance(told, ChildOver) else about
+            key = child_id(about, told.step) if isinstance(told, ChildEnded) else about
             self._before[key, type(told)] = run, self._item(told, offset)
         if entry.seq == 1 and (origin := family.origin_of(after)):
             self._before.pop((run, Start), None)
-            self._before[run, ParentOver] = run, self._item(family.left(run, origin.parent), offset)
+            self._before[run, ParentEnded] = run, self._item(family.left(run, origin.parent), offset)
         for told in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
             self._before[run, PauseAbove] = run, self._item(told, offset)
         for child in self._hears(run, entry):
-            self._before.pop((child, ChildOver), None)
+            self._before.pop((child, ChildEnded), None)
         if after.over:
-            self._before.pop((run, ParentOver), None)
+            self._before.pop((run, ParentEnded), None)
 
     def go_live(self) -> None:
         """The log is read: what is owed is answered, but for what a run has said whose history is not sure."""
         self._inbox.push([self._owe(self._item(told, 0)) for told in list(self._lost())])
         for run, item in sorted(self._before.values(), key=lambda each: _offset(each[1])):
             above = parent_of(item.run_id)[0]
-            if above in self._log.revivals.unknown and not isinstance(item.input, ChildOver):
+            if above in self._log.redriven_runs.unknown and not isinstance(item.input, ChildEnded):
                 run = above  # its history, which is not here, says what becomes of those that it has started
-            elif isinstance(item.input, ParentOver | PauseAbove) and not self._needs(item.input):
+            elif isinstance(item.input, ParentEnded | PauseAbove) and not self._needs(item.input):
                 continue
             self._owe(item)
             if run in self._log.fold.frozen:
@@ -139,13 +146,13 @@ class Family:
                 self._outbox.owed_before.append(item)  # a row would not stand for that
         self._before.clear()
 
-    def _lost(self) -> Iterator[ChildOver]:
+    def _lost(self) -> Iterator[ChildEnded]:
         """Ends that runs wait for in vain, by the snapshot: the log has lost its end, or that they have heard of it."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():
                 child = self._log.finished.state(child_id(run, step))
-                if child and (child.run_id, ChildOver) not in self._before:
+                if child and (child.run_id, ChildEnded) not in self._before:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
     def _hears(self, run: RunId, entry: events.Entry) -> list[RunId]:
@@ -160,13 +167,13 @@ class Family:
             self._unheard.pop(child, None)
         return told
 
-    def _needs(self, told: ParentOver | PauseAbove) -> bool:
+    def _needs(self, told: ParentEnded | PauseAbove) -> bool:
         child = self._log.accepted(told.run_id)
         if isinstance(told, PauseAbove):
             return child is not None and bool(self._otherwise(child))
         return child is not None and self.allows(told)
 
-    def revived(self, state: RunState, news: list[events.Entry], offset: int) -> None:
+    def reread(self, state: RunState, news: list[events.Entry], offset: int) -> None:
         """A run goes on by somebody else's word, who may have told nobody what these entries mean for others."""
         for entry in news:
             items = self._told(state, entry, offset)
@@ -176,7 +183,7 @@ class Family:
     def mended(self, run: RunId) -> None:
         """A run has one history again."""
         for item in self._inbox.waiting.take(WaitsFor.DOUBT, run):
-            if isinstance(item.input, ChildOver) and self._log.accepted(run) is not None:
+            if isinstance(item.input, ChildEnded) and self._log.accepted(run) is not None:
                 item.finish()  # it is not over, after all
             else:
                 self._inbox.push([item])
@@ -185,8 +192,8 @@ class Family:
         self._outbox.owed.add(_offset(item), 1)
         return item
 
-    def _item(self, told: Tidings, offset: int) -> Pending:
-        if isinstance(told, ChildOver):
+    def _item(self, told: FamilyMessage, offset: int) -> Pending:
+        if isinstance(told, ChildEnded):
             told = family.cut_to(told, self._payload_bytes)
             if told.used is not None and told.root:
                 self._unheard[child_id(told.run_id, told.step)] = told.used
@@ -195,7 +202,7 @@ class Family:
 
 
 def _follows(entry: events.Entry) -> bool:
-    """Whether a run says that it is paused with its parent, or no longer."""
+    """True if a run says that it is paused with its parent, or no longer."""
     first = entry.events[0]
     return type(first) in _PAUSES and getattr(first, "role", "") == PARENT
 

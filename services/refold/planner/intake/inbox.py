@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from refold.core.events import Cause, Entry
 from refold.core.ids import EntryId, RunId
-from refold.core.planning.verdict import ChildOver, Due, Input
+from refold.core.planning.verdict import ChildEnded, Due, Input
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
@@ -116,7 +116,7 @@ class Pending(Owed):
         if isinstance(origin, Owing):
             origin.among.acknowledge(origin.cause.offset)
 
-    def means(self, run: RunId, told: ChildOver) -> None:
+    def means(self, run: RunId, told: ChildEnded) -> None:
         """Takes note that what a run is told is more than was known, or is for another one."""
         self.run_id, self.input = run, told
 
@@ -164,12 +164,12 @@ class Pending(Owed):
 
     @property
     def from_user(self) -> bool:
-        """Whether it is what a user says, who may say anything, as much as they like."""
+        """True if it is what a user says, who may say anything, as much as they like."""
         return self.record is not None and self.record.topic in inputs.FROM_USERS
 
     @property
     def from_people(self) -> bool:
-        """Whether it is what a user or an operator says, and no word of a service about a call."""
+        """True if it is what a user or an operator says, and no word of a service about a call."""
         return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
 
     @property
@@ -294,7 +294,7 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
-        """Whether something is there that may be answered in this turn."""
+        """True if something is there that may be answered in this turn."""
         return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
 
     def next_due_ms(self) -> int | None:
@@ -366,7 +366,7 @@ class Inbox:
     # What waits
 
     def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
-        """Whether an answer that changes nothing is final; if not, the item is kept until it may be.
+        """True if an answer that changes nothing is final; if not, the item is kept until it may be.
 
         It is only if the fold has reached a high watermark captured after the input was taken, and no speculation lies
         under the answer: else somebody else's entry, written but not read so far, might say otherwise.
@@ -384,7 +384,7 @@ class Inbox:
         return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
 
     def full(self, topic: str) -> bool:
-        """Whether no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
+        """True if no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
         full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)
@@ -410,7 +410,7 @@ class Inbox:
             self._leave(item)
 
     def parkable(self, item: Pending) -> bool:
-        """Whether an input may wait: no topic waits for what waits. Large ones leave room for the small."""
+        """True if an input may wait: no topic waits for what waits. Large ones leave room for the small."""
         assert item.record is not None, "only records are parked"
         most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
@@ -421,7 +421,7 @@ class Inbox:
         self._wait(item, WaitsFor.RUN, item.run_id)
 
     def parks(self, run: RunId) -> bool:
-        """Whether something waits for this run."""
+        """True if something waits for this run."""
         return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
@@ -469,12 +469,12 @@ class Inbox:
 
     @property
     def heard(self) -> bool:
-        """Whether all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
+        """True if all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
         return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
 
     @property
     def holds_back(self) -> bool:
-        """Whether something is held back, so far, until all that was said before is answered."""
+        """True if something is held back, so far, until all that was said before is answered."""
         return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
@@ -540,7 +540,7 @@ class Round:
     home_end: int | None = None
 
 
-class Patience:
+class UnknownRuns:
     """What the lanes of a planner wait for. **Units**: milliseconds, monotonic."""
 
     def __init__(self, group: str, partitions: int) -> None:
@@ -603,7 +603,7 @@ class Patience:
         self._rounds = waiting
 
     def _passed(self, each: Round) -> bool:
-        """Whether the planners have decided all that lay in the other partitions."""
+        """True if the planners have decided all that lay in the other partitions."""
         return len(each.ends) == self._partitions and all(
             self._committed.get(number, 0) >= end for number, end in each.ends.items() if number != each.partition
         )

@@ -10,7 +10,7 @@ from refold.core.events import CallProposed, Failure
 from refold.core.ids import RunId, parse_approval_id, parse_call_id, parse_callback_token, run_id
 from refold.core.messages import ApprovalDecision, RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning.family import request_digest
-from refold.core.planning.verdict import Decided, Input, Spoilt, Start
+from refold.core.planning.verdict import Decided, Input, Start, UnreadableResult
 from refold.core.planning.waiting import check_name
 from refold.core.run.state import RunState
 from refold.core.topics import (
@@ -93,7 +93,7 @@ def _said(signal: RunSignal) -> RunSignal:
     return signal
 
 
-def spoilt(record: Record, error: MalformedError) -> Spoilt | None:
+def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult | None:
     """What a result says that nobody can read: which call it was for, by its key."""
     if kind_of(record.topic) != TOOL_COMPLETED or record.key is None:
         return None
@@ -102,14 +102,14 @@ def spoilt(record: Record, error: MalformedError) -> Spoilt | None:
     except (MalformedError, UnicodeDecodeError):
         return None
     code = "too_large" if error.fields.get("limit") else "unreadable"
-    return Spoilt(run, seq, Failure(code, f"what the executor sent cannot be used: {error.message}"))
+    return UnreadableResult(run, seq, Failure(code, f"what the executor sent cannot be used: {error.message}"))
 
 
-def stranger(record: Record, state: RunState, given: Input | None) -> str:
+def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
     """What of a result does not go with the proposal: executors of a pool speak for its calls. Empty: nothing."""
-    if not isinstance(given, (ToolResult, Spoilt)):
+    if not isinstance(given, (ToolResult, UnreadableResult)):
         return ""
-    step = state.step_of(given.seq if isinstance(given, Spoilt) else parse_call_id(given.call_id)[1])
+    step = state.step_of(given.seq if isinstance(given, UnreadableResult) else parse_call_id(given.call_id)[1])
     proposed, pool = state.steps[step - 1] if step else None, pool_of(record.topic)
     if not isinstance(proposed, CallProposed) or proposed.pool == pool:
         return ""

@@ -26,13 +26,13 @@ from refold.core.wire import codec
 from refold.planner.agents.stalls import LiveCode
 from refold.planner.intake.inbox import Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.log.windows import Windows
-from refold.planner.snapshot import Anchor, Keeper
+from refold.planner.snapshot import Anchor, SnapshotWriter
 from refold.ports.log import NEVER, Record
 from refold.runtime.lanes import Journal
 
 
 @dataclass(frozen=True, slots=True)
-class Revived:
+class RedrivenRun:
     """A run that is over, with its history: `entries` are offset, seq and bytes of each.
 
     Of one that goes on by somebody else's word, `news` are the entries that nobody here has heard of.
@@ -43,26 +43,31 @@ class Revived:
     news: list[Entry]
 
 
-class Revivals:
-    """Of one lane. `revived` were read again, `unknown` go on, and nothing of their history is here but a row.
+class RedrivenRuns:
+    """Of one lane. `reread` were read again, `unknown` go on, and nothing of their history is here but a row.
 
     Of those it has the head that the row names: nobody here has heard of what counts after that.
     """
 
     def __init__(
-        self, fold: LogFold, finished: Finished, keeper: Keeper, *, freeze: Callable[[RunId, str], None]
+        self,
+        fold: LogFold,
+        finished: Finished,
+        snapshot_writer: SnapshotWriter,
+        *,
+        freeze: Callable[[RunId, str], None],
     ) -> None:
-        self._fold, self._finished, self._keeper, self._freeze = fold, finished, keeper, freeze
-        self.revived: dict[RunId, Revived] = {}
+        self._fold, self._finished, self._snapshot_writer, self._freeze = fold, finished, snapshot_writer, freeze
+        self.reread: dict[RunId, RedrivenRun] = {}
         self.unknown: dict[RunId, Head] = {}
 
     def state(self, run: RunId) -> RunState | None:
         """A run that is over as far as anybody knows: all of it if it was read again."""
-        revived = self.revived.get(run)
-        return revived.state if revived else self._finished.state(run)
+        reread = self.reread.get(run)
+        return reread.state if reread else self._finished.state(run)
 
     def finds(self, record: Record, run: RunId, seq: int) -> bool:
-        """Whether a record that nobody here has written lets a run go on of which nothing is here but a row."""
+        """True if a record that nobody here has written lets a run go on of which nothing is here but a row."""
         row = self._finished.get(run)
         if row is None or row.status != "failed" or seq != row.head.seq + 1:
             return False
@@ -80,25 +85,25 @@ class Revivals:
             return False
         self.forget(run)
         self.unknown[run] = row.head
-        self._keeper.pin(run)
+        self._snapshot_writer.pin(run)
         self._freeze(run, "retried: its history is being read again")
         return True
 
     def reopen(self, entry: Entry) -> bool:
         """Makes a failed run one that lives, if this entry lets it go on and its history is here; whether it did."""
-        revived = self.revived.get(entry.run_id)
-        if revived is None or not reopens(revived.state.head, revived.state.status, entry):
+        reread = self.reread.get(entry.run_id)
+        if reread is None or not reopens(reread.state.head, reread.state.status, entry):
             return False
-        del self.revived[entry.run_id]
-        self.take_back(revived)
+        del self.reread[entry.run_id]
+        self.take_back(reread)
         return True
 
-    def take_back(self, revived: Revived) -> None:
+    def take_back(self, reread: RedrivenRun) -> None:
         """The history of a run is here again."""
-        run = revived.state.run_id
+        run = reread.state.run_id
         self.forget(run)
-        self._fold.states[run] = revived.state
-        self._keeper.reopen(run, revived.entries)
+        self._fold.states[run] = reread.state
+        self._snapshot_writer.reopen(run, reread.entries)
 
     def forget(self, run: RunId) -> None:
         """Makes a run unknown."""
@@ -108,7 +113,7 @@ class Revivals:
     def drop(self, run: RunId) -> None:
         """Drops all that is known of a run but its row."""
         self._fold.forget(run)
-        self.revived.pop(run, None)
+        self.reread.pop(run, None)
         self.unknown.pop(run, None)
 
 
@@ -158,9 +163,9 @@ class Acceptance:
         self.fold, self.finished, self.erased = LogFold(lost), Finished(), Markers()
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
-        self.keeper = Keeper(self.finished, member, state=self.fold.states.get)
+        self.snapshot_writer = SnapshotWriter(self.finished, member, state=self.fold.states.get)
         self.woken: list[RunState] = []
-        self.revivals = Revivals(self.fold, self.finished, self.keeper, freeze=self.freeze)
+        self.redriven_runs = RedrivenRuns(self.fold, self.finished, self.snapshot_writer, freeze=self.freeze)
         self._known: dict[RunId, int] = {}
         self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0
         self.shrunk = self.live = self.lost = False
@@ -173,7 +178,7 @@ class Acceptance:
 
     @property
     def blocked(self) -> bool:
-        """Whether the log holds something that was not read so far. Nothing is decided on a state known to be old."""
+        """True if the log holds something that was not read so far. Nothing is decided on a state known to be old."""
         return self.lost or bool(self._own) or self.position < self._read_back
 
     def latest(self, run: RunId) -> RunState | None:
@@ -182,7 +187,7 @@ class Acceptance:
 
     def stands(self, run: RunId) -> RunState | None:
         """A run as the log has it; of one that is over what is known of it."""
-        return self.accepted(run) or self.revivals.state(run)
+        return self.accepted(run) or self.redriven_runs.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:
         """A run that lives, as the log has it."""
@@ -253,7 +258,7 @@ class Acceptance:
 
     @property
     def wants_end(self) -> bool:
-        """Whether the high watermark has to be asked for."""
+        """True if the high watermark has to be asked for."""
         return self.lost or self.seen < self._missed
 
     def reached_end(self, end: int) -> None:
@@ -275,7 +280,7 @@ class Acceptance:
             self.finished.forget(run)
             # Nothing was kept of a run without a beginning: what is held aside of it is read again, and that will do.
             if self.fold.states.get(run) or self.fold.ended(run):
-                self.keeper.pin(run)
+                self.snapshot_writer.pin(run)
         return stalled
 
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
@@ -290,7 +295,7 @@ class Acceptance:
         emitted = self.linked_from(emitted)
         # That an input is answered rests on all that was read: of a log that ends below it nothing of that holds.
         inputs = inputs | {RUN_LOG: self.position}
-        self.keeper.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
+        self.snapshot_writer.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def linked_from(self, emitted: int) -> int:
         """From where a successor has to read the log, so as to tell all that was not told below `emitted`.
@@ -313,7 +318,7 @@ class Acceptance:
     def finish(self, after: RunState) -> None:
         """A run that was over before the lane began: a row will do."""
         self.fold.states.pop(after.run_id, None)
-        self.keeper.end(after.run_id, self.finished.add(after), self.position)
+        self.snapshot_writer.end(after.run_id, self.finished.add(after), self.position)
 
     def erase(self, record: Record) -> None:
         """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it.
@@ -329,8 +334,8 @@ class Acceptance:
         self.erased.follow(record.key, record.value)
         self.drop(run)
         # Its row stays: by that the same request, repeated later, changes nothing, here and in a successor.
-        self.keeper.erase(run)
-        self.revivals.drop(run)
+        self.snapshot_writer.erase(run)
+        self.redriven_runs.drop(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
         """A run that this version cannot fold stands still here until a version that can takes over."""
@@ -347,8 +352,8 @@ class Acceptance:
     def _accept_own(self, sent: SentEntry, offset: int) -> list[Happened]:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
-        if not self.revivals.reopen(sent.entry) and self._is_over(run):
-            if self.revivals.goes_on(sent.entry):  # it counts, as everybody who reads the log sees
+        if not self.redriven_runs.reopen(sent.entry) and self._is_over(run):
+            if self.redriven_runs.goes_on(sent.entry):  # it counts, as everybody who reads the log sees
                 sent.item.finish()
                 return []
             judged = Judged(run, sent.id, sent.entry, "over")
@@ -363,7 +368,7 @@ class Acceptance:
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self.speculated.get(run) is sent.after:
             del self.speculated[run]
-        self.keeper.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
+        self.snapshot_writer.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
         return self._take(judged, offset, sent.value)
 
     def _accept_read(self, record: Record) -> list[Happened]:
@@ -371,11 +376,11 @@ class Acceptance:
         if self.erased.hides(record.key):
             return []
         if (anchor := chain.anchor_name(record.key)) is not None and record.value is not None:
-            self.keeper.anchors.add(Anchor(RunId(""), anchor, record.offset, record.at_ms))
+            self.snapshot_writer.anchors.add(Anchor(RunId(""), anchor, record.offset, record.at_ms))
         parts = parse_log_key(record.key)
         if parts is not None:
             self.unread.discard(parts[2])
-            if self.revivals.finds(record, *parts[:2]):
+            if self.redriven_runs.finds(record, *parts[:2]):
                 return []
             if (passed := self._passed(record, parts[0])) is not None:
                 return passed
@@ -391,7 +396,7 @@ class Acceptance:
             return []
         self.drop(judged.run_id)
         if not judged.void:
-            self.keeper.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
+            self.snapshot_writer.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
         happened = self._take(judged, record.offset, record.value or b"")
         if self.live:  # the agent's code has to catch up with somebody else's entry
             self.journal.counts["record.foreign"] += 1
@@ -401,10 +406,10 @@ class Acceptance:
     def _keep_unreadable(self, judged: Judged, record: Record, seq: int) -> None:
         # It may count for a version that can read it, and that will find it among the entries of its run.
         if record.value is not None and judged.void == "unreadable":
-            self.keeper.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
+            self.snapshot_writer.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
 
     def _is_over(self, run: RunId) -> bool:
-        """Whether nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
+        """True if nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
         if self.accepted(run) is not None:  # cheapest first
             return False
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
@@ -430,7 +435,7 @@ class Acceptance:
         run, happened = judged.run_id, list[Happened]()
         if judged.mended:
             self.journal.tell("run.mended", run_id=run)
-            self.keeper.pin(run)
+            self.snapshot_writer.pin(run)
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
                 self._note(each, offset, value if each is judged else b"")
@@ -443,9 +448,9 @@ class Acceptance:
         if (state := self.fold.states.get(run)) is not None and state.over:
             row = self.finished.add(state)
             if self.live and not judged.mended:
-                self.keeper.over(run, row)
+                self.snapshot_writer.over(run, row)
             else:
-                self.keeper.end(run, row, offset + 1)
+                self.snapshot_writer.end(run, row, offset + 1)
             del self.fold.states[run]
         return happened
 
@@ -455,12 +460,12 @@ class Acceptance:
         if not value:  # it was held aside, and is known by what it says alone
             name, value = codec.encode_entry(judged.entry)
             if name != judged.id:
-                self.keeper.pin(judged.run_id)
-        self.keeper.keep(judged.run_id, value, seq=judged.entry.seq, offset=offset)
+                self.snapshot_writer.pin(judged.run_id)
+        self.snapshot_writer.keep(judged.run_id, value, seq=judged.entry.seq, offset=offset)
 
     def _count_void(self, judged: Judged) -> None:
         if judged.void == "copy":
-            self.keeper.anchors.leave(judged.run_id)
+            self.snapshot_writer.anchors.leave(judged.run_id)
             self.journal.counts["record.copy"] += 1
             # Whoever repeats records repeats many: of them the first is told, the second, the fourth and so on.
             if (count := self.journal.counts["record.copy"]) & (count - 1) == 0:
@@ -470,10 +475,10 @@ class Acceptance:
 
     def rest(self) -> Iterator[tuple[RunState, Asleep]]:
         """Lets go of runs that sleep for long: they are as at a take-over, entries that are folded when one is due."""
-        for run, value in self.keeper.rested().items():
+        for run, value in self.snapshot_writer.rested().items():
             if self.fold.tangled(run):
                 continue
-            self.keeper.rest(run)
+            self.snapshot_writer.rest(run)
             self.asleep[run] = self.snapshot.put(run, value)
             self.journal.counts["run.rested"] += 1
             yield self.fold.states.pop(run), self.asleep[run]
@@ -486,7 +491,7 @@ class Acceptance:
         except (FoldError, MalformedError) as error:
             self.freeze(run, error.message)
             return
-        self.keeper.woken(run, taken)
+        self.snapshot_writer.woken(run, taken)
         judged = [self.fold.feed(key, value) for key, value in taken.pairs]
         if any(each.void for each in judged) and run not in self.fold.frozen:
             self.freeze(run, "the entries that were kept of it are no history")
@@ -495,5 +500,5 @@ class Acceptance:
 
 
 def _counts(sent: SentEntry, known: RunState | None) -> bool:
-    """Whether an entry is in the history of its run; of one that is over only the last may be known."""
+    """True if an entry is in the history of its run; of one that is over only the last may be known."""
     return known is not None and sent.id in (known.head.id, known.entry_at(sent.entry.seq))

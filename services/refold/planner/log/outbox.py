@@ -29,9 +29,9 @@ from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, log_key, 
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request, without_result
-from refold.core.planning.verdict import Decided, Unsent
+from refold.core.planning.verdict import Decided, Undeliverable
 from refold.core.run.building import Base, calls_before
-from refold.core.run.chain import BEAT_KEY, anchor_key
+from refold.core.run.chain import CLOCK_PROBE_KEY, anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
 from refold.core.topics import (
@@ -146,25 +146,25 @@ class Halting:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._known = catalog, catalog.halts
-        self._unsent: set[CallId] = set()
+        self._never_sent: set[CallId] = set()
         self._paused: set[CallId] = set()
         self._resumed: set[RunId] = set()
         self._unseen: deque[tuple[RunId, Halts]] = deque()
 
     def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
-        """Whether an order of a run may be sent now. `state` is the latest that is accepted; `own`: of an own entry."""
+        """True if an order of a run may be sent now. `state` is the latest that is accepted; `own`: of an own entry."""
         order = command.message
         if not isinstance(order, ToolRequest):
-            self._unsent.discard(CallId(command.key))
+            self._never_sent.discard(CallId(command.key))
             self._paused.discard(CallId(command.key))
             return True
         if state.paused:
             self._paused.add(order.call_id)
         elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
-            self._unsent.discard(order.call_id)
+            self._never_sent.discard(order.call_id)
             return True
         if own and not order.again:
-            self._unsent.add(order.call_id)
+            self._never_sent.add(order.call_id)
         return False
 
     def _why(self, order: ToolRequest, pool: str) -> str:
@@ -172,9 +172,9 @@ class Halting:
             tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
         )
 
-    def unsent(self, call: CallId) -> bool:
-        """Whether a call was never ordered, as it was halted when it should have been."""
-        return call in self._unsent
+    def never_sent(self, call: CallId) -> bool:
+        """True if a call was never ordered, as it was halted when it should have been."""
+        return call in self._never_sent
 
     def keep(self, call: CallId) -> None:
         """A call of a run that is paused is to be ordered when that goes on."""
@@ -252,7 +252,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class ClockProbe:
     """A record that is written to learn the time of the log."""
 
 
@@ -263,7 +263,7 @@ class SentHold:
     run_id: RunId
 
 
-Asker = SentEntry | Ordered | Pending | Beat | SentHold | SentKept | SentSpent | None
+Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
 """Who waits for the delivery of a record; nobody does for what may be lost."""
 
 AskerAt = tuple[int, Asker]
@@ -373,7 +373,7 @@ class Outbox:
         self.emitted.add(emit_from, 1)
 
     def begins(self, offset: int) -> bool:
-        """Whether what an entry orders has to be told by this lane."""
+        """True if what an entry orders has to be told by this lane."""
         return offset >= self._begun
 
     def begun(self) -> None:
@@ -383,7 +383,7 @@ class Outbox:
 
     @property
     def beginning(self) -> bool:
-        """Whether something of a take-over is not acknowledged so far, or owed still by a run that was over then."""
+        """True if something of a take-over is not acknowledged so far, or owed still by a run that was over then."""
         self.owed_before = [item for item in self.owed_before if not item.done]
         return bool(self.owed_before) or self.emitted.low_water(self._begun + 1) <= self._begun
 
@@ -392,7 +392,7 @@ class Outbox:
         return min(self.emitted.low_water(position), self.owed.low_water(position))
 
     def told(self, position: int) -> bool:
-        """Whether all that was ordered below a position is acknowledged, but for what a take-over has yet to tell."""
+        """True if all that was ordered below a position is acknowledged, but for what a take-over has yet to tell."""
         return self.beginning or self.emitted.low_water(position) == position
 
     def settled(self, after: RunState, entry: Entry, offset: int) -> None:
@@ -409,7 +409,7 @@ class Outbox:
         else:
             self._order(after, ended, self._begun, entry.at_ms)
 
-    def revived(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
+    def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
         """Tells the ends in entries that were read late, whoever has told them; the outcome of the run goes apart."""
         ended = (order for entry in news for order in _ended(state, entry, offset))
         self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
@@ -494,7 +494,7 @@ class Outbox:
         decision that has ended since lets nothing out, whatever an executor's clock says.
         """
         opened = state.open[step]
-        before = not self.halting.unsent(call_id(state.run_id, opened.seq))
+        before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
         again = before or asked is not None
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
@@ -525,10 +525,10 @@ class Outbox:
         name = record.key.decode()
         if record.topic == APPROVAL_REQUESTED:
             run, seq, _ = parse_approval_id(name)
-            return Pending(run, Unsent(run, seq, approval=name))
+            return Pending(run, Undeliverable(run, seq, approval=name))
         run, seq = parse_call_id(name)
         message = codec.decode(ToolRequest, record.value)
-        return Pending(run, Unsent(run, seq, attempt=message.attempt, sent_before=message.again))
+        return Pending(run, Undeliverable(run, seq, attempt=message.attempt, sent_before=message.again))
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
         """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
@@ -553,9 +553,9 @@ class Outbox:
         headers = record.read_headers() or []
         self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
-    def beat(self) -> None:
+    def clock_probe(self) -> None:
         """Writes a record that says nothing: its delivery tells the time of the run log, whose broker has its own."""
-        self._publish(Outgoing(RUN_LOG, self._partition, BEAT_KEY, None, (), 0, awaited=True), Beat())
+        self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
 
     def anchor(self, position: int, now: int) -> None:
         """Writes a record of no run, for a snapshot to stand on where all entries are of runs that were erased."""
@@ -649,7 +649,7 @@ def _bytes(records: list[Outgoing]) -> int:
 
 
 def is_request(record: Outgoing) -> bool:
-    """Whether a record asks executors to act."""
+    """True if a record asks executors to act."""
     return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
 
 
@@ -661,7 +661,7 @@ def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
 
 
 def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
-    """Whether a request or a question is for a call that still waits for it; the end of something always is."""
+    """True if a request or a question is for a call that still waits for it; the end of something always is."""
     if not isinstance(order.message, ToolRequest | ApprovalRequest):
         return True
     state = states.get(order.message.run_id)

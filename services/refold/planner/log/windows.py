@@ -33,7 +33,7 @@ from refold.core.planning.windows import (
     value_digest,
     value_of,
 )
-from refold.core.run.purse import NOTHING, Amount
+from refold.core.run.account import NOTHING, Amount
 from refold.core.run.state import RunState
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical, codec
@@ -178,8 +178,8 @@ class Windows:
             # Its state has what it takes by entries that are on their way, or being made; those of others come on top.
             taken = self.total(key).minus(_own(stands(state.run_id)))
             for after in speculated.values():
-                if after.run_id != state.run_id and after.purse is not None and self._binds(key, after):
-                    taken = taken.plus(after.purse.own).minus(_own(stands(after.run_id)))
+                if after.run_id != state.run_id and after.account is not None and self._binds(key, after):
+                    taken = taken.plus(after.account.own).minus(_own(stands(after.run_id)))
             yield Scope(key.named(value if key == named else "(others)"), limits, now, taken, window=True)
 
     def _binds(self, key: WindowKey, state: RunState) -> bool:
@@ -296,7 +296,7 @@ class Windows:
 
 
 def _own(state: RunState | None) -> Amount:
-    return state.purse.own if state is not None and state.purse is not None else NOTHING
+    return state.account.own if state is not None and state.account is not None else NOTHING
 
 
 def _is_of(key: WindowKey, limit: Window) -> bool:
@@ -310,7 +310,7 @@ def _name(key: WindowKey, lane: int, teller: str) -> bytes:
     return f"{key.window}/{subject}/{lane}/{teller}".encode()
 
 
-class Purses:
+class BudgetAccounts:
     """Looks into the runs of one lane.
 
     `find` gives a run as it will be if what is on its way is accepted, `shared` the limits that it shares with runs of
@@ -329,19 +329,19 @@ class Purses:
         """What bounds a run: its own budget, those of the runs above and of windows, with what others took of each."""
         found: list[Scope] = []
         run: RunState | None = state
-        while run is not None and run.purse is not None and not run.over:
-            purse = run.purse
+        while run is not None and run.account is not None and not run.over:
+            account = run.account
             taken = self._taken(run, but=state).plus(self._unheard(run, state))
-            found.append(Scope(run.run_id, purse.limits, purse.since_ms, taken))
+            found.append(Scope(run.run_id, account.limits, account.since_ms, taken))
             # A run that is told of nobody above counts for nobody: it outlives them, or they count nothing.
-            run = self._find(parent_of(run.run_id)[0]) if purse.limits.root else None
+            run = self._find(parent_of(run.run_id)[0]) if account.limits.root else None
         return [*found, *self._shared(state, now)]
 
     def _taken(self, run: RunState, *, but: RunState) -> Amount:
         """What a run has taken, and those below it that live, all but one."""
-        if run.purse is None:
+        if run.account is None:
             return NOTHING
-        taken = NOTHING if run.run_id == but.run_id else run.purse.total
+        taken = NOTHING if run.run_id == but.run_id else run.account.total
         for step, opened in run.open.items():
             if opened.phase != "child":
                 continue
@@ -365,6 +365,6 @@ class Purses:
             above = parent_of(above)[0]
             # In the entry by which it hears of its child, the log still has it as it was before.
             state = newest if above == newest.run_id else self._find(above)
-            if state is not None and state.purse is not None and child in state.purse.heard:
+            if state is not None and state.account is not None and child in state.account.heard:
                 return True
         return False

@@ -29,15 +29,15 @@ from refold.core.ids import RunId, depth_of
 from refold.core.messages import RunOperation
 from refold.core.planning import asking, budgets, waiting
 from refold.core.planning.asking import Proposal
-from refold.core.planning.budgets import REPEATED, Attempted, Tally
+from refold.core.planning.budgets import REPEATED, Attempted, Reservation
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
+from refold.core.run.account import COUNTED_MOST, Amount, call_digest
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
 from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say, words_of
 from refold.core.run.metering import Reserve
-from refold.core.run.purse import COUNTED_MOST, Amount, call_digest
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
@@ -120,7 +120,7 @@ class _Frontier:
 
     `asked` are the steps that are new and wait for an outcome, `closed` those that have one by now or were given up;
     `says` is what it says last that it does, `started` how many runs are started, `offers` who is asked about signals.
-    `tally` is what its calls count, `added` the events that come of all this.
+    `reservation` is what its calls count, `added` the events that come of all this.
     """
 
     execution: Execution
@@ -133,7 +133,7 @@ class _Frontier:
     says: str
     denied: int = 0
     started: int = 0
-    tally: Tally | None = None
+    reservation: Reservation | None = None
     added: list[events.Event] = field(default_factory=list)
 
     @property
@@ -445,7 +445,7 @@ class Agents:
             frontier.started += started_by(event)
             fresh = [event]
         elif isinstance(intent, SendSignal):
-            fresh = [telling(intent, step, self._budget.payload_bytes)]
+            fresh = [signal_sent(intent, step, self._budget.payload_bytes)]
         else:
             fresh = [intent.recorded(step)]
             if isinstance(started := fresh[0], events.WaitStarted):
@@ -488,9 +488,9 @@ class Agents:
         authority, held = self._rules.authority, None
         if authority is not None:
             call, held = asking.propose(state, Proposal(call, frontier.next_seq, frontier.ahead), authority, now)
-        if state.purse is not None or intent.reserve is not None:
-            frontier.tally = frontier.tally or Tally()
-            return propose_metered(state, Metered(call, intent.reserve, held), frontier.tally, now, self._rules)
+        if state.account is not None or intent.reserve is not None:
+            frontier.reservation = frontier.reservation or Reservation()
+            return propose_metered(state, Metered(call, intent.reserve, held), frontier.reservation, now, self._rules)
         return [call, held or dispatch(call, 1, now, self._rules)]
 
 
@@ -563,7 +563,7 @@ def delegated(
     return event
 
 
-def telling(intent: SendSignal, step: int, most: int) -> events.SignalSent:
+def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
     """The event of a step that tells another run something. **Raises** RefoldError where that is too much."""
     if (size := utf8_bytes(intent.data)) > most:
         message = f"the data of signal {intent.name} has {size:,} bytes, more than {most:,}"
@@ -594,30 +594,32 @@ class Metered:
     held: events.CallFailed | events.ApprovalRequested | None
 
 
-def propose_metered(state: RunState, new: Metered, tally: Tally, now: int, rules: Rules) -> list[events.Event]:
+def propose_metered(
+    state: RunState, new: Metered, reservation: Reservation, now: int, rules: Rules
+) -> list[events.Event]:
     """The events of a call. **Raises** RefoldError where a budget is used up, or nobody knows what the call costs."""
     call = new.call
-    if (repeated := _repeated(state, call, tally)) and not isinstance(new.held, events.CallFailed):
+    if (repeated := _repeated(state, call, reservation)) and not isinstance(new.held, events.CallFailed):
         return [call, *repeated]
     asked = Attempted(call, 1, _most(state, new, now, rules), new.reserve is not None and new.reserve.cheap)
     if new.held is not None:
         return [call, *budgets.kept_in(asked, new.held)]
-    found = budgets.judged(state, asked, now, rules, tally)
-    tally.told.update(event.budget for event in found.said if isinstance(event, events.BudgetReached))
+    found = budgets.judged(state, asked, now, rules, reservation)
+    reservation.told.update(event.budget for event in found.said if isinstance(event, events.BudgetReached))
     if found.outcome == "stop":
         assert found.failure is not None, "what is refused has a reason"
         raise RefoldError(found.failure.message, code=found.failure.code)
     if found.failure is not None:
         return [call, *budgets.turned_away(asked, found)]
-    tally.amount = tally.amount.plus((asked.most or Amount())._replace(calls=1))
+    reservation.amount = reservation.amount.plus((asked.most or Amount())._replace(calls=1))
     return [call, *found.said, dispatch(call, 1, now, rules)]
 
 
-def _repeated(state: RunState, call: events.CallProposed, tally: Tally) -> list[events.Event]:
-    if state.purse is None or not (most := state.purse.limits.same):
+def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[events.Event]:
+    if state.account is None or not (most := state.account.limits.same):
         return []
     name = call_digest(call.tool, call.args)
-    tally.asked[name] = before = tally.asked.get(name, state.purse.asked.get(name, 0)) + 1
+    reservation.asked[name] = before = reservation.asked.get(name, state.account.asked.get(name, 0)) + 1
     if before <= most:
         return []
     message = f"{call.tool} was called {most} times with these arguments: do something else, or ask somebody"

@@ -23,19 +23,19 @@ from refold.core.planning.outgoing import answer_ms
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import (
     Again,
-    ChildOver,
+    ChildEnded,
     Decided,
     Due,
     Ignore,
     Input,
-    ParentOver,
+    ParentEnded,
     Park,
     PauseAbove,
     Refuse,
     Rules,
     Ruling,
-    Spoilt,
     Start,
+    UnreadableResult,
 )
 from refold.core.run import suspension
 from refold.core.run.chain import Head
@@ -45,13 +45,13 @@ from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import blobs, canonical, codec
 from refold.core.wire.blobs import is_pointer
-from refold.planner.agents.hosting import MIGRATE, Agents
+from refold.planner.agents.agent_host import MIGRATE, Agents
 from refold.planner.agents.stalls import JUDGED, Holds, LiveRoom, Mark, Stall, retries
 from refold.planner.deciding.admission import Admission
 from refold.planner.deciding.family import Family
 from refold.planner.intake import inputs
-from refold.planner.intake.inbox import Buried, Closed, Inbox, Patience, Pending, SentEntry, WaitsFor
-from refold.planner.intake.inputs import stranger
+from refold.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, UnknownRuns, WaitsFor
+from refold.planner.intake.inputs import of_other_pool
 from refold.planner.intake.timers import Timers
 from refold.planner.log.acceptance import Acceptance
 from refold.planner.log.outbox import AskerAt, Outbox, SentRequest
@@ -147,13 +147,13 @@ class LargeValues:
     # On the way in
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
-        """Whether an input waits, for what it points to or behind an entry of its run; then it comes back by itself.
+        """True if an input waits, for what it points to or behind an entry of its run; then it comes back by itself.
 
         Unless it `loads`, what it points to is of no use to its answer.
         """
         given = item.input
         if self._keeping:
-            run = given.parent if isinstance(given, ParentOver) else item.run_id
+            run = given.parent if isinstance(given, ParentEnded) else item.run_id
             if run in self._keeping:
                 self._inbox.waiting.put(item, WaitsFor.VALUE, run)
                 return True
@@ -177,7 +177,7 @@ class LargeValues:
         elif isinstance(given, Start):
             if blobs.is_pointer(given.request.input):
                 yield given.request.run_id, given.request.input
-        elif isinstance(given, ChildOver):
+        elif isinstance(given, ChildEnded):
             if blobs.is_pointer(given.result):
                 yield child_id(given.run_id, given.step), given.result
         # What people want to be tried is answered when it was: then its code is run from the top.
@@ -264,7 +264,7 @@ class Shared:
     settings: PlannerSettings
     nonce: Callable[[], bytes]
     journal: Journal
-    patience: Patience
+    unknown_runs: UnknownRuns
     actor: str
     blobs: BlobOrders
     tokens: Tokens[AskerAt]
@@ -272,7 +272,7 @@ class Shared:
     mark: Mark
 
 
-class Answering:
+class DecideLoop:
     """The answers of one lane. **Units**: `now` in milliseconds since 1970."""
 
     def __init__(self, parts: LaneParts, shared: Shared, admission: Admission, family: Family) -> None:
@@ -293,13 +293,13 @@ class Answering:
             if isinstance(item.input, ToolResult):
                 self._outbox.bases.answered(item.input, record)
         except MalformedError as error:
-            spoilt = inputs.spoilt(record, error)
-            item.run_id, item.input = spoilt.run_id if spoilt else RunId(""), spoilt
+            unreadable_result = inputs.unreadable_result(record, error)
+            item.run_id, item.input = unreadable_result.run_id if unreadable_result else RunId(""), unreadable_result
             self.bury(item, error.code, str(error), now)
         return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
 
     def _begins(self, item: Pending, now: int) -> bool:
-        """Whether an input is for a run that is there, or begins one now: for no other is read what it points to."""
+        """True if an input is for a run that is there, or begins one now: for no other is read what it points to."""
         given = item.input
         if not isinstance(given, Start) or not is_pointer(given.request.input):
             return True
@@ -310,7 +310,7 @@ class Answering:
 
     def answer(self, item: Pending, now: int) -> None:
         """Decides what an item means, on the run's latest state, and sends what follows."""
-        if type(item.input) is ChildOver:
+        if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
         if self._is_settled(item, now):
@@ -335,7 +335,7 @@ class Answering:
             self._leave(state, item, verdict, now)
 
     def _is_settled(self, item: Pending, now: int) -> bool:
-        """Whether nothing is to be decided about an input: then what its answer still needs is sent."""
+        """True if nothing is to be decided about an input: then what its answer still needs is sent."""
         if isinstance(item.answer, Closed):
             self._outbox.close(item)
         elif item.answer:
@@ -351,12 +351,12 @@ class Answering:
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             return [] if state and not state.over else Ignore("nothing to drive")
-        if isinstance(item.input, (Start, ParentOver)) and not self._family.allows(item.input):
+        if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
             return Ignore("its parent has seen to that")
         if state is None and (self._forward(item) or not self._admits(item, now)):
             return None
-        if state and item.record and (why := stranger(item.record, state, item.input)):
-            return Ignore(why) if isinstance(item.input, Spoilt) else Refuse("wrong_pool", why)
+        if state and item.record and (why := of_other_pool(item.record, state, item.input)):
+            return Ignore(why) if isinstance(item.input, UnreadableResult) else Refuse("wrong_pool", why)
         return self._decide(state, item, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
@@ -385,7 +385,7 @@ class Answering:
         return given
 
     def _admits(self, item: Pending, now: int) -> bool:
-        """Whether there is room for another run; if not, it waits, or is refused where that could be for ever."""
+        """True if there is room for another run; if not, it waits, or is refused where that could be for ever."""
         given = item.input
         if not isinstance(given, Start):
             return True
@@ -554,7 +554,7 @@ class Answering:
 
     def _park(self, item: Pending, verdict: Park, now: int) -> None:
         """Something about what is not known: it may be under way in another topic."""
-        if item.record is None or isinstance(item.input, Spoilt):
+        if item.record is None or isinstance(item.input, UnreadableResult):
             item.finish()
         elif item.would_know:
             self.bury(item, verdict.code, f"{verdict.reason}, and nothing is under way that would tell", now)
@@ -563,7 +563,7 @@ class Answering:
             self.bury(item, verdict.code, reason, now)
         elif verdict.code == "unknown_run":
             self._inbox.park(item)
-            self._shared.patience.add(self._partition, item)
+            self._shared.unknown_runs.add(self._partition, item)
         else:
             item.begins_again()
             item.has_waited(WaitsFor.CATALOG)
@@ -579,7 +579,7 @@ class Answering:
 
 
 def _begins(event: Event, most: int) -> bool:
-    """Whether an event, in that of a small input, is what makes a run, or lets one go on: it fails behind that."""
+    """True if an event, in that of a small input, is what makes a run, or lets one go on: it fails behind that."""
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= most
     )
