@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import ClassVar
 
 import pytest
@@ -13,7 +14,7 @@ from refold.core.topics import APPROVAL_VOTED, RUN_LOG
 from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
 from refold.projections.following import Follower
-from refold.projections.service import KeptProjection, carried, serving, verify
+from refold.projections.service import BuildProgress, KeptProjection, carried, serving, verify
 from refold.projections.status import status_of
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.source import ListedLog
@@ -380,6 +381,17 @@ def test_verify_proves_a_view_equal_to_the_log_and_names_rows_that_differ(log: L
         ("answers", added[:1]),
         ("answers_by_day", ("2026-09-21", 0)),
     }
+
+
+def test_verify_ends_where_markers_have_come_since_the_view_was_written(log: ListedLog) -> None:
+    database, rounds = MemoryViewDatabase(), count()
+    settle(KeptProjection(Squares(), database, log))
+    log.mark("run-3")  # read by nobody so far
+
+    def give_up(progress: BuildProgress) -> None:
+        assert next(rounds) < 1_000, f"{progress} stays as it is"
+
+    assert verify(Squares(), database, MemoryViewDatabase(), log, give_up).equal
 
 
 def test_a_writer_that_was_given_up_changes_nothing(log: ListedLog, monkeypatch: pytest.MonkeyPatch) -> None:

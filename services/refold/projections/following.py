@@ -115,8 +115,11 @@ class Follower:
 
         The last record of each is read once more, to see that it is the same.
         """
-        bounds = self._source.bounds()
-        self._ends = {place: end for place, (_, end) in bounds.items()}
+        bounds, until = self._source.bounds(), self._until
+        # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
+        self._ends = {
+            place: end if until is None else min(end, until.get(place, 0)) for place, (_, end) in bounds.items()
+        }
         self._marking = self._behind_in(RUN_SNAPSHOT)
         wanted = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
         return {place: max(self._again(place), bounds[place][0]) for place in wanted}
