@@ -71,5 +71,5 @@ def test_all_lanes_of_a_process_share_what_code_may_take_and_the_fullest_gives_f
     kept = [lane._agents._live for lane in lanes]
 
     assert [len(live) for live in kept] == [1, 6, 0, 0]  # whoever came first is not the first to go
-    rig.planner.lanes.begin_anew(1)
+    rig.planner.lanes.restart_lane(1)
     assert (rig.planner._shared.room.bytes, [*rig.planner._shared.room.lanes]) == (kept[0].bytes, kept[:1])

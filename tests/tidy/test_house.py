@@ -185,7 +185,7 @@ def test_a_docstring_that_begins_with_a_clause_is_counted_wherever_it_stands() -
 
 
 def test_a_word_that_the_field_has_another_for_is_counted_in_every_identifier() -> None:
-    source = "class PurseKeeper:\n    seats_of = 1\n    said, pursed = 2, 3  # a purse\n\n\nx: KeptRun = 'a purse'\n"
+    source = "class PurseKeeper:\n    seats_of = 1\n    said, pursed = 2, 3  # a purse\n\n\nx: ChildOver = 'a purse'\n"
 
     assert house.coined({"archive/vault.py": source}) == 4
     assert house.coined({"archive/store.py": "said = told = 'purse'\n"}) == 0

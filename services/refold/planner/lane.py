@@ -585,7 +585,7 @@ class Lane:
     def _go_live(self) -> None:
         """The fold has reached the end that was captured at the take-over. Runs that wait are left asleep."""
         for run, reason in self.log.go_live().items():
-            self.holds.tangle(run, reason, self.clock.now_ms)
+            self.holds.disorder(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
         self.family.go_live()
         self._look_into()

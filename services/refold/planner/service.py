@@ -225,7 +225,7 @@ class Planner:
         """What is delivered, or read where it was, is not what the lane knows: the log has lost that."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
         self._distrusted[lane.partition] = _missed(lane)
-        return self.lanes.begin_anew(lane.partition)
+        return self.lanes.restart_lane(lane.partition)
 
     def _distrust(self, item: Item) -> list[Effect]:
         """Where the marks are of another log the lane begins anew, and takes their positions for none."""
@@ -237,7 +237,7 @@ class Planner:
         self.journal.tell("marks.foreign", partition=lane.partition)
         self._distrusted[lane.partition] = NOTHING_LOST
         self._mirrored.add(lane.partition)
-        return self.lanes.begin_anew(lane.partition)
+        return self.lanes.restart_lane(lane.partition)
 
     def _leave(self, lane: Lane) -> None:
         lane.leave()

@@ -131,8 +131,8 @@ class Batch:
             raise UsageError(f"sums {to.name} has no column {', '.join(sorted(unknown))}")
         row = [*key, *(values.get(name, 0) for name in to.names[to.keys :])]
         self._check_row(to, row)
-        tally = self.tally(to, tuple(row[: to.keys - 1]))
-        tally[:] = _sum(row[to.keys :], tally)
+        totals = self.totals_of(to, tuple(row[: to.keys - 1]))
+        totals[:] = _sum(row[to.keys :], totals)
 
     def _check(self, table: ViewTable, *, sums: bool) -> None:
         if table not in self._declared:
@@ -264,7 +264,7 @@ class Batch:
         found |= {key: row for key, row in known.items() if row is not None and row[table.run_place] == run}
         return [found[key] for key in sorted(found)]
 
-    def tally(self, table: ViewTable, key: ViewKey) -> list[int]:
+    def totals_of(self, table: ViewTable, key: ViewKey) -> list[int]:
         """Return what the run adds to the sums of a key (without `erased`) in this batch, to be changed in place."""
         if (added := self._added.get(self.run)) is None:
             added = self._added[self.run] = {}

@@ -101,10 +101,10 @@ class Lanes(Generic[L]):
         elif isinstance(item, Revoked):
             self._revoke(item.partition)
         elif isinstance(item, Shrunk):
-            return self.begin_anew(item.partition)
+            return self.restart_lane(item.partition)
         return []
 
-    def begin_anew(self, partition: int) -> list[Effect]:
+    def restart_lane(self, partition: int) -> list[Effect]:
         """What a lane knows is not in the log (any more): nothing of it is kept, and the log is read as it is now."""
         if self._close(partition) is None:
             return []

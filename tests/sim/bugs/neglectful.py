@@ -190,7 +190,7 @@ NEGLECTFUL: dict[str, Bug] = {
     "executors-pause-for-good": Bug(("crowd",), (wrapped("Lanes.throttle", _for_good),), ("pause",)),
     "planners-pause-for-good": Bug(("crowd",), (wrapped("Planner._flow", _for_good),), ("pause",)),
     "nobody-driven": Bug(("keyed",), (wrapped("TakeOver.resume", _undriven),), ("deploy-none", "die")),
-    "shorter-log-unnoticed": Bug(("keyed", "fan"), (("Lanes.begin_anew", _none),), ("truncate-log",)),
+    "shorter-log-unnoticed": Bug(("keyed", "fan"), (("Lanes.restart_lane", _none),), ("truncate-log",)),
     "own-loss-unnoticed": Bug(
         ("two-runs",), (wrapped("Acceptance.follow", _unread),), ("freeze-after", "truncate-log")
     ),

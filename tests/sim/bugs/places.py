@@ -161,7 +161,7 @@ PLACES: dict[str, str] = {
     "Relay.late": "refold.relay.service:Relay.late",
     "Awake.rest": "refold.runtime.lanes:Awake.rest",
     "Awake.touch": "refold.runtime.lanes:Awake.touch",
-    "Lanes.begin_anew": "refold.runtime.lanes:Lanes.begin_anew",
+    "Lanes.restart_lane": "refold.runtime.lanes:Lanes.restart_lane",
     "Lanes.throttle": "refold.runtime.lanes:Lanes.throttle",
     "Outstanding.low_water": "refold.runtime.lanes:Outstanding.low_water",
     "App.agent_of": "refold.sdk.app:App.agent_of",

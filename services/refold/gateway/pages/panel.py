@@ -59,7 +59,7 @@ class EventPanel(NamedTuple):
     lines: list[SaidLine]
 
     @property
-    def saying(self) -> str:
+    def streaming(self) -> str:
         """The id of the call, if a model may be answering it."""
         return self.saw.call_id if self.saw and self.event.type in ("CallProposed", "CallDispatched") else ""
 

@@ -187,7 +187,7 @@ class Holds:
         self._journal.tell("run.stalled", run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
         self._publish(run, hold)
 
-    def tangle(self, run: RunId, why: str, now: int) -> None:
+    def disorder(self, run: RunId, why: str, now: int) -> None:
         """The history of a run cannot be told from the log: it stands still until it is repaired."""
         reason, _, message = why.partition(": ")
         before = self._holds.get(run)

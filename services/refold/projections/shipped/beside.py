@@ -49,7 +49,7 @@ def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root:
     for table, row in rows:
         batch.write(table, tuple(row[: table.keys]), row)
         if table is HOLDS:
-            batch.tally(FAMILIES, (root,))[_STALLED] += 1
+            batch.totals_of(FAMILIES, (root,))[_STALLED] += 1
 
 
 def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
@@ -126,7 +126,7 @@ def _held(batch: Batch, record: Record, partitions: int) -> None:
         texts = (hold.kind, hold.reason, hold.message, hold.needs, hold.code, hold.member)
         batch.write(HOLDS, key, [*key, *map(cut, texts), hold.at_ms, hold.retry_ms, hold.tries])
     if was != now:
-        batch.tally(FAMILIES, (root_of(batch.run),))[_STALLED] += now - was
+        batch.totals_of(FAMILIES, (root_of(batch.run),))[_STALLED] += now - was
 
 
 def _spent(batch: Batch, record: Record, partitions: int) -> None:

@@ -181,7 +181,7 @@ def _call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
 
 def _count_failure(turn: Turn, tool: str, failure: events.Failure) -> None:
     day, agent = day_of(turn.entry.at_ms), turn.run[RunAt.agent]
-    turn.batch.tally(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
+    turn.batch.totals_of(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
 
 
 def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
@@ -237,7 +237,7 @@ def _end(turn: Turn, accepted: Accepted) -> None:
 
 def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
     """Add to the sums of a family what the row of a run contributes now, and did not before."""
-    sums = turn.batch.tally(tables.FAMILIES, (turn.run[RunAt.root],))
+    sums = turn.batch.totals_of(tables.FAMILIES, (turn.run[RunAt.root],))
     for place, (now, was) in enumerate(zip(_part(after), _part(before) if before else (0,) * 10, strict=True)):
         sums[place] += now - was
 

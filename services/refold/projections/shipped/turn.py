@@ -40,7 +40,7 @@ class Turn:
         """The sums of the day of the entry, to be changed in place."""
         if self._of != (of := (tool, model)):
             self._of = of
-            self._sums = self.batch.tally(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
+            self._sums = self.batch.totals_of(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
         return self._sums
 
     def move(self, row: list[Any], status: str, phase: str) -> None:
