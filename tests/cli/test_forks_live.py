@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from refold.adapters.kafka.reader import KafkaLogReader
+from refold.cli.commands.forking import _page
 from refold.core.approval.signature import NOBODY
 from refold.core.errors import NotFoundError
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, tool_requested
 from refold.evidence.verify import VerifiedBundle, verify_bundle
+from refold.forks.report import ForkReport
 from refold.runtime.settings import KafkaSettings
 from tests.cli.conftest import APP
 from tests.cli.terminal import Dev
@@ -76,6 +79,22 @@ def test_a_cohort_goes_on_where_it_was_stopped(dev: Dev, forked: str, tmp_path: 
 
     assert again == whole
     assert len((tmp_path / "forks.jsonl").read_text().splitlines()) > len(lines) - 1
+
+
+def test_the_page_of_a_cohort_shows_hostile_texts_as_what_they_are(dev: Dev, forked: str, tmp_path: Path) -> None:
+    page, lines = tmp_path / "forks.html", tmp_path / "forks.jsonl"
+    files = ("--page", str(page), "--to", str(lines))
+    dev.refold("fork", "--app", str(APP), "--runs", "home-*", *files)
+    report = ForkReport.model_validate({**json.loads(lines.read_text().splitlines()[0]), "verdict": "other"})
+    hostile = report.model_copy(update={"agent": "<script>alert(1)</script>", "message": "a\u202eb"})
+
+    text = "".join(_page([hostile]))
+
+    assert f"<td>{forked}</td>" in page.read_text()
+    assert "2 same" in page.read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "a&lt;U+202E&gt;b" in text
 
 
 def test_a_fork_is_a_bundle_whose_records_hold_and_whose_own_decisions_nobody_has_signed(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +39,7 @@ from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
 from refold.ports.log import Record
 from refold.runtime.settings import load
+from refold.runtime.text import visible
 from refold.views.history import Run
 from refold.views.words import with_ellipsis
 
@@ -165,6 +167,7 @@ class Chosen(Forking):
     failed: Annotated[bool, "Only runs that have failed."] = False
     jobs: Annotated[options.Positive, "Processes at once."] = 1
     to: Annotated[str, "FILE", "Add each report to this file as it comes; what is there is not forked again."] = ""
+    page: Annotated[str, "FILE", "Also write the report as a page for browsers."] = ""
 
     def takes(self, state: RunState) -> bool:
         """True if a run is meant."""
@@ -183,6 +186,8 @@ def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
     rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
     counts = dict(sorted(Counter(row.verdict for row in rows).items()))
     tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
+    if chosen.page:
+        Path(chosen.page).write_text("".join(_page(rows)))
     chosen.tell({"runs": len(rows), "counts": counts, "tokens": tokens, "forks": rows}, lambda: _print_cohort(rows))
     if len(rows) > counts.get("same", 0):
         fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
@@ -213,11 +218,7 @@ def _print_cohort(rows: Sequence[ForkReport]) -> None:
     others = [_cells(row) for row in rows if row.verdict != "same"]
     if others:
         output.print_rows(others, [*others[0]], "")
-    counts = Counter(row.verdict for row in rows)
-    output.say(
-        f"{output.counted(len(rows), 'run')} forked: "
-        + ", ".join(f"{many} {verdict}" for verdict, many in sorted(counts.items()))
-    )
+    output.say(f"forked {_summed(rows)}")
 
 
 def _by_step(given: list[str] | None, option: str) -> dict[int, str]:
@@ -293,6 +294,37 @@ def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
     return found
 
 
+_STYLE = """
+:root { color-scheme: light dark }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884 }
+pre { white-space: pre-wrap; overflow-wrap: anywhere }
+"""
+
+
+def _page(rows: Sequence[ForkReport]) -> Iterator[str]:
+    """The report as a page that loads nothing: a table of the runs, and the story of each that is not the same."""
+    title = f"Forks of {_summed(rows)}"
+    yield f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+    yield f'<meta name="viewport" content="width=device-width">\n<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n'
+    cells = [_cells(row) for row in rows]
+    head = "".join(f'<th scope="col">{name}</th>' for name in cells[0])
+    yield f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
+    for each in cells:
+        yield "<tr>" + "".join(f"<td>{escape(visible(text))}</td>" for text in each.values()) + "</tr>\n"
+    yield "</tbody>\n</table>\n"
+    for row in rows:
+        if row.verdict != "same":
+            heading, *story = map(escape, map(visible, _story(row)))
+            yield f"<h2>{heading}</h2>\n<pre>" + "\n".join(story) + "</pre>\n"
+
+
+def _summed(rows: Sequence[ForkReport]) -> str:
+    counts = sorted(Counter(row.verdict for row in rows).items())
+    return f"{output.counted(len(rows), 'run')}: " + ", ".join(f"{many} {verdict}" for verdict, many in counts)
+
+
 def _story(report: ForkReport) -> Iterator[str]:
     """A fork for people."""
     yield f"fork of {report.run_id} at {report.at}: {_WORDS.get(report.verdict, report.verdict)}"
@@ -339,4 +371,5 @@ def _cells(row: ForkReport) -> dict[str, str]:
         "policy": str(len(row.judgements) or ""),
         "where": ", ".join(f"{want.call_id} {want.tool}" for want in row.stopped) or where,
         "tokens": f"{row.tokens[0]:,} -> {row.tokens[1]:,}" if any(row.tokens) else "",
+        "cost": f"${row.usd[0]:.4f} -> ${row.usd[1]:.4f}" if any(row.usd) else "",
     }
