@@ -160,9 +160,12 @@ class Witness:
         if topic == ORDERS:
             self.reused.append((partition, end, was))
 
+    def renumbered(self, topic: str, partition: int) -> None:
+        """Take note that other inputs will lie where some lay, also where cleaning has left none to be moved."""
+        self.history.forget(topic, partition, 0)
+
     def moved(self, record: Record) -> None:
         """A record lies at another offset now, in a log that begins anew."""
-        self.history.forget(record.topic, record.partition, 0)
         self._ends.clear()
         self.toil.moved()
         self.written.setdefault(record.topic, []).append(record)

@@ -160,6 +160,9 @@ def _copy(world: Platform) -> None:
 def _renumber(world: Platform) -> None:
     assert isinstance(world, Surroundings), "a world has surroundings"
     _clean(world)
+    for topic in SIM_TOPICS:
+        for partition in range(world.settings.partitions):
+            world.witness.renumbered(topic, partition)
     for record in world.broker.renumber():
         world.witness.moved(record)
     world.broker.committed.clear()
