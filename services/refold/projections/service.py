@@ -97,7 +97,7 @@ class KeptProjection:
             count = self._turn(timeout_s)
             self._wait_s = 0.0
             return count
-        except (UnreachableError, ConflictError) as error:  # away, or another process has gone on from here
+        except (UnreachableError, ConflictError, NotFoundError) as error:  # away, or another process has gone on
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
             _log.warning("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
