@@ -19,7 +19,7 @@ from refold.core.run.chain import LogRecord
 from refold.core.run.state import CHAINED
 from refold.core.topics import CATALOG, RUN_LOG, tool_claimed
 from refold.core.wire import codec
-from refold.evidence import redaction
+from refold.evidence import bundle, redaction
 from refold.evidence.bundle import END, ENTRY, HEADER, Bundle, BundledRun, Hole, bundled_record, contents_of, read
 from refold.ports.log import LogReader, Record
 from refold.views.history import JudgedRecord, Run, extend
@@ -63,7 +63,7 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
 
 
 def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
-    """What the authority has published, in order of its numbers: once, whichever partitions have it."""
+    """Entries that the authority has published, in order of its numbers: once, whichever partitions have it."""
     found: dict[str, tuple[CatalogEntry, Record]] = {}
     with suppress(NotFoundError):
         for record in reader.scan(CATALOG):
@@ -94,8 +94,7 @@ def bundle_of(
         for judged in run.records:
             if judged.entry is None or (until and judged.entry.seq > until):
                 break
-            whole = judged.record
-            taken = Record(whole.topic, whole.partition, whole.offset, whole.key, whole.value or b"", list, whole.at_ms)
+            taken = bundle.in_log(judged.record)
             records.append(redaction.without_values(taken, rules) if rules else taken)
             if records[-1] is not taken:
                 hidden.add(taken.key or b"")

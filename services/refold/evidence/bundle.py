@@ -28,6 +28,7 @@ from refold.core.wire import canonical
 from refold.core.wire.codec import FRAME_BYTES
 from refold.core.wire.schemas import registered
 from refold.ports.log import Record
+from refold.views.history import ReadRecord
 from refold.views.model import ReadModel
 
 BUNDLE_VERSION = 1
@@ -64,6 +65,11 @@ class Line(NamedTuple):
     content: dict[str, Any]
 
 
+def in_log(record: ReadRecord) -> Record:
+    """A record alone, as it lies in the log, without its headers."""
+    return Record(record.topic, record.partition, record.offset, record.key, record.value or b"", list, record.at_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class BundledRun:
     """Entries of a run that count, from its first one on, in order, and the claims of its calls."""
@@ -75,7 +81,7 @@ class BundledRun:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a bundle is written of.
+    """Content of a bundle that is written.
 
     `about` is what it was asked for (`inc-1/30`), `root` the ids of the root keys that have signed its catalog: a
     hint, and never what it is verified by. Of the entries in `redacted`, by key, the values are others than those that
@@ -163,7 +169,7 @@ class RunListed(ReadModel):
 
 
 class Contents(ReadModel):
-    """What the first line lists. `schemas` and `catalog` are numbers of lines."""
+    """Contents of a bundle as its first line lists them. `schemas` and `catalog` are numbers of lines."""
 
     about: str
     runs: list[RunListed]
@@ -191,7 +197,7 @@ class Contents(ReadModel):
 
 
 def contents_of(line: Line) -> Contents:
-    """What the first line lists. **Raises** MalformedError; for a newer version with the field `version`."""
+    """Contents that the first line lists. **Raises** MalformedError; for a newer version with the field `version`."""
     version = line.content.get("version")
     if type(version) is int and version > BUNDLE_VERSION:
         message = f"the bundle is of version {version}, and this version of refold reads {BUNDLE_VERSION}"

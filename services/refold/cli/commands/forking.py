@@ -33,7 +33,7 @@ from refold.core.ids import RunId, is_below, parents_of, parse_call_id, root_of
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
-from refold.evidence.bundle import Bundle, BundledRun
+from refold.evidence.bundle import Bundle, BundledRun, in_log
 from refold.forks.engine import ForkChanges, PeopleSaid
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
@@ -49,7 +49,7 @@ _CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 @dataclass(frozen=True)
 class Forking(Shell):
-    """What is otherwise in a fork, and what answers it where the record does not."""
+    """Changes of a fork, and what answers it where the record does not."""
 
     at: Annotated[options.Natural, "SEQ", "Keep the entries that end at this event or before; 0: none."] = 0
     policy: Annotated[list[str] | None, "FILE", "Judge its calls by these policy files; may be repeated."] = None
@@ -61,7 +61,7 @@ class Forking(Shell):
 
     @property
     def changes(self) -> ForkChanges:
-        """What all runs have otherwise. **Raises** UsageError."""
+        """Changes that all runs have. **Raises** UsageError."""
         try:
             found = yaml.safe_load(Path(self.stub).read_text()) if self.stub else {}
         except (OSError, yaml.YAMLError) as error:
@@ -77,14 +77,14 @@ class Forking(Shell):
 
     @property
     def spendable(self) -> Spendable | None:
-        """What `pure` calls may take. **Raises** UsageError where one of the two options is missing."""
+        """Budget of `pure` calls. **Raises** UsageError where one of the two options is missing."""
         budget = smaller_budget(self.budget)
         if self.allow_pure != (budget is not None):
             raise UsageError("--allow-pure and --budget go together", hint="--allow-pure --budget usd=0.50")
         return budget
 
     def setup(self, app: str) -> ForkSetup:
-        """What the processes of forks share; the policies of an archived run are not in its archive."""
+        """Setup that the processes of forks share; the policies of an archived run are not in its archive."""
         settings = load() if self.archive else self.platform.settings
         policies = () if self.archive else self.platform.catalog.whole.policies.values()
         known = [policy.content for policy in policies]
@@ -249,7 +249,7 @@ def _bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
     for name in sorted({*report.kept, *report.rows}):
         source = next((run for run in family if run.state.run_id == name), None)
         kept = source.records[: report.kept.get(name, 0)] if source else []
-        records = [_in_log(judged.record) for judged in kept]
+        records = [in_log(judged.record) for judged in kept]
         for key, value in report.rows.get(name, ()):
             text = bytes.fromhex(value)
             at_ms = codec.decode(Entry, text).at_ms
@@ -260,12 +260,8 @@ def _bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
     return Bundle(report.run_id, runs, fork=fork)
 
 
-def _in_log(record: Any) -> Record:
-    return Record(RUN_LOG, record.partition, record.offset, record.key, record.value, list, record.at_ms)
-
-
 def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
-    """What tells a fork from every other one: the run up to now, the code on disk, and what is otherwise."""
+    """Name of a fork, unlike that of any other: the run up to now, the code on disk, and what is otherwise."""
     place = Path(setup.target.partition(":")[0])
     code = place.read_bytes().hex() if place.is_file() else ""
     said = [
