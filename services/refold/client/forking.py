@@ -32,7 +32,7 @@ from refold.runtime.settings import Settings
 from refold.views.history import Run
 
 TIMEOUT_S = 600.0
-"""How long a fork may take: code that never gives its thread back is ended then."""
+"""Time that a fork may take: code that never gives its thread back is ended then."""
 
 
 MOST_ANSWERED = 256 << 20
@@ -55,7 +55,7 @@ def family_values(runs: Iterable[Run], blobs: Blobs | None) -> Values:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """What one run may take of its planner, as the platform is set."""
+    """Bounds of one run in its planner, as the platform is set."""
     own = settings.planner
     return Bounds(
         steps=own.run_steps,
@@ -163,7 +163,7 @@ def _report(job: ForkJob, said: dict[str, Any]) -> ForkReport:
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
-    """What each of so many processes may take of a budget. **Raises** UsageError where that is nothing."""
+    """Share of each of so many processes in a budget. **Raises** UsageError where that is nothing."""
     parts = {name: getattr(budget, name) for name in ("calls", "tokens", "nano_usd")} if budget else {}
     if any(0 < amount < at_once for amount in parts.values()):
         raise UsageError("the budget is too small for so many processes", hint="--jobs 1")

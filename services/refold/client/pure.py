@@ -35,13 +35,13 @@ class PureCalls:
 
     @property
     def left(self) -> bool:
-        """Whether another call may be made. What a call takes is known when it has been made."""
+        """True if another call may be made. What a call takes is known when it has been made."""
         most = self.budget
         spent = ((most.calls, self._calls), (most.tokens, self._tokens), (most.nano_usd, self._nano_usd))
         return all(taken < limit for limit, taken in spent if limit)
 
     def __call__(self, request: ToolRequest) -> ToolResult:
-        """What came of an attempt. **Raises** UsageError where nobody knows the price of what counts in dollars."""
+        """Result of an attempt. **Raises** UsageError where nobody knows the price of what counts in dollars."""
         self._calls += 1
         self._tools.start([StartTool(self._calls, request, probe=False)])
         ended = self._ended.get()

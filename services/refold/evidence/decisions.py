@@ -1,4 +1,4 @@
-"""What people have decided in the runs of a bundle, counted again by the functions of the executor."""
+"""Decisions of people in the runs of a bundle, counted again by the functions of the executor."""
 
 from __future__ import annotations
 

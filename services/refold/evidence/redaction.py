@@ -22,7 +22,7 @@ RULES = (ARGS, RESULTS)
 _FIELDS = {**dict.fromkeys(("args", "asked", "edit", "input"), ARGS), **dict.fromkeys(("result", "data"), RESULTS)}
 """The fields of events that hold JSON of agents, tools and people, and the rule that removes each."""
 _IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
-"""What the signed decision of a verdict holds as text; of any other it holds digests."""
+"""Field that the signed decision of a verdict holds as text; of any other it holds digests."""
 
 
 def rules_of(text: str) -> tuple[str, ...]:

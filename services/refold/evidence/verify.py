@@ -61,7 +61,7 @@ class BundleRun(NamedTuple):
 
 
 class VerifiedBundle(NamedTuple):
-    """What a bundle holds, and every hole in it. `notes` say what it does not prove, in words.
+    """Content of a bundle, and every hole in it. `notes` say what it does not prove, in words.
 
     `unchecked` decisions are signed, and the reader has named no root key, or the catalog has a hole.
     """
@@ -106,7 +106,7 @@ def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
 
 
 class _Pass:
-    """What is known of a bundle up to a line."""
+    """Knowledge of a bundle up to a line."""
 
     def __init__(self, known: Authorities) -> None:
         self.contents: Contents | None = None
@@ -121,7 +121,7 @@ class _Pass:
         """The event with which a missing line should begin, by the number of the line."""
         self._heads: dict[str, Head] = {}
         self._told: dict[tuple[str, str], str] = {}
-        """What parents say of their children: what they were asked, and how they ended."""
+        """Words of parents about their children: what they were asked, and how they ended."""
         self._begin(RunId(""))
 
     def _begin(self, run: RunId) -> None:
@@ -149,7 +149,7 @@ class _Pass:
             yield Hole("version" if newer else "unreadable", line.n, what, run, seq)
 
     def notes(self) -> Iterator[str]:
-        """What the bundle does not prove."""
+        """Limits of the proof."""
         told, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
         unsure = "the catalog has a hole" if self._known.trust else "name the root key that you trust (--root)"
         notes = {
@@ -274,7 +274,7 @@ class _Pass:
         return found if isinstance(found, LogRecord) else None
 
     def _said(self, record: LogRecord, number: int) -> Iterator[Hole]:
-        """What is wrong with what an entry says, in the state before it."""
+        """Faults of what an entry says, in the state before it."""
         (_, entry), before, settled = record, self._state, set[int]()
         try:
             self._state, self._last = evolve(before, entry, record.id), number

@@ -13,7 +13,7 @@ from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 
 Recall = Callable[[RunState, CallProposed], Judgement | None]
-"""How the same call was judged in the recorded run; None: it has no such call."""
+"""Judgement on the same call in the recorded run; None: it has no such call."""
 
 
 class ForkAuthority(Authority):

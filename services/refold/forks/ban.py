@@ -1,4 +1,4 @@
-"""What keeps the process of a fork from acting: its own environment, the kernel where it lets us, and audit hooks.
+"""Walls that keep the process of a fork from acting: its own environment, the kernel where it lets us, and audit hooks.
 
 The kernel is asked for a network with nothing in it and for files that do not grow: both hold for C code, too. Python
 reports sockets, processes, foreign functions and changes of files to hooks, and here is one that refuses them all.
@@ -33,7 +33,7 @@ _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joina
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 PREVENTED: Counter[str] = Counter()
-"""What was refused in this process, by the names that Python has for it."""
+"""Numbers of what was refused in this process, by the names that Python has for it."""
 
 
 def shut(*, network: bool = False) -> bool:

@@ -46,10 +46,10 @@ ACTOR = "fork"
 """Who writes the entries of a fork, and the beginning of their nonces: no planner writes such a one."""
 
 ATTEMPT_MS = 1_000
-"""How long a call takes on the clock of the log that a stub answers, or an executor of this process."""
+"""Time that a call takes on the clock of the log that a stub answers, or an executor of this process."""
 
 NEAR_MS = 1_000
-"""How much later, at most, a run of a family hears of another: then it is the same that it heard in the record."""
+"""Longest time after which a run of a family hears of another: then it is the same that it heard in the record."""
 
 LAST = 1 << 62
 """The place of what no record has: it comes after all that came at the same time."""
@@ -65,7 +65,7 @@ class Act(Protocol):
 
 
 class PeopleSaid(NamedTuple):
-    """What people say of a call: the verdict, its words, and arguments or result as canonical JSON.
+    """Statement of people about a call: the verdict, its words, and arguments or result as canonical JSON.
 
     Of a recorded decision `event` has the rest; it is good for as long as it was, and so `later` than it was made.
     """
@@ -79,7 +79,7 @@ class PeopleSaid(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForkChanges:
-    """What is otherwise in a fork. `edits` and `results` are JSON by step, `stubs` by tool, `decisions` by call id."""
+    """Changes of a fork. `edits` and `results` are JSON by step, `stubs` by tool, `decisions` by call id."""
 
     input: str = ""
     edits: Mapping[int, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class ForkChanges:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a fork stands on: the platform's environment, policies of the catalog and bounds, large values, who acts.
+    """Surroundings of a fork: the platform's environment, policies of the catalog and bounds, large values, who acts.
 
     `act` runs an attempt of a `pure` call in this process; without it none is run.
     """
@@ -138,7 +138,7 @@ class StandstillError(RefoldError):
 
 
 class _Answer(NamedTuple):
-    """What comes next for a step or run (step 0): when, its place in the record, and what it is."""
+    """Next input of a step or run (step 0): when, its place in the record, and what it is."""
 
     due_ms: int
     place: int
@@ -184,7 +184,7 @@ class ForkedRun:
 
     @property
     def kin(self) -> list[Cue]:
-        """What followed for it from the run above."""
+        """Messages that followed for it from the run above."""
         return self.source.kin if self.source else []
 
     def wrote(self, found: WrittenEntry, since: int) -> None:
@@ -270,7 +270,7 @@ class Fork:
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
     def _outside_of(self, source: RecordedRun) -> list[Cue]:
-        """What came for a run, but for what comes from runs that are forked as well."""
+        """Inputs that came for a run, but for what comes from runs that are forked as well."""
         above = source.kin if source.run_id == self.root else []
         return sorted([*source.outside, *above], key=lambda cue: cue.place)
 
@@ -347,7 +347,7 @@ class Fork:
     # What comes next
 
     def _next(self) -> tuple[ForkedRun, _Answer | FamilyMessage] | None:
-        """What is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
+        """Input that is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
         found: list[tuple[int, int, ForkedRun, _Answer | FamilyMessage]] = []
         for line in list(self.lines.values()):
             for answer in self._answers(line):
@@ -396,14 +396,14 @@ class Fork:
         return _Answer(opened.due_ms, LAST, step, None) if timed and not line.left(step, opened.phase) else None
 
     def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
-        """What the changes have in the place of what the record has."""
+        """Answer that the changes have in the place of what the record has."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
         mine = opened.phase == "dispatched" and state.run_id == self.root
         return self.changes.results.get(step) if mine else None
 
     def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
-        """What answers a call that the record does not know."""
+        """Answer to a call that the record does not know."""
         if line.left(step, "dispatched") and not line.waits_still(step):
             return None
         tool = line.state.call(step).tool
@@ -496,7 +496,7 @@ class Fork:
         return self._recorded(line, step, given)
 
     def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
-        """What the record has for a step, as an input of this run."""
+        """Answer of the record for a step, as an input of this run."""
         state, event = line.state, cue.event
         opened, done = state.open[step], cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
@@ -532,7 +532,7 @@ class Fork:
         return found
 
     def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
-        """What others have said of a run in the record."""
+        """Word of others about a run in the record."""
         state, event = line.state, cue.event
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
@@ -598,7 +598,7 @@ class Fork:
         return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
 
     def _hear(self, told: FamilyMessage) -> None:
-        """What an entry of one run means for another."""
+        """Meaning of an entry of one run for another."""
         place = next(at for at, (_, _, each) in enumerate(self._told) if each is told)
         due, _, _ = self._told.pop(place)
         self.now_ms = max(self.now_ms, due)
@@ -636,7 +636,7 @@ class Fork:
         return line.state if line else None
 
     def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
-        """How the record judged the same call, the k-th of equal ones for the k-th."""
+        """Judgement of the record on the same call, the k-th of equal ones for the k-th."""
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
@@ -677,7 +677,7 @@ def _started_in(run: RunId) -> int:
 
 
 def _fits(cue: Cue, opened: OpenStep) -> bool:
-    """Whether what came for a step in the record may come for it now."""
+    """True if what came for a step in the record may come for it now."""
     phase, asks = opened.phase, opened.question is not None
     match cue.kind:
         case "result":
@@ -698,7 +698,7 @@ _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def _result(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
-    """What an executor had to say for the record to have this entry; for an attempt that this run has made."""
+    """Result that an executor sent for the record to have this entry; for an attempt that this run has made."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
     # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
@@ -731,7 +731,7 @@ def _result(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult
 
 
 def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decision:
-    """What people say, as a decision on the question that is open."""
+    """Statement of people as a decision on the open question."""
     asked, event = asking.question_of(state, state.call(step), state.open[step]), said.event
     content: dict[str, Any] = {"edited" if said.verdict in ("edit", "amend") else "result": said.content}
     people = tuple(Cast(actor, "*", ACTOR, "", now) for actor in (event.actors if event else [ACTOR]))

@@ -1,4 +1,4 @@
-"""What a planner writes for an input, as one entry: for runs that have no planner, in forks and in tests."""
+"""Entry that a planner writes for an input, as one entry: for runs that have no planner, in forks and in tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 
 React = Callable[[RunState, bool], list[Event]]
-"""What the code of a run adds, given the state with the verdict; nothing, and it is forgotten, where it is held."""
+"""Events that a run's code adds, given the state with the verdict; none, and it is forgotten, where it is held."""
 
 
 class WrittenEntry(NamedTuple):

@@ -24,7 +24,7 @@ from refold.core.wire.blobs import is_large, is_pointer, pointer_of
 
 E = TypeVar("E")
 StepKey = tuple[str, ...]
-"""What a step asks for: equal steps have equal keys."""
+"""Key of a step: equal steps have equal keys."""
 
 
 class LogRow(NamedTuple):
@@ -134,7 +134,7 @@ class RecordedRun:
 
 
 def step_key(step: Step) -> StepKey:
-    """What a step asks for; of a call its tool and its arguments, in canonical form."""
+    """Key of a step; of a call its tool and its arguments, in canonical form."""
     match step:
         case events.CallProposed():
             return "call", step.tool, step.args
@@ -155,7 +155,7 @@ def _short(text: str) -> str:
 
 
 def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
-    """How calls were judged in an entry, by step."""
+    """Judgements on calls in an entry, by step."""
     policy, found = state.request.policy if state.request else "", dict[int, Judgement]()
     for event in entry.events:
         if isinstance(event, events.CallProposed):
@@ -229,7 +229,7 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
 
 
 def _of_question(place: int, entry: Entry, first: events.ApprovalDecided) -> Cue:
-    """What ends a question: people, time, a result that came all the same, or a decision that did not hold."""
+    """Cue of what ends a question: people, time, a result that came all the same, or a decision that did not hold."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
         after = _second(entry.events)

@@ -1,4 +1,4 @@
-"""What came of a fork beside what was recorded: result, calls, judgements, what it cost, and why it stopped."""
+"""Outcome of a fork beside what was recorded: result, calls, judgements, what it cost, and why it stopped."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _history(fork: Fork, name: RunId) -> RecordedRun:
 
 
 def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
-    """What one side alone has asked for; of two calls of one tool the arguments were changed."""
+    """Calls that one side alone has asked for; of two calls of one tool the arguments were changed."""
     line = fork.lines.get(name)
     matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
     # Of a fork that goes on nobody knows what it leaves out.

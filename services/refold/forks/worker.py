@@ -40,7 +40,7 @@ class ForkJob:
 
 @dataclass(frozen=True, slots=True)
 class ForkSetup:
-    """What all forks of a process share: the app, the model in the place of its agents' own, and the platform's."""
+    """Setup that forks of a process share: the app, the model in the place of its agents' own, and the platform's."""
 
     target: str
     environment: str

@@ -551,7 +551,7 @@ class Lane:
             return True
 
     def _brought(self, brings: Iterable[Unmended | GoesOn]) -> None:
-        """What follows of histories that were read again."""
+        """Act on histories that were read again."""
         for each in brings:
             if isinstance(each, Unmended):
                 self._refuse(*each)

@@ -1,4 +1,4 @@
-"""How a lane comes to know its partition, and how it reads histories again.
+"""Take-over of a partition, and the reading of histories again.
 
 At a take-over the snapshot comes first, which says from where the log and the inputs are read. What it says of
 positions holds in the log in which it was written, and in no mirror of that. So the log is read from the entry on that
@@ -37,7 +37,7 @@ from refold.runtime.lanes import CatchUp, resumed
 
 
 class TakeOver:
-    """What has to be read before a lane is live, and the runs that it takes up then.
+    """Topics to be read before a lane is live, and the runs that it takes up then.
 
     With `distrust` no position is believed, whoever says it.
     `foreign`: the marks proved to be those of another log; what was read so far is of no use.

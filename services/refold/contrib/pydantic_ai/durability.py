@@ -153,7 +153,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
-        """True if requests to models are streamed: for a handler of events, or for who looks on at a run."""
+        """True if requests to models are streamed: for a handler of events, or for a live view of the run."""
         return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:

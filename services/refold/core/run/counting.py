@@ -13,7 +13,7 @@ from refold.core.run.state import RunState
 
 
 def account_of(state: RunState) -> BudgetAccount:
-    """The purse of a run, an empty one if nothing was counted so far."""
+    """The budget account of a run, an empty one if nothing was counted so far."""
     return state.account or BudgetAccount(since_ms=state.requested_ms)
 
 
@@ -67,15 +67,15 @@ def let_on(state: RunState) -> None:
 
 
 def called(state: RunState) -> None:
-    """Counts a call that goes out, in place. Of a run that has a purse."""
-    assert state.account is not None, "nothing is counted of a run without a purse"
+    """Counts a call that goes out, in place. Of a run that has an account."""
+    assert state.account is not None, "nothing is counted of a run without an account"
     account, one = state.account, Amount(calls=1)
     state.account = account._replace(spent=account.spent.plus(one), own=account.own.plus(one))
 
 
 def proposed(state: RunState, event: events.CallProposed) -> None:
-    """Counts a call that is asked for, in place. Of a run that has a purse."""
-    assert state.account is not None, "nothing is counted of a run without a purse"
+    """Counts a call that is asked for, in place. Of a run that has an account."""
+    assert state.account is not None, "nothing is counted of a run without an account"
     if state.account.limits.same:
         name, asked = call_digest(event.tool, event.args), state.account.asked
         state.account = state.account._replace(asked=asked.set(name, asked.get(name, 0) + 1))

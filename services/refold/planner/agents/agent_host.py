@@ -572,12 +572,12 @@ def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
 
 
 def started_by(event: events.ChildStarted | events.EventPublished) -> int:
-    """How many runs an event starts."""
+    """Number of runs that an event starts."""
     return len(event.agents) if isinstance(event, events.EventPublished) else 1
 
 
 def spent(code: str, message: str) -> RefoldError:
-    """What a run fails with that takes more than its budget."""
+    """Error of a run that takes more than its budget."""
     names = "RUN_STEPS, RUN_BYTES, RUN_CHILDREN and RUN_DEPTH"
     hint = f"let a run do a part of the work and start the next; REFOLD_PLANNER__{names} are the limits"
     if code != "budget_depth":  # a run that is too deep has a parent, which has heard of its failure
@@ -642,14 +642,14 @@ def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | Non
 
 
 ASKED_AT_ONCE = 2_000
-"""How often matches are asked in one entry: 7 microseconds each, or 30 where the process has not room for them all."""
+"""Matches that are asked in one entry: 7 microseconds each, or 30 where the process has not room for them all."""
 
 MOST_MATCHING = 1_000
 """Waits of one name that may be open when one with a match begins: a signal is offered to all of them at once."""
 
 
 class Offers:
-    """What is offered in one entry, on top of a state. `closed` are the steps that are over since."""
+    """Signals that are offered in one entry, on top of a state. `closed` are the steps that are over since."""
 
     def __init__(self, state: RunState, closed: set[int]) -> None:
         self._state, self._closed = state, closed
@@ -698,6 +698,6 @@ class Offers:
         return told, None
 
     def left(self) -> list[events.Event]:
-        """What is to be said, when the entry is complete, of waits that were not asked."""
+        """Events to be written, when the entry is complete, of waits that were not asked."""
         behind = self._waits[0].step if self._waits else 0
         return [events.WaitsPostponed(behind)] if behind != self._state.mail.behind else []

@@ -159,7 +159,7 @@ class Pending(Owed):
 
     @property
     def bytes(self) -> int:
-        """What it takes, until it is finished."""
+        """Size of an input, until it is finished."""
         return self.counted.bytes if self.counted else 0
 
     @property
@@ -243,9 +243,6 @@ class WaitingInputs:
         return ready
 
 
-NO_ENDS: Mapping[str, int] = {}
-
-
 class Inbox:
     """The inputs of one lane, which come from `topics`; `ends` are of those topics, captured at its take-over.
 
@@ -254,8 +251,8 @@ class Inbox:
     go on meanwhile. **Units**: bytes.
     """
 
-    def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] = NO_ENDS) -> None:
-        self.topics, self._limits, self._ends = topics, limits, ends
+    def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] | None = None) -> None:
+        self.topics, self._limits, self._ends = topics, limits, ends or {}
         self._operated: deque[tuple[int, Pending]] = deque()
         self._ready: deque[Pending] = deque()
         self._signals: deque[tuple[int, Pending]] = deque()
@@ -478,7 +475,7 @@ class Inbox:
         return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
-        """What may be done of what is due. What `hears` others waits until all is heard that was there before."""
+        """Timers that may be acted upon. What `hears` others waits until all is heard that was there before."""
         if self.heard:
             due, self._unheard = [*self._unheard, *timers], []
             return due
