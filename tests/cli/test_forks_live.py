@@ -112,6 +112,23 @@ def test_a_fork_is_a_bundle_whose_records_hold_and_whose_own_decisions_nobody_ha
     assert [hole.kind for hole in stopped.holes] == ["signature"]
 
 
+def test_a_fork_is_compared_with_its_run_and_says_that_it_is_one(dev: Dev, forked: str, tmp_path: Path) -> None:
+    file, child = tmp_path / "fork.jsonl", f"{forked}.2"
+    words = ("--at", "2", "--app", str(APP), "--decide", f'{child}/3=answer:"by hand"', "--to", str(file))
+    dev.refold("run", "fork", child, *words, code=OTHER)
+
+    found = dev.read("run", "diff", child, "--bundle", str(file))
+    points = dev.read("run", "diff", child, "2", "2", "--bundle", str(file))
+
+    assert (found["left"]["forked"], found["right"]["forked"]) == (0, 1)
+    assert {"name": "result", "left": None, "right": "by hand"} in found["fields"]
+    assert [point["seq"] for point in (points["left"], points["right"])] == [2, 2]
+    for said in (("show", child), ("events", child), ("replay", child, "--app", str(APP)), ("diff", child)):
+        assert f"a fork of {child}: its events from 1 on" in dev.refold("run", *said, "--bundle", str(file)).stderr
+    assert "a fork, in no topic" in dev.refold("run", "show", child, "--bundle", str(file)).stdout
+    assert "nothing to compare with" in dev.refold("run", "diff", child, code=2).stderr
+
+
 def verified(file: Path) -> VerifiedBundle:
     """What a bundle proves to somebody who trusts no key."""
     with file.open("rb") as bundle:

@@ -17,12 +17,16 @@ STEP_FIELDS = ("status", "result", "failure", "args", "how", "rule", "actor")
 
 
 class RunPoint(ReadModel):
-    """A point in the history of a run: the number of its last event, and the time of that."""
+    """A point in the history of a run: the number of its last event, and the time of that.
+
+    `forked` is the first event that lies in no topic, as those of a fork; 0: all lie in the log.
+    """
 
     run_id: str
     seq: int
     at_ms: int
     status: str
+    forked: int
 
 
 class FieldChange(ReadModel):
@@ -55,7 +59,7 @@ class RunDiff(ReadModel):
 
 
 def run_diff(left: Run, right: Run) -> RunDiff:
-    """Compare two points. Steps of one run are compared by number; those of two by what they ask for, in order."""
+    """Compare two points. Steps of one history are compared by number; those of two by what they ask for, in order."""
     pairs = list(_pairs(left, right))
     steps = [change for pair in pairs if (change := _change(*pair)) is not None]
     return RunDiff(
@@ -69,7 +73,7 @@ def run_diff(left: Run, right: Run) -> RunDiff:
 
 def _point(run: Run) -> RunPoint:
     state = run.state
-    return RunPoint(run_id=state.run_id, seq=state.head.seq, at_ms=state.at_ms, status=run.status)
+    return RunPoint(run_id=state.run_id, seq=state.head.seq, at_ms=state.at_ms, status=run.status, forked=run.forked)
 
 
 def _summary(run: Run) -> Data:
@@ -89,13 +93,13 @@ def _fields(left: Data, right: Data) -> Iterator[FieldChange]:
 
 def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
     mine, theirs = left.timeline.steps, right.timeline.steps
-    if left.state.run_id == right.state.run_id:
+    if left.state.run_id == right.state.run_id and not (left.forked or right.forked):
         for number in range(max(len(mine), len(theirs))):
             yield (mine[number] if number < len(mine) else None, theirs[number] if number < len(theirs) else None)
         return
     matcher = SequenceMatcher(None, [_asks(step) for step in mine], [_asks(step) for step in theirs], autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
+    for _, a, b, c, d in matcher.get_opcodes():
+        if [_asks(step)[:2] for step in mine[a:b]] == [_asks(step)[:2] for step in theirs[c:d]]:
             yield from zip(mine[a:b], theirs[c:d], strict=True)
             continue
         yield from ((step, None) for step in mine[a:b])

@@ -70,6 +70,11 @@ class Run:
         """The status of the run; `stalled` while its code is not run."""
         return "stalled" if self.hold and not self.state.over else self.state.status
 
+    @property
+    def forked(self) -> int:
+        """Number of the first event that lies in no topic, as those of a fork; 0: there is none."""
+        return next((judged.entry.seq for judged in self.records if judged.entry and judged.record.offset < 0), 0)
+
     def copy(self) -> Run:
         """A run that stays as it is now, while this one goes on."""
         timeline, records = self.timeline.copy(), self.records.copy()

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Annotated
 
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.cli.archives import archive_store, archived, history
-from refold.cli.commands.run import BundleFile
+from refold.cli.commands.run import BundleFile, in_bundle
 from refold.cli.platform import Shell
-from refold.client.evidence import bundled_runs
 from refold.client.replay_check import ReplayCheck, check_replay
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import NotFoundError
@@ -70,9 +68,7 @@ def replay_run(
     shell: Shell,
 ) -> None:
     """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
-    found = (
-        bundled_runs(Path(bundle), run)[run] if bundle else archived(archive, run) if archive else shell.runs.get(run)
-    )
+    found = in_bundle(bundle, run)[run] if bundle else archived(archive, run) if archive else shell.runs.get(run)
     row = check_replay(load_app(app), found.state, _blobs(archive, shell))
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")

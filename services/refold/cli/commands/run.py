@@ -298,15 +298,20 @@ def verify_runs(
 
 def diff_run(
     run: options.RunArgument,
-    left: Annotated[str, "SEQ|TIME|RUN", "A point of the run, or another run."],
+    left: Annotated[str, "SEQ|TIME|RUN", "A point of the run, or another run."] = "",
     right: Annotated[str, "SEQ|TIME", "A later point of the run; without it, the second argument is a run."] = "",
     *,
+    bundle: Annotated[str, "FILE", "Compare with the copy in this bundle, such as that of a fork."] = "",
     from_log: FromLog = False,
     shell: Shell,
 ) -> None:
-    """Compare two points of a run, or two runs: status, steps, outcomes, budget, signals."""
+    """Compare two points of a run, two runs, or a run with its fork: status, steps, outcomes, budget, signals."""
+    if not (left or bundle):
+        raise UsageError("there is nothing to compare with", hint="name two points, another run, or --bundle FILE")
     known, *_ = _history(run, "", shell, from_log=from_log)
-    if right:
+    if bundle:
+        found = run_diff(point(known, left), point(in_bundle(bundle, run)[run], right))
+    elif right:
         found = run_diff(point(known, left), point(known, right))
     else:
         other, *_ = _history(left, "", shell, from_log=from_log)
@@ -351,7 +356,7 @@ def _history(
     A `bundle` is asked instead of all of them.
     """
     if bundle:
-        there = bundled_runs(Path(bundle), run)
+        there = in_bundle(bundle, run)
         return there[run], lambda: [each for name, each in there.items() if is_below(name, run) and name != run], ""
     if archive:
         return _archived(archive, run), list, archive
@@ -365,6 +370,14 @@ def _history(
             raise
     output.note(f"from the archive {public_url(settings.archive.url)}: the log does not have it any more")
     return copy, list, settings.archive.url
+
+
+def in_bundle(bundle: str, run: str) -> dict[str, Run]:
+    """Runs of a bundle by their ids; warns if one is a fork. **Raises** as `bundled_runs`."""
+    there = bundled_runs(Path(bundle), run)
+    if first := there[run].forked:
+        output.warn(f"this is a fork of {run}: its events from {first} on lie in no topic")
+    return there
 
 
 def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:

@@ -128,6 +128,7 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     lines = [f"[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}"]
     if where:
         place = f"partition {head.partition}, offset {head.offset}" if run.entries else "nowhere yet"
+        place = place if head.offset >= 0 else "a fork, in no topic"
         void = f", {run.void_records} void" if run.void_records else ""
         lines[0] += f"  [dim]seq {head.seq}, {place}{void}[/]"
     if began_ms:
@@ -497,7 +498,8 @@ def print_verified(found: Verified) -> None:
 def print_diff(found: RunDiff) -> None:
     """Print the differences between two points, a line for each value and each step."""
     for side, mark in ((found.left, "-"), (found.right, "+")):
-        say(f"{mark} {escape(side.run_id)} seq {side.seq}, {moment(side.at_ms)}, {styled(side.status)}")
+        fork = f", a fork from event {side.forked} on" if side.forked else ""
+        say(f"{mark} {escape(side.run_id)} seq {side.seq}{fork}, {moment(side.at_ms)}, {styled(side.status)}")
     for change in found.fields:
         say(f"  {change.name}: {escape(str(change.left), _VALUE)} -> {escape(str(change.right), _VALUE)}")
     for step in found.steps:

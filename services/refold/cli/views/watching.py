@@ -27,7 +27,7 @@ def event_line(row: RunEvent | HoldChange, *, limit: int = CUT) -> str:
     if isinstance(row, HoldChange):
         return f"{styled(row.status)} {escape(row.hold.message) if row.hold else ''}"
     values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
-    place = f"{row.partition}/{row.offset}"
+    place = f"{row.partition}/{row.offset}" if row.offset >= 0 else "fork"
     return f"[dim]{row.seq:>4} {moment(row.at_ms)} {place:>8}[/]  [bold]{row.type:<18}[/] {values}"
 
 
