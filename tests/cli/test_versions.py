@@ -11,10 +11,10 @@ import pytest
 from refold import App
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
-from refold.client.replay_check import check_replay
 from refold.core.messages import Member, MemberAgent
 from refold.core.topics import MEMBER
 from refold.core.wire import codec
+from refold.forks.agreement import check_replay
 from refold.operations.runs import Runs
 from refold.ports.log import Outgoing
 from refold.sdk.source import spoken
@@ -25,7 +25,8 @@ from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two
 
 MODULE = "tests.cli.test_versions"
-GOOD, BAD, BOTH = app(two), app(three), app(one, two)
+GOOD, BAD, BOTH, OLD = app(two), app(three), app(one, two), app(two)
+vars(OLD.agents["ship"])["version"] = "two+py2.7"
 
 
 @pytest.fixture
@@ -163,15 +164,12 @@ def test_the_gate_ends_with_one_when_a_run_would_stand_still(
     assert (told["ok"], told["checked"], told["differ"]) == (not differ, checked, differ)
 
 
-def test_runs_that_began_on_something_else_are_told_of_and_do_not_fail_the_gate(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_began_on_something_else_are_told_of_and_do_not_fail_the_gate(rig: Rig) -> None:
     (began,) = GOOD.agents["ship"].foundation
-    monkeypatch.setitem(vars(GOOD.agents["ship"]), "version", "two+py2.7")
 
-    spoken_of = refold("replay", "check", f"{MODULE}:GOOD", "--live")
-    checked = json.loads(refold("replay", "check", f"{MODULE}:GOOD", "--live", "--json").stdout)
-    shown = refold("run", "replay", "live", "--app", f"{MODULE}:GOOD")
+    spoken_of = refold("replay", "check", f"{MODULE}:OLD", "--live")
+    checked = json.loads(refold("replay", "check", f"{MODULE}:OLD", "--live", "--json").stdout)
+    shown = refold("run", "replay", "live", "--app", f"{MODULE}:OLD")
 
     needs = f"Python {began.removeprefix('py')} (here Python 2.7)"
     assert spoken_of.exit_code == 0

@@ -13,10 +13,12 @@ from refold.views.history import JudgedRecord, Run, extend
 from tests.forks.recording import family_of, fork
 from tests.forks.zoo import app, buy, start
 
+RUN = RunId("r-1")
+
 
 def read(rows: list[LogRow]) -> Run:
     """A run out of rows, as it is read out of a log or of a bundle."""
-    run = Run.empty(RunId("r-1"))
+    run = Run.empty(RUN)
     for place, key, value in rows:
         found = chain.read(key, value)
         assert isinstance(found, chain.LogRecord)
@@ -27,7 +29,7 @@ def read(rows: list[LogRow]) -> Run:
 
 def test_steps_of_a_fork_are_compared_by_what_they_ask_for() -> None:
     run = start(app, "shops", items=["tea", "milk", "silk"], tools={buy: attempts("1", "2", "3")}).finish()
-    rows = family_of(run)["r-1"]
+    rows = family_of(run)[RUN]
     report = fork(app, family_of(run), "r-1", 0, input='{"items":["tea","silk"]}')
     mine = [LogRow(-1, bytes.fromhex(key), bytes.fromhex(value)) for key, value in report.rows["r-1"]]
 
@@ -44,10 +46,10 @@ def test_a_call_with_other_arguments_is_one_step_that_was_changed() -> None:
     run = start(app, "shops", items=["tea", "milk"]).finish()
     family = family_of(run)
     report = fork(app, family, "r-1", 5, edits={4: '{"item":"silk","many":1}'})
-    kept = family["r-1"][: report.kept["r-1"]]
+    kept = family[RUN][: report.kept["r-1"]]
     mine = [LogRow(-1, bytes.fromhex(key), bytes.fromhex(value)) for key, value in report.rows["r-1"]]
 
-    found = run_diff(read(family["r-1"]), read(kept + mine))
+    found = run_diff(read(family[RUN]), read(kept + mine))
 
     (step,) = [step for step in found.steps if step.name == "buy"]
     assert (step.change, step.left, step.right) == ("changed", 4, 4)

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from refold import App, Context
-from refold.client.forking import forks
+from refold.client.forking import checks, forks
 from refold.core.events import Spendable
+from refold.core.ids import RunId
+from refold.forks.agreement import CheckJob
 from refold.forks.engine import ForkChanges
+from refold.forks.record import RecordedRun
 from refold.forks.worker import ForkJob, ForkSetup
 from tests.forks.recording import Family, family_of, fork
 from tests.forks.thinking import app as thinking
@@ -92,7 +95,12 @@ def test_a_hostile_app_does_nothing_that_the_process_can_prevent(
         with pytest.raises(TimeoutError):
             server.accept()
 
+        (checked,) = checks([CheckJob(RecordedRun.of(hostile_run()[RunId("r-1")]).state)], "tests.forks.hostile:app")
+        with pytest.raises(TimeoutError):
+            server.accept()
+
     assert list(tmp_path.iterdir()) == []
+    assert (checked.verdict, checked.change) == ("differs", "replaced")
     assert (report.verdict, report.stopped[0].tool) == ("stopped", "act")
     assert set(report.refused) >= PREVENTED
 
@@ -107,6 +115,20 @@ def test_an_app_that_ends_its_process_costs_its_own_fork_alone(tmp_path: Path, m
     assert [report.verdict for report in found][:2] == ["raises", "same"]
     assert "ended without a word" in found[0].message
     assert len(found) == len(jobs)
+
+
+def test_a_check_of_code_that_ends_its_process_says_so_and_the_next_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORK_TEST_FOLDER", str(tmp_path))
+    monkeypatch.setenv("FORK_TEST_PORT", "1")
+    jobs = [CheckJob(RecordedRun.of(dying_run(how)[RunId("r-1")]).state) for how in ("exit", "stay", "lie", "stay")]
+
+    found = list(checks(jobs, "tests.forks.hostile:app"))
+
+    assert [check.verdict for check in found][:2] == ["raises", "agrees"]
+    assert "ended without a word" in found[0].message
+    assert [check.run_id for check in found] == ["r-1"] * len(jobs)
 
 
 def dying_run(how: str) -> Family:

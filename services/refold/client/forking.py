@@ -10,10 +10,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ from refold.core.errors import UsageError
 from refold.core.events import Spendable
 from refold.core.ids import RunId
 from refold.core.run.handed import Values
+from refold.forks.agreement import CheckJob, ReplayCheck
 from refold.forks.record import LogRow
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
@@ -31,6 +32,7 @@ from refold.ports.blobs import Blobs
 from refold.runtime.settings import Settings
 from refold.views.history import Run
 
+_Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
 """Time that a fork may take: code that never gives its thread back is ended then."""
 
@@ -124,10 +126,38 @@ def forks(
     **Shape**: the reports in the order of the jobs. **Raises** UsageError when the app cannot be loaded where nothing
     may be done, or for a change that cannot be.
     """
+    for job, said in _served(jobs, setup, at_once, budget):
+        try:
+            report = ForkReport.model_validate(said.get("report"))
+        except ValidationError:  # there is none, or the app has taken the word of its process
+            report = None
+        if report is None or (report.run_id, report.at) != (job.run_id, job.at):
+            report = ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=_why(said))
+        yield report
+
+
+def checks(jobs: Iterable[CheckJob], target: str, *, at_once: int = 1) -> Iterator[ReplayCheck]:
+    """Replays runs on the code of an app, in processes that can do nothing. **Shape**, **Raises**: as `forks`."""
+    for job, said in _served(jobs, ForkSetup(target, "", []), at_once, None):
+        state, steps = job.state, len(job.state.steps)
+        try:
+            found = ReplayCheck.model_validate(said.get("check"))
+        except ValidationError:
+            found = None
+        if found is None or (found.run_id, found.steps) != (state.run_id, steps):
+            about = {"run_id": state.run_id, "agent": state.request.agent if state.request else "", "steps": steps}
+            found = ReplayCheck(**about, version=state.version, code="", verdict="raises", message=_why(said))
+        yield found
+
+
+def _served(
+    jobs: Iterable[_Job], setup: ForkSetup, at_once: int, budget: Spendable | None
+) -> Iterator[tuple[_Job, dict[str, Any]]]:
+    """Jobs with what processes say of them, in order; of jobs that are not done yet few are in memory."""
     idle: SimpleQueue[_Worker] = SimpleQueue()
     shares = deque([_share(budget, at_once)] * at_once)
 
-    def fork(job: ForkJob) -> ForkReport:
+    def serve(job: _Job) -> tuple[_Job, dict[str, Any]]:
         try:
             worker = idle.get_nowait()
         except Empty:
@@ -137,29 +167,29 @@ def forks(
         said = worker.ask(job)
         if worker.alive:
             idle.put(worker)
-        return _report(job, said)
+        return job, said
 
     with ThreadPoolExecutor(at_once) as pool:
+        ahead = deque[Future[tuple[_Job, dict[str, Any]]]]()
         try:
-            yield from pool.map(fork, jobs)
+            for job in jobs:
+                ahead.append(pool.submit(serve, job))
+                if len(ahead) > 2 * at_once:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
             while not idle.empty():
                 idle.get().close()
 
 
-def _report(job: ForkJob, said: dict[str, Any]) -> ForkReport:
+def _why(said: dict[str, Any]) -> str:
+    """Why there is no report. **Raises** UsageError where the order was wrong."""
     error = said.get("error", {})
     if error.get("code") == UsageError.code:
         raise UsageError(error["message"], hint=error["hint"])
-    try:
-        report = ForkReport.model_validate(said.get("report"))
-        if (report.run_id, report.at) == (job.run_id, job.at):
-            return report
-    except ValidationError:
-        pass  # the app has taken the word of its process
-    message = error.get("message", "the process of the fork has given no report")
-    return ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=message)
+    return str(error.get("message", "the process of the fork has given no report"))
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:

@@ -18,11 +18,13 @@ from refold.core.approval.policy import Policy
 from refold.core.errors import RefoldError, text_of
 from refold.core.ids import RunId
 from refold.core.run.handed import Values
+from refold.forks.agreement import CheckJob, check_replay
 from refold.forks.ban import PREVENTED, shut
 from refold.forks.engine import Act, ForkChanges, Surroundings
 from refold.forks.record import LogRow
 from refold.forks.report import forked
 from refold.planner.settings import Bounds
+from refold.runtime.frames import user_line
 from refold.sdk.app import App
 
 
@@ -67,26 +69,23 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
     _answer(answers, {"app": app.version})
     while (job := _next(orders)) is not None:
         PREVENTED.clear()
-        policy = Policy.parse(job.policy) if job.policy else None
-        changes = ForkChanges(**{**_fields(job.changes), "policy": policy})
-        around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
         try:
+            if isinstance(job, CheckJob):
+                _answer(answers, {"check": check_replay(app, *job).model_dump(mode="json")})
+                continue
+            policy = Policy.parse(job.policy) if job.policy else None
+            changes = ForkChanges(**{**_fields(job.changes), "policy": policy})
+            around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
             report = forked(app, job.family, RunId(job.run_id), job.at, changes, around)
-            _answer(
-                answers,
-                {
-                    "report": report.model_copy(update={"refused": dict(PREVENTED), "isolated": alone}).model_dump(
-                        mode="json"
-                    )
-                },
-            )
+            report = report.model_copy(update={"refused": dict(PREVENTED), "isolated": alone})
+            _answer(answers, {"report": report.model_dump(mode="json")})
         except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
             _answer(answers, {"error": _error(error)})
 
 
-def _next(orders: BinaryIO) -> ForkJob | None:
+def _next(orders: BinaryIO) -> ForkJob | CheckJob | None:
     try:
-        job: ForkJob = pickle.load(orders)
+        job: ForkJob | CheckJob = pickle.load(orders)
         return job
     except EOFError:
         return None
@@ -104,7 +103,8 @@ def _answer(answers: Any, said: dict[str, Any]) -> None:
 def _error(error: BaseException) -> dict[str, str]:
     if isinstance(error, RefoldError):
         return {"code": error.code, "message": error.message, "hint": error.hint or ""}
-    return {"code": "raises", "message": f"{type(error).__name__}: {text_of(error)}", "hint": ""}
+    place = f" ({own})" if (own := user_line(error)) else ""
+    return {"code": "raises", "message": f"{type(error).__name__}: {text_of(error)}{place}", "hint": ""}
 
 
 def _think_with(app: App, model: str) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from refold.cli import output
-from refold.cli.apps import load_app
+from refold.cli import options, output
 from refold.cli.archives import archive_store, archived, history
 from refold.cli.commands.run import BundleFile, in_bundle
 from refold.cli.platform import Shell
-from refold.client.replay_check import ReplayCheck, check_replay
+from refold.client.forking import checks
 from refold.client.stores import archived_blobs, blob_store
+from refold.client.values import values_of
 from refold.core.errors import NotFoundError
 from refold.core.run.intents import words_of
+from refold.core.run.state import RunState
+from refold.forks.agreement import CheckJob, ReplayCheck
 from refold.ports.blobs import Blobs
 from refold.runtime.settings import load
 from refold.views.history import Run
@@ -24,26 +27,33 @@ AppArgument = Annotated[str, "MODULE:APP", "App with the code to check."]
 ArchiveUrl = Annotated[str, "URL", "Read runs from this archive, not from Kafka."]
 
 
-def check_app(
-    app: AppArgument,
-    *,
-    runs: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*",
-    agent: Annotated[str, "Only runs of this agent."] = "",
-    live: Annotated[bool, "Only runs that have not ended."] = False,
-    archive: ArchiveUrl = "",
-    shell: Shell,
-) -> None:
+@dataclass(frozen=True)
+class Checking(Shell):
+    """Which runs are checked, and how."""
+
+    runs_: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*"
+    agent: Annotated[str, "Only runs of this agent."] = ""
+    live: Annotated[bool, "Only runs that have not ended."] = False
+    archive: ArchiveUrl = ""
+    jobs: Annotated[options.Positive, "Processes at once."] = 1
+
+    def takes(self, state: RunState) -> bool:
+        """True if a run is meant."""
+        asked = state.request
+        wanted = asked is not None and self.agent in ("", asked.agent) and fnmatchcase(state.run_id, self.runs_)
+        return wanted and not (self.live and state.over)
+
+
+def check_app(app: AppArgument, *, checking: Checking) -> None:
     """Check new code against recorded runs. Prints the first step that differs in each, for CI.
 
-    Exit code 1 if a run would stall, 3 if no run matches. Warns of runs that began on another version of Python or of
-    a framework.
+    The code runs where it can do nothing, as a fork does. Exit code 1 if a run would stall, 3 if no run matches. Warns
+    of runs that began on another version of Python or of a framework.
     """
-    code, rows, blobs = load_app(app), list[ReplayCheck](), _blobs(archive, shell)
-    for run in _recorded(archive, shell):
-        asked = run.state.request
-        wanted = asked is not None and agent in ("", asked.agent) and fnmatchcase(run.state.run_id, runs)
-        if wanted and not (live and run.state.over):
-            rows.append(check_replay(code, run.state, blobs))
+    shell, blobs = checking, _blobs(checking.archive, checking)
+    states = (run.state for run in _recorded(checking.archive, shell) if checking.takes(run.state))
+    jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
+    rows = list(checks(jobs, app, at_once=checking.jobs))
     if not rows:
         raise NotFoundError("there is no such run, so nothing was checked", hint="leave --runs, --agent, --live out")
     bad = [row for row in rows if row.verdict != "agrees"]
@@ -69,7 +79,7 @@ def replay_run(
 ) -> None:
     """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
     found = in_bundle(bundle, run)[run] if bundle else archived(archive, run) if archive else shell.runs.get(run)
-    row = check_replay(load_app(app), found.state, _blobs(archive, shell))
+    (row,) = checks([CheckJob(found.state, values_of(found.state, _blobs(archive, shell)))], app)
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
     shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")

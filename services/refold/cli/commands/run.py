@@ -305,7 +305,7 @@ def diff_run(
     from_log: FromLog = False,
     shell: Shell,
 ) -> None:
-    """Compare two points of a run, two runs, or a run with its fork: status, steps, outcomes, budget, signals."""
+    """Compare two points of a run, or two runs, or a run with its fork: status, steps, outcomes, budget, signals."""
     if not (left or bundle):
         raise UsageError("there is nothing to compare with", hint="name two points, another run, or --bundle FILE")
     known, *_ = _history(run, "", shell, from_log=from_log)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from refold.client.values import values_of
 from refold.core.errors import NonDeterminismError, text_of
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import RunState
-from refold.ports.blobs import Blobs
 from refold.runtime.frames import stack_of
 from refold.sdk.app import App
 from refold.sdk.rehearsal import rehearse
 from refold.sdk.source import spoken
+from refold.views.model import ReadModel
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCheck:
+class CheckJob(NamedTuple):
+    """A run to check, as its history folds, with its large values."""
+
+    state: RunState
+    values: Values = NO_VALUES
+
+
+class ReplayCheck(ReadModel):
     """Result of a replay of a run's history with an app's code.
 
     `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
@@ -30,7 +36,7 @@ class ReplayCheck:
     agent: str
     version: str
     code: str
-    verdict: str
+    verdict: Literal["agrees", "differs", "no_agent", "raises"]
     steps: int
     over: bool = False
     step: int = 0
@@ -40,35 +46,33 @@ class ReplayCheck:
     stack: str = ""
 
 
-def check_replay(app: App, state: RunState, blobs: Blobs | None = None) -> ReplayCheck:
-    """Runs the code that would go on with a run along its history. Nothing of it can have an effect.
-
-    Large values are read from `blobs`. **Raises** UnreachableError.
-    """
+def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> ReplayCheck:
+    """Runs the code that would go on with a run along its history, of which `values` are large."""
     name = state.request.agent if state.request else ""
     registered = app.agent_of(name, state.version)
     agent = registered or app.agents.get(name)  # where a migration to the newest would lead
-    steps = len(state.steps)
+    found = ReplayCheck(
+        run_id=state.run_id, agent=name, version=state.version, code="", verdict="no_agent", steps=len(state.steps)
+    )
     if agent is None:
         there = ", ".join(sorted(app.agents)) or "none"
-        why = f"app {app.name} has no agent {name}; there is {there}"
-        return ReplayCheck(state.run_id, name, state.version, "", "no_agent", steps, message=why)
+        return found.model_copy(update={"message": f"app {app.name} has no agent {name}; there is {there}"})
     needs = agent.needs(state.version) if state.version else ""
     if registered is None and not needs:
         needs = f"version {spoken(state.version)[0]}"
-    agrees = ReplayCheck(state.run_id, name, state.version, agent.version, "agrees", steps, needs=needs)
-    values = values_of(state, blobs)
+    came: dict[str, object] = {"code": agent.version, "needs": needs, "verdict": "agrees"}
     try:
         stands = rehearse(app, agent, state, values)
+        came["over"] = stands.over
+        if stands.error is not None:
+            came |= {"message": _words(stands.error), "stack": stack_of(stands.error)}
     except NonDeterminismError as error:
         step, change = error.fields.get("step"), error.fields.get("change")
         place = step if isinstance(step, int) else 0
-        return replace(agrees, verdict="differs", step=place, change=str(change or ""), message=str(error))
+        came |= {"verdict": "differs", "step": place, "change": str(change or ""), "message": str(error)}
     except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-        return replace(agrees, verdict="raises", message=_words(error), stack=stack_of(error))
-    if stands.error is not None:
-        return replace(agrees, over=True, message=_words(stands.error), stack=stack_of(stands.error))
-    return replace(agrees, over=stands.over)
+        came |= {"verdict": "raises", "message": _words(error), "stack": stack_of(error)}
+    return found.model_copy(update=came)
 
 
 def _words(error: BaseException) -> str:
