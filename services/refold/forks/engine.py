@@ -28,7 +28,6 @@ from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.redrive import LIMITS
 from refold.core.planning.verdict import ChildEnded, Due, Input, PauseAbove, Rules, Start
 from refold.core.run.building import complete
-from refold.core.run.fold import apply
 from refold.core.run.handed import NO_VALUES, Lacks, Values
 from refold.core.run.state import SENT_BACK, OpenStep, RunState
 from refold.core.wire import canonical
@@ -148,34 +147,42 @@ class _Answer(NamedTuple):
 
 @dataclass(slots=True)
 class ForkedRun:
-    """A run of the fork. `source` is the recorded one, `rows` what the fork has written for it.
+    """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one.
 
-    `matched` has the recorded step of each step, or None, and how much later it was asked for than that.
+    `rows` is what the fork has written for it, behind the entries that were `kept`. `matched` has the recorded step of
+    each step, or None, and how much later it was asked for than that.
     """
 
-    state: RunState
+    mine: RecordedRun
     source: RecordedRun | None
     kept: int = 0
     rows: list[tuple[bytes, bytes]] = field(default_factory=list)
     outside: deque[Cue] = field(default_factory=deque)
     matched: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     cues: dict[int, deque[Cue]] = field(default_factory=dict)
-    equals: Counter[StepKey] = field(default_factory=Counter)
     ahead: dict[int, StepKey] = field(default_factory=dict)
 
-    def find(self, key: StepKey, before: int = 0) -> int | None:
-        """The recorded step of the next step with a key, where so many equal ones come before it; None: it has none."""
+    @property
+    def state(self) -> RunState:
+        """The state of the run now."""
+        return self.mine.state
+
+    def find(self, key: StepKey, nth: int) -> int | None:
+        """The recorded step with a key that has so many equal ones before it; None: the record has none."""
         same = self.source.equals.get(key, ()) if self.source else ()
-        place = self.equals[key] + before
-        return same[place] if place < len(same) else None
+        return same[nth] if nth < len(same) else None
+
+    def foresee(self, call: events.CallProposed) -> int | None:
+        """The recorded step of a call that is proposed in the entry that is not written yet, with others before it."""
+        self.ahead[call.step] = key = step_key(call)
+        before = sum(step < call.step and each == key for step, each in self.ahead.items())
+        return self.find(key, len(self.mine.equals.get(key, ())) + before)
 
     def adopt(self, at_ms: int | None, since: int) -> None:
         """Finds the recorded steps of those that are new, asked for at a time; None: when they were recorded."""
         for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
-            key = step_key(self.state.steps[number - 1])
-            found = self.find(key)
-            self.equals[key] += 1
-            later = 0
+            asked, later = self.mine.asked[number], 0
+            found = self.find(asked.key, asked.nth)
             if self.source is not None and found is not None:
                 later = at_ms - self.source.asked[found].at_ms if at_ms is not None else 0
                 self.cues[number] = deque(cue for cue in self.source.cues.get(found, ()) if cue.place >= since)
@@ -190,7 +197,8 @@ class ForkedRun:
     def wrote(self, found: WrittenEntry, since: int) -> None:
         """Takes an entry that the fork has written."""
         self.rows.append(found.record)
-        self.state = found.state
+        self.mine.state = found.state
+        self.mine.note(LAST, found.entry)
         self.adopt(found.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:
@@ -259,12 +267,12 @@ class Fork:
     # Where it begins
 
     def _restore(self, source: RecordedRun) -> None:
-        kept = [(entry, name) for place, entry, name in source.entries if place < self.since]
+        kept = [each for each in source.entries if each[0] < self.since]
         if not kept:
             return
-        line = self.lines[source.run_id] = ForkedRun(RunState(source.run_id), source, len(kept))
-        for entry, name in kept:
-            apply(line.state, entry, name)
+        line = self.lines[source.run_id] = ForkedRun(RecordedRun.empty(source.run_id), source, len(kept))
+        for each in kept:
+            line.mine.take(*each)
         line.outside.extend(cue for cue in self._outside_of(source) if cue.place >= self.since)
         line.adopt(None, self.since)
         self.now_ms = max(self.now_ms, line.state.at_ms)
@@ -316,7 +324,9 @@ class Fork:
     def _begin(self, source: RecordedRun) -> None:
         """The run anew: its request, with the input, policy and code of the fork."""
         (_, first, _), draft = source.entries[0], self.changes.policy
-        line = self.lines[self.root] = ForkedRun(RunState(self.root), source, outside=deque(self._outside_of(source)))
+        line = self.lines[self.root] = ForkedRun(
+            RecordedRun.empty(self.root), source, outside=deque(self._outside_of(source))
+        )
         begun: list[Event] = []
         for event in first.events:
             if isinstance(event, events.RunRequested):
@@ -624,7 +634,9 @@ class Fork:
         if source is None and parent.matched[_started_in(run)][0] is not None:
             return  # its history is gone; if somebody waits for it, its end is in that of its parent
         seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
-        line = self.lines[run] = ForkedRun(RunState(run), source, outside=deque(source.outside if source else ()))
+        line = self.lines[run] = ForkedRun(
+            RecordedRun.empty(run), source, outside=deque(source.outside if source else ())
+        )
         started = decide(
             None, replace(told, seed=seed, pause=pause_above(parent.state, origin)), self.now_ms, self.rules
         )
@@ -640,12 +652,7 @@ class Fork:
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
-        if call.step in line.matched:
-            found = line.matched[call.step][0]
-        else:  # it is proposed in this entry, with others before it
-            line.ahead[call.step] = key = step_key(call)
-            ahead = [step for step, each in line.ahead.items() if step < call.step and each == key]
-            found = line.find(key, len(ahead))
+        found = line.matched[call.step][0] if call.step in line.matched else line.foresee(call)
         return line.source.asked[found].judgement if found else None
 
     # What is written

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from refold.core.events import Entry, Event
 from refold.core.ids import log_key
-from refold.core.run import chain, suspension
-from refold.core.run.fold import advance, evolve, extended, wakes
+from refold.core.run import suspension
+from refold.core.run.chain import Head
+from refold.core.run.fold import advance, extended, wakes
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 
@@ -33,16 +34,14 @@ def written(
     """
     seq, at_ms, after = before.head.seq + 1, max(now, before.at_ms), before.copy()
     advance(after, verdict, seq=seq, at_ms=at_ms)
-    held, behind = (hold or bool(after.paused)) and not after.over, after.unseen
+    held = (hold or bool(after.paused)) and not after.over
     reaction = react(after, held)
     if not verdict and not reaction:
         return None
     fresh = extended(after, verdict, reaction, seq=seq, at_ms=at_ms)
-    fresh += suspension.status_change(before, after, fresh)
-    unseen = held and behind + wakes(verdict) > 0
-    entry = Entry(before.run_id, seq, before.head.id, at_ms, None, *by, fresh, unseen)
+    fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=at_ms)
+    after.unseen = after.unseen + wakes(verdict) if held else 0
+    entry = Entry(before.run_id, seq, before.head.id, at_ms, None, *by, fresh, after.unseen > 0)
     name, value = codec.encode_entry(entry)
-    record = log_key(entry.run_id, seq, name), value
-    read = chain.read(*record)
-    assert isinstance(read, chain.LogRecord), "what is written can be read"
-    return WrittenEntry(read.entry, record, evolve(before, read.entry, read.id))
+    after.link(Head(name, entry.last_seq))
+    return WrittenEntry(entry, (log_key(entry.run_id, seq, name), value), after)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
 from refold.core import events
@@ -50,9 +50,9 @@ class Cue:
     step: int
     place: int
     entry: Entry
-    event: Event | None
-    stalled: bool = False
-    judged: Mapping[int, Judgement] = field(default_factory=dict)
+    event: Event
+    stalled: bool
+    judged: Mapping[int, Judgement]
 
     @property
     def at_ms(self) -> int:
@@ -65,11 +65,11 @@ class Cue:
 
 
 class AskedStep(NamedTuple):
-    """A recorded step: its key, when it was asked for, and how a policy judged it first, if it is a call."""
+    """A step: its key, how many equal ones are before it, when it was asked for, how a call was judged first."""
 
     key: StepKey
+    nth: int
     at_ms: int
-    place: int
     judgement: Judgement | None
 
 
@@ -100,6 +100,11 @@ class RecordedRun:
         return self.state.request
 
     @staticmethod
+    def empty(run: RunId) -> RecordedRun:
+        """A run without a history."""
+        return RecordedRun(run, RunState(run))
+
+    @staticmethod
     def of(rows: Iterable[LogRow]) -> RecordedRun:
         """The history in some records, of one run and in order. **Raises** MalformedError for anything else."""
         found: RecordedRun | None = None
@@ -107,7 +112,7 @@ class RecordedRun:
             record = chain.read(row.key, row.value)
             if not isinstance(record, chain.LogRecord):
                 raise MalformedError(f"a record is none of a run log that can be read here: {record}")
-            found = found or RecordedRun(record.entry.run_id, RunState(record.entry.run_id))
+            found = found or RecordedRun.empty(record.entry.run_id)
             found.take(row.place, record.entry, record.id)
         if found is None:
             raise MalformedError("there is no record of a run", hint="name a run that has a history")
@@ -115,21 +120,25 @@ class RecordedRun:
 
     def take(self, place: int, entry: Entry, name: EntryId) -> None:
         """Adds the next entry."""
-        self.entries.append((place, entry, name))
         apply(self.state, entry, name)
+        self.note(place, entry)
+
+    def note(self, place: int, entry: Entry) -> None:
+        """Takes note of an entry that `state` has by now."""
+        self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
         for event in entry.events:
             if (opened := self.state.open.get(getattr(event, "step", 0))) is not None:
                 self.phases[event.step].add(opened.phase)  # type: ignore[union-attr]
             if isinstance(event, Step):
-                key = step_key(event)
-                self.asked[event.step] = AskedStep(key, entry.at_ms, place, judged.pop(event.step, None))
-                self.equals[key].append(event.step)
+                same = self.equals[key := step_key(event)]
+                self.asked[event.step] = AskedStep(key, len(same), entry.at_ms, judged.pop(event.step, None))
+                same.append(event.step)
             elif isinstance(event, events.ApprovalRequested) and event.about == DOUBT:
                 self.doubt = event.policy, event.requirement
-        if (cue := _cue(place, entry)) is None:
+        stalled = entry.held and not self.state.paused
+        if (cue := _cue(place, entry, stalled, judged)) is None:
             return
-        cue = replace(cue, stalled=entry.held and not self.state.paused, judged=judged)
         (self.kin if cue.kind == "kin" else self.cues[cue.step] if cue.step else self.outside).append(cue)
 
 
@@ -207,19 +216,20 @@ _KINDS: Mapping[type, CueKind] = {
 }
 
 
-def _cue(place: int, entry: Entry) -> Cue | None:
+def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
     """The input that an entry answers; None for the request of the run, which is made otherwise."""
     told = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
     if not told or isinstance(told[0], events.RunRequested):
         return None
-    first = told[0]
+    first, step = told[0], 0
+    kind: CueKind = "kin" if _is_of_parent(first, entry.run_id) else "outside"
     if isinstance(first, events.ApprovalDecided):
-        return _of_question(place, entry, first)
-    if isinstance(first, events.LateResultRecorded) and not isinstance(_second(told), events.CallCompleted):
-        return Cue("late", 0, place, entry, first)
-    if (kind := _KINDS.get(type(first))) is not None:
-        return Cue(kind, getattr(first, "step", 0), place, entry, first)
-    return Cue("kin" if _is_of_parent(first, entry.run_id) else "outside", 0, place, entry, first)
+        kind, step = _of_question(entry, first), first.step
+    elif isinstance(first, events.LateResultRecorded) and not isinstance(_second(told), events.CallCompleted):
+        kind = "late"
+    elif type(first) in _KINDS:
+        kind, step = _KINDS[type(first)], getattr(first, "step", 0)
+    return Cue(kind, step, place, entry, first, stalled, judged)
 
 
 def _is_of_parent(event: Event, run: RunId) -> bool:
@@ -228,15 +238,15 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
     return isinstance(event, events.RunCancelled) and event.actor != "" and event.actor == parent_of(run)[0]
 
 
-def _of_question(place: int, entry: Entry, first: events.ApprovalDecided) -> Cue:
-    """Cue of what ends a question: people, time, a result that came all the same, or a decision that did not hold."""
+def _of_question(entry: Entry, first: events.ApprovalDecided) -> CueKind:
+    """Kind of what ends a question: people, time, a result that came all the same, or a decision that did not hold."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
         after = _second(entry.events)
         denied = isinstance(after, events.CallFailed) and after.failure.code == "denied"
         ended = isinstance(after, OUTCOMES_OF_CALLS) and not denied
         kind = "due" if not first.message else "result" if ended else "reopened"
-    return Cue(kind, first.step, place, entry, first)
+    return kind
 
 
 def _second(told: Sequence[Event]) -> Event | None:

@@ -10,7 +10,6 @@ from pydantic import Field
 from refold.core import events
 from refold.core.approval.policy import Judgement
 from refold.core.ids import RunId, parse_call_id
-from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
@@ -125,7 +124,7 @@ def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) 
 
 
 def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkReport) -> ForkReport:
-    after = {name: _history(fork, name) for name in fork.lines}
+    after = {name: line.mine for name, line in fork.lines.items()}
     mine, theirs = after[fork.root].state, recorded[fork.root].state
     names = dict.fromkeys([*recorded, *after])
     found: dict[str, Any] = {
@@ -168,20 +167,6 @@ def _of_fork(fork: Fork) -> Data:
         "kept": {name: line.kept for name, line in lines.items()},
         "rows": {name: [(k.hex(), v.hex()) for k, v in line.rows] for name, line in lines.items() if line.rows},
     }
-
-
-def _history(fork: Fork, name: RunId) -> RecordedRun:
-    """A run of the fork as if it had been recorded."""
-    line = fork.lines[name]
-    kept = fork.family[name].entries[: line.kept] if line.kept else []
-    found = RecordedRun(name, RunState(name))
-    for place, entry, entry_id in kept:
-        found.take(place, entry, entry_id)
-    for key, value in line.rows:
-        record = chain.read(key, value)
-        assert isinstance(record, chain.LogRecord), "what a fork has written can be read"
-        found.take(0, record.entry, record.id)
-    return found
 
 
 def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
