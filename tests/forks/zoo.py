@@ -196,6 +196,14 @@ def _operated(run: AgentRun, kind: str, **said: Any) -> AgentRun:
     return run
 
 
+def _asked_again() -> AgentRun:
+    """People are asked a second time: their decision covers no attempt so late."""
+    late = NotDone("busy", retry_after=7_200)
+    asks = {"name": "asks", "when": 'tool.name == "pay"', "require": {"approvers": ["*"], "valid": "1h"}}
+    policy = {**POLICY, "rules": [asks, *POLICY["rules"]]}
+    return start(app, "fans", many=1, policy=policy, tools={pay: attempts(late, "p")}).finish()
+
+
 def _cancelled() -> AgentRun:
     run = start(app, "parent")
     run.settle(1)
@@ -221,6 +229,7 @@ RUNS: dict[str, Callable[[], AgentRun]] = {
     "retried": lambda: start(
         app, "fans", many=1, tools={pay: attempts(NotDone("busy"), RuntimeError("lost"), "p")}
     ).finish(),
+    "asked again": _asked_again,
     "hurries": lambda: start(app, "hurries").finish(),
     "live": _live,
     "waited": _waited,

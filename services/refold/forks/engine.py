@@ -315,8 +315,13 @@ class Fork:
                 self._begin(self.family[self.root])
             else:
                 self._join(self.lines[self.root])
-            while not self.wants and (found := self._next()) is not None:
-                self._feed(*found)
+            while not self.wants:
+                if (found := self._next()) is not None:
+                    self._feed(*found)
+                elif (held := self._held()) is not None:  # nothing else gives its code a turn
+                    self._take(held, [])
+                else:
+                    break
         finally:
             self._agents.forget_all()
         return self
@@ -336,11 +341,11 @@ class Fork:
                     )
                 )
             elif isinstance(event, events.RunStarted):
-                begun.append(self.rules.app.start(source.request.agent))
+                begun.append(self.rules.app.start(source.request.agent) if event.version else event)
             elif isinstance(event, events.RunPaused):
                 begun.append(event)
         self.now_ms = first.at_ms
-        self._take(line, begun)
+        self._take(line, begun, hold=first.held)
 
     def _join(self, line: ForkedRun) -> None:
         """The code of today comes to where the history ends; of another version than the run's it is handed over."""
@@ -353,6 +358,15 @@ class Fork:
             self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], hold=True)
         if not state.unseen and not state.paused and not state.mail.behind:
             self._react(line.state, [], verify=True)
+
+    def _held(self) -> ForkedRun | None:
+        """A run whose code stood still in the record, and has not been tried since."""
+        for line in self.lines.values():
+            state, tried = line.state, (line.state.run_id, line.state.head.seq)
+            if state.unseen and not (state.over or state.paused) and tried not in self._vain:
+                self._vain.add(tried)
+                return line
+        return None
 
     # What comes next
 

@@ -200,6 +200,7 @@ _OF_BUDGET = (
 _OF_TIME = (
     events.CallDispatched,
     events.CallJudged,
+    events.ApprovalRequested,
     events.ApprovalEscalated,
     events.SleepEnded,
     events.WaitExpired,
