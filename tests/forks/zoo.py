@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from refold import App, Budget, CallFailed, Context, NotDone, TerminalError
@@ -30,27 +32,38 @@ POLICY = {
 }
 
 
+def acted(tool: str) -> None:
+    """A line in the file that is named to whoever runs tools."""
+    if file := os.environ.get("FORK_TEST_ACTED"):
+        with Path(file).open("a") as lines:
+            lines.write(f"{tool}\n")
+
+
 @app.tool(effect="pure")
 def look(what: str) -> str:
     """Looks."""
+    acted("look")
     return what
 
 
 @app.tool(effect="once")
 def buy(item: str, many: int = 1) -> str:
     """Buys."""
+    acted("buy")
     return f"{many} {item}"
 
 
 @app.tool(effect="keyed")
 def pay(amount: int, *, idempotency_key: str) -> str:
     """Pays."""
+    acted("pay")
     return idempotency_key[:8]
 
 
 @app.tool(effect="once", approval="required")
 def drop(table: str) -> str:
     """Drops a table, if somebody lets it."""
+    acted("drop")
     return table
 
 
@@ -158,7 +171,7 @@ async def hears(ctx: Context, item: str) -> str:
 
 def start(app: App, agent: str, **inputs: Any) -> AgentRun:
     """A run that notes the order of the entries of its family."""
-    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy") if name in inputs}
+    options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy", "name") if name in inputs}
     return Noted(app, agent, inputs, **options)
 
 
