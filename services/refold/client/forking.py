@@ -126,28 +126,12 @@ def forks(
     **Shape**: the reports in the order of the jobs. **Raises** UsageError when the app cannot be loaded where nothing
     may be done, or for a change that cannot be.
     """
-    for job, said in _served(jobs, setup, at_once, budget):
-        try:
-            report = ForkReport.model_validate(said.get("report"))
-        except ValidationError:  # there is none, or the app has taken the word of its process
-            report = None
-        if report is None or (report.run_id, report.at) != (job.run_id, job.at):
-            report = ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=_why(said))
-        yield report
+    return (_report(job, said) for job, said in _served(jobs, setup, at_once, budget))
 
 
 def checks(jobs: Iterable[CheckJob], target: str, *, at_once: int = 1) -> Iterator[ReplayCheck]:
     """Replays runs on the code of an app, in processes that can do nothing. **Shape**, **Raises**: as `forks`."""
-    for job, said in _served(jobs, ForkSetup(target, "", []), at_once, None):
-        state, steps = job.state, len(job.state.steps)
-        try:
-            found = ReplayCheck.model_validate(said.get("check"))
-        except ValidationError:
-            found = None
-        if found is None or (found.run_id, found.steps) != (state.run_id, steps):
-            about = {"run_id": state.run_id, "agent": state.request.agent if state.request else "", "steps": steps}
-            found = ReplayCheck(**about, version=state.version, code="", verdict="raises", message=_why(said))
-        yield found
+    return (_checked(job, said) for job, said in _served(jobs, ForkSetup(target, "", []), at_once, None))
 
 
 def _served(
@@ -184,12 +168,39 @@ def _served(
                 idle.get().close()
 
 
+def _report(job: ForkJob, said: dict[str, Any]) -> ForkReport:
+    message = _why(said)
+    try:
+        report = ForkReport.model_validate(said.get("report"))
+        if (report.run_id, report.at) == (job.run_id, job.at):
+            return report
+    except ValidationError:
+        pass  # the app has taken the word of its process
+    return ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=message)
+
+
+def _checked(job: CheckJob, said: dict[str, Any]) -> ReplayCheck:
+    run, agent, steps = job.state.run_id, job.state.request.agent if job.state.request else "", len(job.state.steps)
+    message = _why(said)
+    try:
+        found = ReplayCheck.model_validate(said.get("check"))
+        if (found.run_id, found.steps) == (run, steps):
+            return found
+    except ValidationError:
+        pass  # the app has taken the word of its process
+    none = {"run_id": run, "agent": agent, "steps": steps, "version": job.state.version, "code": ""}
+    return ReplayCheck(**none, verdict="raises", message=message)
+
+
 def _why(said: dict[str, Any]) -> str:
-    """Why there is no report. **Raises** UsageError where the order was wrong."""
-    error = said.get("error", {})
-    if error.get("code") == UsageError.code:
-        raise UsageError(error["message"], hint=error["hint"])
-    return str(error.get("message", "the process of the fork has given no report"))
+    """Why there is no answer, if there is none. **Raises** UsageError where the order was wrong."""
+    error = said.get("error")
+    code, message, hint = (
+        (error.get(name) for name in ("code", "message", "hint")) if isinstance(error, dict) else [""] * 3
+    )
+    if code == UsageError.code:
+        raise UsageError(str(message), hint=str(hint))
+    return str(message or "the process of the fork has given no report")
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
