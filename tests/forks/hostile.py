@@ -5,6 +5,8 @@ What it manages to do it writes into the folder that is the value of FORK_TEST_F
 
 from __future__ import annotations
 
+import _ctypes
+import atexit
 import ctypes
 import os
 import socket
@@ -35,9 +37,15 @@ def shells(name: str) -> None:
         lambda: os.posix_spawn("/bin/sh", ["sh", "-c", command], {}),
         lambda: ctypes.CDLL(None).system(command.encode()),
         lambda: ctypes.pythonapi["system"](command.encode()),
+        lambda: ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(by_handle())(command.encode()),
         lambda: os.fork() or (os.execv("/bin/sh", ["sh", "-c", command])),
     ):
         tried(act)
+
+
+def by_handle() -> int:
+    """Where a function of C lies, by the number of a library that is open already."""
+    return int(_ctypes.dlsym(ctypes.pythonapi._handle, "system"))
 
 
 def dials(name: str) -> None:
@@ -80,6 +88,8 @@ def disarms() -> None:
 
 all_of_it("import")
 disarms()
+atexit.register(all_of_it, "atexit")
+threading.Timer(0.2, all_of_it, ["later"]).start()
 app = App("hostile")
 
 

@@ -1,7 +1,8 @@
 """Walls that keep the process of a fork from acting: its own environment, the kernel where it lets us, and audit hooks.
 
-The kernel is asked for a network with nothing in it and for files that do not grow: both hold for C code, too. Python
-reports sockets, processes, foreign functions and changes of files to hooks, and here is one that refuses them all.
+The kernel is asked for a network with nothing in it, for files that do not grow, and to refuse programs, changes of
+files and signals to others (Landlock, Linux 5.13): all of that holds for C code, too. Python reports sockets,
+processes, foreign functions and changes of files to hooks, and here is one that refuses them all.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import ctypes
 import os
 import resource
 import signal
+import struct
 import sys
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from refold.core.errors import UsageError
@@ -21,11 +23,20 @@ from refold.sdk.determinism.banned import EVENTS
 _NETWORK, _USER = 0x40000000, 0x10000000
 """CLONE_NEWNET and CLONE_NEWUSER of Linux."""
 
+_CREATE_RULESET, _RESTRICT_SELF, _NO_NEW_PRIVILEGES = 444, 446, 38
+_FILES = (0x1FF3, 0x3FF3, 0x7FF3)
+"""All rights of Landlock but to read files and folders, by version: run, write, make, remove; move; truncate."""
+
 _MORE = frozenset(
     f"os.{name}"
-    for name in ("chmod", "chown", "fork", "forkpty", "kill", "killpg", "link", "rmdir", "spawn", "symlink", "truncate")
+    for name in (
+        *("chmod", "chown", "fork", "forkpty", "kill", "killpg", "link", "rmdir", "spawn", "symlink", "truncate"),
+        *("removexattr", "setxattr", "utime"),
+    )
 )
-_MORE |= {"ctypes.dlopen", "ctypes.dlsym", "pty.spawn", "signal.pthread_kill", "syslog.syslog"}
+_MORE |= {"pty.spawn", "signal.pthread_kill", "syslog.syslog", "resource.prlimit", "resource.setrlimit"}
+_MORE |= {f"ctypes.{name}" for name in ("cdata", "dlopen", "dlsym", "dlsym/handle", "call_function")}
+_MORE |= {f"gc.get_{name}" for name in ("objects", "referents", "referrers")}  # they find the hook
 _MORE |= {f"socket.{name}" for name in ("bind", "gethostbyname", "sendmsg", "sendto")}
 _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joinable_thread"})
 """Of what agents must not do: this acts on nobody."""
@@ -45,19 +56,34 @@ def shut(*, network: bool = False) -> bool:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if network:
         return False
-    alone = sys.platform == "linux" and bool(ctypes.CDLL(None).unshare(_NETWORK | _USER) == 0)
-    sys.addaudithook(_hook())
+    alone = False
+    if sys.platform == "linux":
+        linux = ctypes.CDLL(None)
+        alone = bool(linux.unshare(_NETWORK | _USER) == 0)
+        _lock(linux)
+    # Neither a function of ours nor a cell of one: what an app can find, it can change.
+    sys.addaudithook(partial(_refuse, (_refuse, frozenset(EVENTS) - _LET | _MORE, _WRITES, UsageError, PREVENTED)))
     return alone
 
 
-def _hook() -> Callable[[str, tuple[Any, ...]], None]:
-    """The hook. It looks at nothing that an app could change by its name, and a child of the process has it, too."""
-    refused, writes, error, counts = frozenset(EVENTS) - _LET | _MORE, _WRITES, UsageError, PREVENTED
+def _lock(linux: ctypes.CDLL) -> None:
+    """Has Landlock, as far as this kernel knows it, refuse programs, changes of files, TCP, and signals to others."""
+    version = linux.syscall(_CREATE_RULESET, None, 0, 1)
+    if version < 1:
+        return
+    rights = struct.pack("QQQ", _FILES[min(version, 3) - 1], 3, 3)[: 8 * (1 + (version > 3) + (version > 5))]
+    rules = linux.syscall(_CREATE_RULESET, rights, len(rights), 0)
+    linux.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    linux.syscall(_RESTRICT_SELF, rules, 0)
+    os.close(rules)
 
-    def refuse(event: str, args: tuple[Any, ...]) -> None:
-        if event not in refused or (event == "open" and not args[2] & writes):
-            return
-        counts[event] += 1
-        raise error(f"a fork does nothing, and its app wants to ({event})", hint="--stub FILE answers a call")
 
-    return refuse
+def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
+    """The hook. What it looks at is `known`, itself among it. A child of the process has it, too."""
+    own, refused, writes, error, counts = known
+    if event not in refused and (event != "object.__setattr__" or args[0] is not own):
+        return
+    if event == "open" and not args[2] & writes:
+        return
+    counts[event] += 1
+    raise error(f"a fork does nothing, and its app wants to ({event})", hint="--stub FILE answers a call")

@@ -197,8 +197,7 @@ class ForkedRun:
     def wrote(self, found: WrittenEntry, since: int) -> None:
         """Takes an entry that the fork has written."""
         self.rows.append(found.record)
-        self.mine.state = found.state
-        self.mine.note(LAST, found.entry)
+        self.mine.note(LAST, found.entry, found.state)
         self.adopt(found.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from refold.core.events import Entry, Event
@@ -40,8 +41,9 @@ def written(
         return None
     fresh = extended(after, verdict, reaction, seq=seq, at_ms=at_ms)
     fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=at_ms)
-    after.unseen = after.unseen + wakes(verdict) if held else 0
-    entry = Entry(before.run_id, seq, before.head.id, at_ms, None, *by, fresh, after.unseen > 0)
+    if (unseen := after.unseen + wakes(verdict) if held else 0) != after.unseen:
+        after = replace(after, unseen=unseen)
+    entry = Entry(before.run_id, seq, before.head.id, at_ms, None, *by, fresh, unseen > 0)
     name, value = codec.encode_entry(entry)
     after.link(Head(name, entry.last_seq))
     return WrittenEntry(entry, (log_key(entry.run_id, seq, name), value), after)

@@ -120,11 +120,11 @@ class RecordedRun:
 
     def take(self, place: int, entry: Entry, name: EntryId) -> None:
         """Adds the next entry."""
-        apply(self.state, entry, name)
-        self.note(place, entry)
+        self.note(place, entry, apply(self.state, entry, name))
 
-    def note(self, place: int, entry: Entry) -> None:
-        """Takes note of an entry that `state` has by now."""
+    def note(self, place: int, entry: Entry, state: RunState) -> None:
+        """Takes note of the next entry, after which the run has this state."""
+        self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
         for event in entry.events:
