@@ -11,21 +11,13 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.core.errors import NotFoundError
-from refold.core.events import (
-    DOUBT,
-    ApprovalDecided,
-    ApprovalRequested,
-    CallDoubted,
-    CallFailed,
-    CallJudged,
-    CallProposed,
-)
+from refold.core.events import ApprovalDecided, CallProposed
 from refold.core.ids import asked_about, call_id, parse_call_id
 from refold.core.run.state import RunState
+from refold.forks.record import judgement_in
 from refold.views.history import Run
 from refold.views.model import Data, json_text, plain
 
-DENIED = "denied"
 USUAL_MS = 3_600_000
 """The time a decision is valid where a policy does not say."""
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})
@@ -106,33 +98,17 @@ def recorded(run: Run) -> list[RecordedCall]:
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):
-            if isinstance(event, CallProposed):
-                allowed = Judgement("allow", event.rule, policy)
-                name = call_id(run.state.run_id, seq)
-                found[event.step] = RecordedCall(run.state, name, event, judged.entry.at_ms, allowed)
-            elif isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
-                call = dataclasses.replace(found[event.step].call, args=event.args, key=event.key)
-                found[event.step] = found[event.step]._replace(edited=call)
-            elif isinstance(event, CallJudged | ApprovalRequested | CallFailed | CallDoubted):
-                found[event.step] = _followed(found[event.step], event, judged.entry.at_ms)
+            known, at_ms = found.get(getattr(event, "step", 0)), judged.entry.at_ms
+            said = judgement_in(event, known.judgement.policy if known else policy)
+            if isinstance(event, CallProposed) and said is not None:
+                found[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, said)
+            elif known is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
+                call = dataclasses.replace(known.call, args=event.args, key=event.key)
+                found[event.step] = known._replace(edited=call)
+            elif known is not None and said is not None:  # with the arguments that it has by then
+                call = known.edited or known.call
+                found[known.call.step] = known._replace(judgement=said, at_ms=at_ms, call=call, edited=None)
     return [found[step] for step in sorted(found)]
-
-
-def _followed(
-    known: RecordedCall, event: CallJudged | ApprovalRequested | CallFailed | CallDoubted, at_ms: int
-) -> RecordedCall:
-    """A call after it was judged, with the arguments that it has by then."""
-    if isinstance(event, CallJudged):
-        said = Judgement("allow", event.rule, event.policy)
-    elif isinstance(event, ApprovalRequested):
-        if event.about == DOUBT:  # what came of it judges nothing
-            return known
-        said = Judgement("require", event.rule, event.policy, requirement=event.requirement)
-    elif event.failure.code == DENIED:
-        said = Judgement("deny", event.failure.detail, known.judgement.policy, event.failure.message)
-    else:
-        return known
-    return known._replace(judgement=said, at_ms=at_ms, call=known.edited or known.call, edited=None)
 
 
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:

@@ -163,18 +163,27 @@ def _short(text: str) -> str:
     return pointer_of(text.encode("utf-8", "surrogatepass")) if is_large(text) and not is_pointer(text) else text
 
 
+def judgement_in(event: Event, policy: str) -> Judgement | None:
+    """Judgement on a call in an event, by `policy` where the event names none; None: it judges none."""
+    match event:
+        case events.CallProposed():
+            return Judgement("allow", event.rule, policy)
+        case events.CallJudged():
+            return Judgement("allow", event.rule, event.policy)
+        case events.ApprovalRequested() if event.about != DOUBT:  # what came of a call judges nothing
+            return Judgement("require", event.rule, event.policy, requirement=event.requirement)
+        case events.CallFailed() | events.CallDoubted() if event.failure.code == "denied":
+            return Judgement("deny", event.failure.detail, policy, event.failure.message)
+    return None
+
+
 def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
     """Judgements on calls in an entry, by step."""
-    policy, found = state.request.policy if state.request else "", dict[int, Judgement]()
+    asked, found = state.request.policy if state.request else "", dict[int, Judgement]()
     for event in entry.events:
-        if isinstance(event, events.CallProposed):
-            found[event.step] = Judgement("allow", event.rule, policy)
-        elif isinstance(event, events.CallJudged):
-            found[event.step] = Judgement("allow", event.rule, event.policy)
-        elif isinstance(event, events.ApprovalRequested) and event.about != DOUBT:
-            found[event.step] = Judgement("require", event.rule, event.policy, requirement=event.requirement)
-        elif isinstance(event, events.CallFailed | events.CallDoubted) and event.failure.code == "denied":
-            found[event.step] = Judgement("deny", event.failure.detail, ANOTHER_POLICY, event.failure.message)
+        judged = judgement_in(event, asked if isinstance(event, events.CallProposed) else ANOTHER_POLICY)
+        if judged is not None:
+            found[event.step] = judged  # type: ignore[union-attr]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
@@ -10,14 +11,14 @@ from pydantic import Field
 from refold.core import events
 from refold.core.approval.policy import Judgement
 from refold.core.ids import RunId, parse_call_id
-from refold.core.run.fold import apply
+from refold.core.run.fold import fold
 from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer, stands_for
+from refold.forks.agreement import check_replay
 from refold.forks.engine import Fork, ForkChanges, StandstillError, Surroundings, UnansweredStep
 from refold.forks.record import LogRow, RecordedRun
 from refold.sdk.app import App
-from refold.sdk.rehearsal import rehearse
 from refold.views.model import Data, ReadModel, json_text, plain
 
 ForkVerdict = Literal["same", "other", "stopped", "disagrees", "raises"]
@@ -106,21 +107,14 @@ def forked(
 
 
 def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) -> int:
-    """The end of the last entry until which the code of today agrees with a history."""
-    ends = [entry.last_seq for _, entry, _ in source.entries if entry.last_seq <= at]
-    agent = app.agents[source.request.agent]
-    low, high = 0, len(ends)  # agreement is lost once, and for good
-    while low < high - 1:
-        middle = (low + high) // 2
-        state = RunState(source.run_id)
-        for _, entry, name in source.entries[:middle]:
-            apply(state, entry, name)
-        try:
-            rehearse(app, agent, state, around.values)
-            low = middle
-        except Exception:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-            high = middle
-    return ends[low - 1] if low else 0
+    """The end of the last entry until which the code of today agrees with a history; agreement is lost for good."""
+    kept = [(name, entry) for _, entry, name in source.entries if entry.last_seq <= at]
+
+    def differs(count: int) -> bool:
+        return check_replay(app, fold(kept[:count], source.run_id), around.values).verdict != "agrees"
+
+    agreed = bisect_left(range(1, len(kept)), True, key=differs)
+    return kept[agreed - 1][1].last_seq if agreed else 0
 
 
 def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkReport) -> ForkReport:
