@@ -137,12 +137,17 @@ class StandstillError(RefoldError):
 
 
 class _Answer(NamedTuple):
-    """Next input of a step or run (step 0): when, its place in the record, and what it is."""
+    """Next input of a step or run (step 0): when, its place in the record, and what it is; None: time has come."""
 
     due_ms: int
     place: int
     step: int
-    given: Cue | PeopleSaid | str | None
+    given: Cue | PeopleSaid | FamilyMessage | str | None
+
+    @property
+    def cue(self) -> Cue | None:
+        """The recorded input that it is, if it is one."""
+        return self.given if isinstance(self.given, Cue) else None
 
 
 @dataclass(slots=True)
@@ -250,7 +255,7 @@ class Fork:
         self.answered: Counter[str] = Counter()
         self.lines: dict[RunId, ForkedRun] = {}
         self.wants: list[UnansweredStep] = []
-        self._told: list[tuple[int, int, FamilyMessage]] = []
+        self._told: list[_Answer] = []
         self._vain: set[tuple[object, ...]] = set()
         self._written = 0
         doubt = next((each.doubt for each in family.values() if each.doubt), None)
@@ -369,24 +374,19 @@ class Fork:
 
     # What comes next
 
-    def _next(self) -> tuple[ForkedRun, _Answer | FamilyMessage] | None:
+    def _next(self) -> tuple[ForkedRun, _Answer] | None:
         """Input that is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
-        found: list[tuple[int, int, ForkedRun, _Answer | FamilyMessage]] = []
-        for line in list(self.lines.values()):
-            for answer in self._answers(line):
-                found.append((answer.due_ms, answer.place, line, answer))
-        for due, place, told in self._told:
-            found.append((due, place, self.lines[self.root], told))
-        if self.wants or not found:
+        due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
+        due += [(self.lines[self.root], told) for told in self._told]
+        if self.wants or not due:
             return None
-        due, _, line, given = min(found, key=lambda each: each[:2])
-        cue = given.given if isinstance(given, _Answer) and isinstance(given.given, Cue) else None
-        if cue is None or cue.at_ms < due:  # else its planner has taken it before the deadline
+        line, answer = min(due, key=lambda each: each[1][:2])
+        if answer.cue is None or answer.cue.at_ms < answer.due_ms:  # else its planner has taken it before the deadline
             for other in self.lines.values():
                 state = other.state
-                if not (state.over or state.paused) and 0 < (late := state.deadline_ms) < max(due, self.now_ms):
-                    return other, _Answer(late, LAST, 0, None)
-        return line, given
+                if not (state.over or state.paused) and 0 < state.deadline_ms < max(answer.due_ms, self.now_ms):
+                    return other, _Answer(state.deadline_ms, LAST, 0, None)
+        return line, answer
 
     def _answers(self, line: ForkedRun) -> Iterator[_Answer]:
         if line.outside:
@@ -461,12 +461,13 @@ class Fork:
 
     # What it means
 
-    def _feed(self, line: ForkedRun, given: _Answer | FamilyMessage) -> None:
-        if not isinstance(given, _Answer):
+    def _feed(self, line: ForkedRun, answer: _Answer) -> None:
+        self.now_ms = max(self.now_ms, answer.due_ms)
+        (_, _, step, given), cue = answer, answer.cue
+        if isinstance(given, FamilyMessage):
+            self._told.remove(answer)
             self._hear(given)
             return
-        self.now_ms = max(self.now_ms, given.due_ms)
-        step, cue = given.step, given.given if isinstance(given.given, Cue) else None
         self._authority.follow({line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {})
         if step == 0:
             verdict = self._of_run(line, cue)
@@ -474,7 +475,7 @@ class Fork:
             queue = line.cues.get(step)
             while cue is not None and queue and queue.popleft() is not cue:
                 continue
-            verdict = self._of_step(line, given)
+            verdict = self._of_step(line, answer)
         if verdict is not None:
             self._take(line, verdict, hold=cue is not None and cue.stalled)
         elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
@@ -500,6 +501,9 @@ class Fork:
     def _of_step(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
         state, step, given = line.state, answer.step, answer.given
         opened = state.open[step]
+        if answer.cue is not None:
+            self.answered["record"] += 1
+            return self._recorded(line, step, answer.cue)
         if isinstance(given, PeopleSaid):
             self.answered["decided"] += 1
             return self._people(line, step, given)
@@ -507,16 +511,13 @@ class Fork:
             self.answered["given" if step in self.changes.results and state.run_id == self.root else "stub"] += 1
             done = ToolResult(state.call_id(step), state.run_id, step, opened.attempt, "completed", given)
             return self._decide(line, done)
-        if given is None and opened.phase == "dispatched":
+        if opened.phase == "dispatched":
             assert self.around.act is not None, "only then nothing else answers it"
             self.answered["pure"] += 1
             asked = commands.request(state, step, opened.attempt, issued=0, at_ms=self.now_ms).message
             assert isinstance(asked, ToolRequest), "it is the request of a call"
             return self._decide(line, self.around.act(complete(state, asked)))
-        if given is None:
-            return self._decide(line, Due(state.run_id, step, opened.due_ms))
-        self.answered["record"] += 1
-        return self._recorded(line, step, given)
+        return self._decide(line, Due(state.run_id, step, opened.due_ms))
 
     def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
         """Answer of the record for a step, as an input of this run."""
@@ -581,7 +582,7 @@ class Fork:
     def _tell(self, line: ForkedRun, entry: Entry, now: int, *, kept: bool = False) -> None:
         for told in family_messages(line.state, entry):
             if not (kept and self._heard(told)):
-                self._told.append((*self._when(line, told, now), told))
+                self._told.append(_Answer(*self._when(line, told, now), 0, told))
 
     def _heard(self, told: FamilyMessage) -> bool:
         """True if what a kept entry means for another run is in the history of that, or means nothing any more."""
@@ -622,9 +623,6 @@ class Fork:
 
     def _hear(self, told: FamilyMessage) -> None:
         """Meaning of an entry of one run for another."""
-        place = next(at for at, (_, _, each) in enumerate(self._told) if each is told)
-        due, _, _ = self._told.pop(place)
-        self.now_ms = max(self.now_ms, due)
         if isinstance(told, Start):
             self._bear(told)
             return
