@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic import Field
 
@@ -20,20 +20,18 @@ from refold.core.approval.policy import Judgement, Policy
 from refold.core.errors import NonDeterminismError, RefoldError, UsageError
 from refold.core.events import Entry, Event
 from refold.core.ids import RunId, child_id, parse_call_id
-from refold.core.messages import RunOperation, RunSignal, ToolRequest, ToolResult
+from refold.core.messages import RunSignal, ToolRequest, ToolResult
 from refold.core.planning import asking, commands, pausing
 from refold.core.planning.decide import decide
 from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
 from refold.core.planning.pausing import RequestedAt
-from refold.core.planning.redrive import LIMITS
 from refold.core.planning.verdict import ChildEnded, Due, Input, PauseAbove, Rules, Start
 from refold.core.run.building import complete
 from refold.core.run.handed import NO_VALUES, Lacks, Values
-from refold.core.run.state import SENT_BACK, OpenStep, RunState
-from refold.core.wire import canonical
+from refold.core.run.state import OpenStep, RunState
 from refold.forks.authority import ForkAuthority
 from refold.forks.entry import WrittenEntry, written
-from refold.forks.record import OUTCOMES_OF_CALLS, Cue, RecordedRun, StepKey, step_key
+from refold.forks.record import Cue, RecordedRun, StepKey, input_for, may_answer, result_for, retry_for, step_key
 from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Stall
 from refold.planner.log.windows import BudgetAccounts
@@ -193,11 +191,6 @@ class ForkedRun:
                 self.cues[number] = deque(cue for cue in self.source.cues.get(found, ()) if cue.place >= since)
             self.matched[number] = found, later
         self.ahead.clear()
-
-    @property
-    def kin(self) -> list[Cue]:
-        """Messages that followed for it from the run above."""
-        return self.source.kin if self.source else []
 
     def wrote(self, found: WrittenEntry, since: int) -> None:
         """Takes an entry that the fork has written."""
@@ -407,7 +400,7 @@ class Fork:
         later, run = line.matched[step][1], line.state.run_id
         if opened.phase == "child" and self._source_of(child_id(run, step)) is not None:
             return None
-        cue = next((cue for cue in line.cues.get(step, ()) if _fits(cue, opened)), None)
+        cue = next((cue for cue in line.cues.get(step, ()) if may_answer(cue, opened)), None)
         due, place = (cue.at_ms + later, cue.place) if cue else (self.now_ms, LAST)
         if (said := self._otherwise(line.state, step, opened)) is not None:
             return _Answer(due, place, step, said)
@@ -488,10 +481,10 @@ class Fork:
         state, event = line.state, cue.event
         if isinstance(event, events.RunRetried):
             self._agents.forget(state.run_id)
-            return self._decide(line, _retry(state, event))
+            return self._decide(line, retry_for(state, event))
         if isinstance(event, events.LateResultRecorded):
             step = line.step_of(event.step)
-            return self._decide(line, _result(state, step, cue, at_most=event.attempt)) if step else None
+            return self._decide(line, result_for(state, step, cue, at_most=event.attempt)) if step else None
         return None if state.over else self._outside(line, cue)
 
     def _decide(self, line: ForkedRun, given: Input, sent: RequestedAt | None = None) -> list[Event] | None:
@@ -521,28 +514,16 @@ class Fork:
 
     def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
         """Answer of the record for a step, as an input of this run."""
-        state, event = line.state, cue.event
-        opened, done = state.open[step], cue.of(events.CallCompleted)
+        state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
-            verdict: Any = event.verdict
-            said = PeopleSaid(
-                verdict, event.message, event.args or (done.result if done else ""), event, self.now_ms - cue.at_ms
-            )
+            content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)
+            said = PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms)
             return self._people(line, step, said)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "reopened":
             return asking.reopened(state, step, self.now_ms, self.rules, why=event.message)
         if isinstance(event, events.CallbackCompleted | events.CallbackFailed):
             return [replace(event, step=step)]
-        if isinstance(event, events.ChildCompleted):
-            over = ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
-            return self._decide(line, over)
-        if isinstance(event, events.DoubtResolved):
-            told = {"step": step, "attempt": opened.attempt, "verdict": event.verdict, "comment": event.comment}
-            told["result"] = canonical.parse(done.result) if done else None
-            return self._decide(line, _operation(state, "resolve", told, event.actor))
-        if cue.kind == "due" or (opened.phase == "backoff" and done is None):
-            return self._decide(line, Due(state.run_id, step, opened.due_ms))
-        return self._decide(line, _result(state, step, cue, at_most=opened.attempt))
+        return self._decide(line, input_for(state, step, cue))
 
     def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
         """The events of a decision, as `decide` has them of one that is signed."""
@@ -608,8 +589,8 @@ class Fork:
             ended = (cue for cue in other.cues.get(told.step, ()) if cue.kind == "child")
             cue, lag = next(ended, None), line.source.state.at_ms
             return (now + max(0, cue.at_ms - lag), cue.place) if cue else (now, LAST)
-        near = (cue for cue in other.kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS)
-        cue = next(near, None)
+        kin = other.source.kin if other.source else []
+        cue = next((cue for cue in kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS), None)
         return (cue.at_ms, cue.place) if cue else (now, LAST)
 
     def _source_of(self, run: RunId) -> RecordedRun | None:
@@ -694,60 +675,6 @@ def _started_in(run: RunId) -> int:
     return int(run.rpartition(".")[2].partition("_")[0])
 
 
-def _fits(cue: Cue, opened: OpenStep) -> bool:
-    """True if what came for a step in the record may come for it now."""
-    phase, asks = opened.phase, opened.question is not None
-    match cue.kind:
-        case "result":
-            return isinstance(cue.event, events.ApprovalDecided) if asks and phase == "approval" else phase in _ACTED
-        case "due":
-            of_people = isinstance(cue.event, events.ApprovalEscalated | events.ApprovalDecided)
-            return asks if of_people else phase in ("sleep", "wait", "callback", "backoff")
-        case "decided" | "reopened":
-            return asks
-        case "resolve":
-            return phase in ("doubt", "held")
-        case "child" | "verbatim":
-            return phase in ("child", "callback")
-    return False
-
-
-_ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
-
-
-def _result(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
-    """Result that an executor sent for the record to have this entry; for an attempt that this run has made."""
-    event: Any = cue.of(*OUTCOMES_OF_CALLS)
-    billed = cue.of(events.CallBilled)
-    # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
-    unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
-    told = ToolResult(
-        state.call_id(step),
-        state.run_id,
-        step,
-        min(event.attempt, at_most),
-        "unknown" if unknown else "failed",
-        failure=getattr(event, "failure", None),
-        again=billed is not None and billed.twice,
-    )
-    match event:
-        case events.CallCompleted():
-            late, how = event.how == "late", event.how if event.how != "late" else ""
-            done = replace(told, status="completed", result=event.result, how=how, late=late)
-            return replace(done, began_ms=event.began_ms, took_ms=event.took_ms)
-        case events.CallFailed():
-            return replace(told, status="broken" if event.acted else told.status, retryable=False)
-        case events.AttemptFailed():
-            back = event.failure.code in SENT_BACK
-            status = "unauthorised" if back else "unknown" if event.unknown else told.status
-            return replace(told, status=status, retry_after_ms=max(0, event.retry_ms - cue.at_ms))
-        case events.CallDoubted():
-            return replace(told, status="doubt")
-        case events.LateResultRecorded():
-            return replace(told, status=event.status, result=event.result, late=True)
-    return told
-
-
 def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decision:
     """Statement of people as a decision on the open question."""
     asked, event = asking.question_of(state, state.call(step), state.open[step]), said.event
@@ -758,15 +685,3 @@ def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decisio
         return found
     grant = Grant(event.grant, decision.RUN, 0, 0, event.use) if event.grant else None
     return replace(found, covers=event.covers, expires=event.expires_ms + said.later, grant=grant)
-
-
-def _retry(state: RunState, event: events.RunRetried) -> RunOperation:
-    """A recorded retry, of the failure that this run has."""
-    said: dict[str, Any] = {name: getattr(event, {"bytes": "history_bytes"}.get(name, name)) for name in LIMITS}
-    said |= {"seq": state.head.seq, "from": event.from_step, "reason": event.reason}
-    said["edit"] = canonical.parse(event.edit) if event.edit else None
-    return _operation(state, "retry", said, event.actor)
-
-
-def _operation(state: RunState, kind: str, said: Mapping[str, Any], actor: str) -> RunOperation:
-    return RunOperation(state.run_id, kind, kind, canonical.dumps(said), actor)

@@ -1,25 +1,29 @@
 """A recorded history as a fork reads it: the steps, and for each the answers that came, in order and with their times.
 
 Every entry of a log was caused by one input. The first event of the entry shows which one it was, so a history is also
-the list of the inputs that its run has had.
+the list of the inputs that its run has had. `input_for` makes each one of a fork's run, whose attempts may be others.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from refold.core import events
 from refold.core.approval.policy import Judgement
 from refold.core.errors import MalformedError
 from refold.core.events import DOUBT, Entry, Event
 from refold.core.ids import EntryId, RunId, parent_of
+from refold.core.messages import RunOperation, ToolResult
+from refold.core.planning.redrive import LIMITS
+from refold.core.planning.verdict import ChildEnded, Due, Input
 from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.pausing import PARENT
-from refold.core.run.state import RunState, Step
+from refold.core.run.state import SENT_BACK, OpenStep, RunState, Step
+from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large, is_pointer, pointer_of
 
 E = TypeVar("E")
@@ -261,3 +265,83 @@ def _of_question(entry: Entry, first: events.ApprovalDecided) -> CueKind:
 
 def _second(told: Sequence[Event]) -> Event | None:
     return told[1] if len(told) > 1 else None
+
+
+_ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
+
+
+def may_answer(cue: Cue, opened: OpenStep) -> bool:
+    """True if what came for a step in the record may come for it now."""
+    phase, asks = opened.phase, opened.question is not None
+    match cue.kind:
+        case "result":
+            return isinstance(cue.event, events.ApprovalDecided) if asks and phase == "approval" else phase in _ACTED
+        case "due":
+            of_people = isinstance(cue.event, events.ApprovalEscalated | events.ApprovalDecided)
+            return asks if of_people else phase in ("sleep", "wait", "callback", "backoff")
+        case "decided" | "reopened":
+            return asks
+        case "resolve":
+            return phase in ("doubt", "held")
+        case "child" | "verbatim":
+            return phase in ("child", "callback")
+    return False
+
+
+def input_for(state: RunState, step: int, cue: Cue) -> Input:
+    """Input for an open step: the end of a child, what an operator knows of a doubt, a time, or a result."""
+    event, opened, done = cue.event, state.open[step], cue.of(events.CallCompleted)
+    if isinstance(event, events.ChildCompleted):
+        return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
+    if isinstance(event, events.DoubtResolved):
+        said = {"step": step, "attempt": opened.attempt, "verdict": event.verdict, "comment": event.comment}
+        said["result"] = canonical.parse(done.result) if done else None
+        return _operation(state, "resolve", said, event.actor)
+    if cue.kind == "due" or (opened.phase == "backoff" and done is None):
+        return Due(state.run_id, step, opened.due_ms)
+    return result_for(state, step, cue, at_most=opened.attempt)
+
+
+def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
+    """Result that an executor sent for the record to have this entry; for an attempt that this run has made."""
+    event: Any = cue.of(*OUTCOMES_OF_CALLS)
+    billed = cue.of(events.CallBilled)
+    # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
+    unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
+    told = ToolResult(
+        state.call_id(step),
+        state.run_id,
+        step,
+        min(event.attempt, at_most),
+        "unknown" if unknown else "failed",
+        failure=getattr(event, "failure", None),
+        again=billed is not None and billed.twice,
+    )
+    match event:
+        case events.CallCompleted():
+            late, how = event.how == "late", event.how if event.how != "late" else ""
+            done = replace(told, status="completed", result=event.result, how=how, late=late)
+            return replace(done, began_ms=event.began_ms, took_ms=event.took_ms)
+        case events.CallFailed():
+            return replace(told, status="broken" if event.acted else told.status, retryable=False)
+        case events.AttemptFailed():
+            back = event.failure.code in SENT_BACK
+            status = "unauthorised" if back else "unknown" if event.unknown else told.status
+            return replace(told, status=status, retry_after_ms=max(0, event.retry_ms - cue.at_ms))
+        case events.CallDoubted():
+            return replace(told, status="doubt")
+        case events.LateResultRecorded():
+            return replace(told, status=event.status, result=event.result, late=True)
+    return told
+
+
+def retry_for(state: RunState, event: events.RunRetried) -> RunOperation:
+    """A recorded retry, of the failure that this run has."""
+    said: dict[str, Any] = {name: getattr(event, {"bytes": "history_bytes"}.get(name, name)) for name in LIMITS}
+    said |= {"seq": state.head.seq, "from": event.from_step, "reason": event.reason}
+    said["edit"] = canonical.parse(event.edit) if event.edit else None
+    return _operation(state, "retry", said, event.actor)
+
+
+def _operation(state: RunState, kind: str, said: Mapping[str, Any], actor: str) -> RunOperation:
+    return RunOperation(state.run_id, kind, kind, canonical.dumps(said), actor)

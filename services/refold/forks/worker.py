@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from refold.core.approval.policy import Policy
@@ -74,7 +74,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
                 _answer(answers, {"check": check_replay(app, *job).model_dump(mode="json")})
                 continue
             policy = Policy.parse(job.policy) if job.policy else None
-            changes = ForkChanges(**{**_fields(job.changes), "policy": policy})
+            changes = replace(job.changes, policy=policy)
             around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
             report = forked(app, job.family, RunId(job.run_id), job.at, changes, around)
             report = report.model_copy(update={"refused": dict(PREVENTED), "isolated": alone})
@@ -89,10 +89,6 @@ def _next(orders: BinaryIO) -> ForkJob | CheckJob | None:
         return job
     except EOFError:
         return None
-
-
-def _fields(changes: ForkChanges) -> dict[str, Any]:
-    return {name: getattr(changes, name) for name in changes.__slots__}
 
 
 def _answer(answers: Any, said: dict[str, Any]) -> None:

@@ -18,15 +18,13 @@ from typing import Annotated, Any
 import yaml
 
 from refold.cli import options, output
-from refold.cli.archives import archive_store, history
 from refold.cli.commands.provision import merged_policy
-from refold.cli.commands.replaying import ArchiveUrl
-from refold.cli.commands.run import smaller_budget
+from refold.cli.commands.replaying import ArchiveUrl, recorded_runs
+from refold.cli.commands.run import smaller_budget, store_of
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.platform import Shell, json_value, pair, since_ms
 from refold.client import policies
 from refold.client.forking import bounds_of, family_rows, family_values, forks
-from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Entry, RunFailed, Spendable
 from refold.core.ids import RunId, is_below, parents_of, parse_call_id, root_of
@@ -92,11 +90,7 @@ class Forking(Shell):
 
     def families(self) -> Iterator[list[Run]]:
         """All runs, each with those below it."""
-        if self.archive:
-            place = archive_store(self.archive)
-            runs = [history(run) for file in place.files() for run in place.runs(file)]
-        else:
-            runs = list(self.all_runs())
+        runs = list(recorded_runs(self.archive, self))
         together = defaultdict[str, list[Run]](list)
         for run in runs:
             together[root_of(run.state.run_id)].append(run)
@@ -118,8 +112,7 @@ class Forking(Shell):
 
     def job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
         """The order for a process. **Raises** UnreachableError."""
-        store = archived_blobs(load(), self.archive) if self.archive else blob_store(self.platform.settings)
-        name, values = family[0].state.run_id, family_values(family, store)
+        name, values = family[0].state.run_id, family_values(family, store_of(self.archive, self))
         return ForkJob(name, family_rows(family), self.at, changes, self.draft, values)
 
 

@@ -10,17 +10,14 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.archives import archive_store, archived, history
-from refold.cli.commands.run import BundleFile, in_bundle
+from refold.cli.commands.run import BundleFile, in_bundle, store_of
 from refold.cli.platform import Shell
 from refold.client.forking import checks
-from refold.client.stores import archived_blobs, blob_store
 from refold.client.values import values_of
 from refold.core.errors import NotFoundError
 from refold.core.run.intents import words_of
 from refold.core.run.state import RunState
 from refold.forks.agreement import CheckJob, ReplayCheck
-from refold.ports.blobs import Blobs
-from refold.runtime.settings import load
 from refold.views.history import Run
 
 AppArgument = Annotated[str, "MODULE:APP", "App with the code to check."]
@@ -50,8 +47,8 @@ def check_app(app: AppArgument, *, checking: Checking) -> None:
     The code runs where it can do nothing, as a fork does. Exit code 1 if a run would stall, 3 if no run matches. Warns
     of runs that began on another version of Python or of a framework.
     """
-    shell, blobs = checking, _blobs(checking.archive, checking)
-    states = (run.state for run in _recorded(checking.archive, shell) if checking.takes(run.state))
+    shell, blobs = checking, store_of(checking.archive, checking)
+    states = (run.state for run in recorded_runs(checking.archive, shell) if checking.takes(run.state))
     jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
     rows = list(checks(jobs, app, at_once=checking.jobs))
     if not rows:
@@ -79,17 +76,13 @@ def replay_run(
 ) -> None:
     """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
     found = in_bundle(bundle, run)[run] if bundle else archived(archive, run) if archive else shell.runs.get(run)
-    (row,) = checks([CheckJob(found.state, values_of(found.state, _blobs(archive, shell)))], app)
+    (row,) = checks([CheckJob(found.state, values_of(found.state, store_of(archive, shell)))], app)
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
     shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")
 
 
-def _blobs(archive: str, shell: Shell) -> Blobs | None:
-    return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)
-
-
-def _recorded(archive: str, shell: Shell) -> Iterator[Run]:
+def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
     """Every run that there is, a part at a time."""
     if not archive:
         yield from shell.all_runs()

@@ -143,7 +143,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     bundle = showing.bundle
     shown, family, archive = _history(run, showing.archive, showing, from_log=showing.from_log, bundle=bundle)
     shown = point(shown, showing.at)
-    texts = texts_of(shown.state.run_id, lambda: _store(archive, showing))
+    texts = texts_of(shown.state.run_id, lambda: store_of(archive, showing))
     if showing.messages:
         seen = messages_of(shown.state, showing.messages, texts)
         showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
@@ -449,11 +449,12 @@ def _is(row: RunRow, status: str) -> bool:
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
     """What is told of a run, with its large values, where there is a store to ask."""
-    store = _store(archive, shell)
+    store = store_of(archive, shell)
     return in_full(data, RunId(run), store) if store else data
 
 
-def _store(archive: str, shell: Shell) -> ObjectBlobs | None:
+def store_of(archive: str, shell: Shell) -> ObjectBlobs | None:
+    """The store of large values of an archive, or of the platform, if one is set."""
     return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)
 
 
