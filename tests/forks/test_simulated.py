@@ -61,7 +61,7 @@ def test_a_hundred_recorded_runs_forked_from_every_tenth_event_do_nothing_twice(
     assert runs > 100
     assert first == second
     assert all(report.refused == {} for report in first)
-    assert sum(report.verdict == "same" for report in first) >= 0.98 * len(first)
+    assert sum(report.verdict == "same" for report in first) >= 0.99 * len(first)
 
 
 def _forked(jobs: list[tuple[ForkJob, ForkSetup]]) -> Iterator[ForkReport]:
