@@ -73,9 +73,10 @@ def _lock(linux: ctypes.CDLL) -> None:
         return
     rights = struct.pack("QQQ", _FILES[min(version, 3) - 1], 3, 3)[: 8 * (1 + (version > 3) + (version > 5))]
     rules = linux.syscall(_CREATE_RULESET, rights, len(rights), 0)
-    linux.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    linux.syscall(_RESTRICT_SELF, rules, 0)
-    os.close(rules)
+    if rules >= 0:
+        linux.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        linux.syscall(_RESTRICT_SELF, rules, 0)
+        os.close(rules)
 
 
 def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
