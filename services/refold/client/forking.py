@@ -5,40 +5,73 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from refold.client.policies import load_text
 from refold.client.pure import BUDGET, budget_text
 from refold.client.values import values_of
-from refold.core.errors import UsageError
+from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Spendable
-from refold.core.ids import RunId
+from refold.core.ids import RunId, parse_call_id, parse_log_key
+from refold.core.run import chain
 from refold.core.run.handed import Values
+from refold.core.topics import RUN_LOG
+from refold.core.wire import canonical
 from refold.forks.agreement import CheckJob, ReplayCheck
+from refold.forks.engine import PeopleSaid
 from refold.forks.record import LogRow
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
 from refold.planner.settings import Bounds
 from refold.ports.blobs import Blobs
-from refold.runtime.settings import Settings
-from refold.views.history import Run
+from refold.ports.log import Record
+from refold.runtime.settings import PREFIX, Settings
+from refold.views.history import JudgedRecord, Run, extend
 
 _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
 """Time that a fork may take: code that never gives its thread back is ended then."""
 
-
 MOST_ANSWERED = 256 << 20
 """Bytes of a report, at most."""
+
+OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLICATION", "GOOGLE_SERVICE", "PG")
+"""Beginnings of variables with what opens blob stores and databases: a process without a network has no use for it."""
+
+
+def verdict_of(approval: str, said: str) -> tuple[str, PeopleSaid]:
+    """The call of an approval, and what people say: `approve`, `reject`, `reject:WHY`, `edit:JSON`, `answer:JSON`.
+
+    **Raises** UsageError, MalformedError.
+    """
+    call = approval.partition("~")[0]
+    parse_call_id(call)
+    word, _, words = said.partition(":")
+    if word in ("approve", "reject"):
+        return call, PeopleSaid(word, words)  # type: ignore[arg-type]
+    if word in ("edit", "answer") and words:
+        return call, PeopleSaid(word, content=canonical.dumps(canonical.parse(words)))  # type: ignore[arg-type]
+    raise UsageError(f"{said[:80]!r} is no verdict", hint="write approve, reject, reject:WHY, edit:JSON or answer:JSON")
+
+
+def stubs_of(text: str, name: str) -> dict[str, str]:
+    """Results by tool, out of YAML or JSON. **Raises** MalformedError."""
+    found = load_text(text, name, aliases=False) if text.strip() else {}
+    if not isinstance(found, dict):
+        raise MalformedError(f"{name} has no results by tool", hint="write `tool: result`, a line for each")
+    return {str(tool): canonical.dumps(result) for tool, result in found.items()}
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
@@ -70,22 +103,29 @@ def bounds_of(settings: Settings) -> Bounds:
     )
 
 
-class _Worker:
-    """A process of forks."""
+class ForkProcess:
+    """A process of forks. Loading the app may take `limit_s`, and so may each fork."""
 
-    def __init__(self, setup: ForkSetup, budget: Spendable | None) -> None:
+    def __init__(self, setup: ForkSetup, budget: Spendable | None = None, limit_s: float = TIMEOUT_S) -> None:
         # Of what the platform's clients are told nothing is told to a process that runs the app for nothing.
-        env = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
+        hidden = (PREFIX,) if budget else (PREFIX, *OF_STORES)
+        env = {name: value for name, value in os.environ.items() if not name.upper().startswith(hidden)}
         room = "refold.client.pure" if budget else "refold.forks.worker"
+        self._setup, self._limit_s = setup, limit_s
         self._process = subprocess.Popen(
-            [sys.executable, "-m", room],
+            [sys.executable, "-P", "-m", room],  # -P: a file of the app's folder is no module of the walls
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # with its group all that it has started is ended, too
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"} | ({BUDGET: budget_text(budget)} if budget else {}),
         )
-        if error := self.ask(setup).get("error"):
-            raise UsageError(f"{setup.target} cannot be loaded in a fork: {error['message']}", hint=error["hint"])
+
+    def load(self) -> ForkProcess:
+        """Loads the app. **Raises** UsageError where it cannot be."""
+        if error := self.ask(self._setup).get("error"):
+            raise UsageError(f"{self._setup.target} cannot be loaded in a fork: {error['message']}", hint=error["hint"])
+        return self
 
     @property
     def alive(self) -> bool:
@@ -97,7 +137,7 @@ class _Worker:
         orders, answers = self._process.stdin, self._process.stdout
         assert orders is not None, "it was asked for"
         assert answers is not None, "it was asked for"
-        timer = threading.Timer(TIMEOUT_S, self._process.kill)
+        timer = threading.Timer(self._limit_s, self.kill)
         timer.start()
         try:
             pickle.dump(order, orders)
@@ -110,11 +150,21 @@ class _Worker:
         finally:
             timer.cancel()
         self.close()
-        return {"error": {"code": "raises", "message": "the process of the fork has ended without a word", "hint": ""}}
+        message = f"the process of the fork has ended without a word, or it took longer than {self._limit_s:g} s"
+        return {"error": {"code": "raises", "message": message, "hint": ""}}
+
+    def fork(self, job: ForkJob) -> ForkReport:
+        """Forks a run. **Raises** UsageError for a change that cannot be."""
+        return _report(job, self.ask(job))
+
+    def kill(self) -> None:
+        """Ends it, and what it has started. Any thread may: who waits for an answer has none."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends it."""
-        self._process.kill()
+        """Ends it for who has asked it."""
+        self.kill()
         self._process.communicate()
 
 
@@ -138,7 +188,8 @@ def _served(
     jobs: Iterable[_Job], setup: ForkSetup, at_once: int, budget: Spendable | None
 ) -> Iterator[tuple[_Job, dict[str, Any]]]:
     """Jobs with what processes say of them, in order; of jobs that are not done yet few are in memory."""
-    idle: SimpleQueue[_Worker] = SimpleQueue()
+    idle: SimpleQueue[ForkProcess] = SimpleQueue()
+    begun = list[ForkProcess]()
     shares = deque([_share(budget, at_once)] * at_once)
 
     def serve(job: _Job) -> tuple[_Job, dict[str, Any]]:
@@ -147,7 +198,9 @@ def _served(
         except Empty:
             if budget is not None and not shares:
                 raise UsageError("a process of forks has ended, and its share of the budget with it") from None
-            worker = _Worker(setup, shares.popleft() if budget else None)
+            worker = ForkProcess(setup, shares.popleft() if budget else None)
+            begun.append(worker)
+            worker.load()
         said = worker.ask(job)
         if worker.alive:
             idle.put(worker)
@@ -163,6 +216,8 @@ def _served(
             while ahead:
                 yield ahead.popleft().result()
         finally:
+            for worker in begun:
+                worker.kill()
             pool.shutdown(cancel_futures=True)
             while not idle.empty():
                 idle.get().close()
@@ -209,3 +264,27 @@ def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
     if any(0 < amount < at_once for amount in parts.values()):
         raise UsageError("the budget is too small for so many processes", hint="--jobs 1")
     return replace(budget, **{name: amount // at_once for name, amount in parts.items()}) if budget else None
+
+
+def forked_run(family: Iterable[Run], report: ForkReport, name: str) -> Run:
+    """A run of a fork, folded: what was kept of it, and the entries that the fork has added, at no place in Kafka.
+
+    **Raises** MalformedError where a report has no such entries: it is the word of a process that ran foreign code.
+    """
+    source = next((run for run in family if run.state.run_id == name), None)
+    found = Run.empty(RunId(name))
+    for judged in source.records[: report.kept.get(name, 0)] if source else ():
+        assert judged.entry is not None, "records that count have entries"
+        extend(found, judged, judged.entry)
+    for key, value in report.rows.get(name, ()):
+        try:
+            raw = bytes.fromhex(key), bytes.fromhex(value)
+        except ValueError:
+            raise MalformedError("an entry of the fork is not in hex") from None
+        record, parts = chain.read(*raw), parse_log_key(raw[0])
+        follows = isinstance(record, chain.LogRecord) and chain.extends(found.state.head, record.entry)
+        if parts is None or parts[0] != name or not isinstance(record, chain.LogRecord) or not follows:
+            raise MalformedError("an entry of the fork does not follow from the one before it")
+        place = Record(RUN_LOG, -1, -1, *raw, list, record.entry.at_ms)
+        extend(found, JudgedRecord(parts[0], record.id, record.entry, "", record=place), record.entry)
+    return found

@@ -15,8 +15,6 @@ from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-
 from refold.cli import options, output
 from refold.cli.commands.provision import merged_policy
 from refold.cli.commands.replaying import ArchiveUrl, recorded_runs
@@ -24,10 +22,10 @@ from refold.cli.commands.run import smaller_budget, store_of
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.platform import Shell, json_value, pair, since_ms
 from refold.client import policies
-from refold.client.forking import bounds_of, family_rows, family_values, forks
+from refold.client.forking import bounds_of, family_rows, family_values, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Entry, RunFailed, Spendable
-from refold.core.ids import RunId, is_below, parents_of, parse_call_id, root_of
+from refold.core.ids import RunId, is_below, parents_of, root_of
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
@@ -61,12 +59,9 @@ class Forking(Shell):
     def changes(self) -> ForkChanges:
         """Changes that all runs have. **Raises** UsageError."""
         try:
-            found = yaml.safe_load(Path(self.stub).read_text()) if self.stub else {}
-        except (OSError, yaml.YAMLError) as error:
-            raise UsageError(f"--stub {self.stub}: {error}", hint="write `tool: result`, a line for each") from None
-        if not isinstance(found, dict):
-            raise UsageError(f"--stub {self.stub} has no results by tool", hint="write `tool: result`, a line for each")
-        return ForkChanges(stubs={str(tool): canonical.dumps(result) for tool, result in found.items()})
+            return ForkChanges(stubs=stubs_of(Path(self.stub).read_text(), self.stub) if self.stub else {})
+        except OSError as error:
+            raise UsageError(f"--stub {self.stub}: {error}", hint="name a file") from None
 
     @cached_property
     def draft(self) -> dict[str, Any] | None:
@@ -139,7 +134,7 @@ def fork_run(run: options.RunArgument, *, app: AppOption, one: OneFork) -> None:
         input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
         edits=_by_step(one.edit_call, "--edit-call"),
         results=_by_step(one.result, "--result"),
-        decisions=dict(map(_said, one.decide or ())),
+        decisions=dict(map(_decided, one.decide or ())),
     )
     budget, family = one.spendable, one.family(run)
     (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
@@ -224,16 +219,8 @@ def _by_step(given: list[str] | None, option: str) -> dict[int, str]:
     return found
 
 
-def _said(given: str) -> tuple[str, PeopleSaid]:
-    name, verdict = pair(given, "is no approval with a verdict", hint="write --decide r-7/3=approve")
-    call = name.partition("~")[0]
-    parse_call_id(call)
-    word, _, words = verdict.partition(":")
-    if word in ("approve", "reject"):
-        return call, PeopleSaid(word, words)  # type: ignore[arg-type]
-    if word in ("edit", "answer") and words:
-        return call, PeopleSaid(word, content=canonical.dumps(json_value(words, "--decide")))  # type: ignore[arg-type]
-    raise UsageError(f"{verdict!r} is no verdict", hint="write approve, reject, reject:WHY, edit:JSON or answer:JSON")
+def _decided(given: str) -> tuple[str, PeopleSaid]:
+    return verdict_of(*pair(given, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
 
 
 def _bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
