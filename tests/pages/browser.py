@@ -21,6 +21,7 @@ SCREENS = {
         *("run", "question", "event", "events", "conversation", "panels", "family", "past", "confirm", "missing"),
         *("erased", "tokens", "held", "retry", "failed", "completed", "stalled", "behind", "hostile-run"),
     ),
+    "/runs/{run}/fork": ("fork", "fork-stopped", "fork-other", "fork-refused", "fork-command", "hostile-fork"),
     "/runs/{run}/{word}": ("run-refused",),
     "/calls/{call:path}/settle": ("settle-refused",),
     "/inbox": (

@@ -145,7 +145,7 @@ class ForkProcess:
             said = json.loads(answers.readline(MOST_ANSWERED))
             if isinstance(said, dict):
                 return said
-        except (BrokenPipeError, ValueError):
+        except (BrokenPipeError, ValueError, RecursionError):
             pass
         finally:
             timer.cancel()

@@ -55,7 +55,7 @@ class ForkReport(ReadModel):
     `usd` is None where nobody knows a price. `refused` counts what the app wanted to do, by Python's names for that;
     `isolated`: the kernel kept its process from any network, and not Python alone.
     `kept` is how many entries of each run the fork begins with, `rows` those that it has added, which lie in no topic:
-    key and value in hex.
+    key and value in hex. `steps` has for each step of a run of the fork the recorded one that it is; 0: none.
     """
 
     run_id: str
@@ -78,6 +78,7 @@ class ForkReport(ReadModel):
     isolated: bool = False
     kept: dict[str, int] = Field(default_factory=dict)
     rows: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
+    steps: dict[str, list[int]] = Field(default_factory=dict)
 
 
 def forked(
@@ -160,6 +161,7 @@ def _of_fork(fork: Fork) -> Data:
         "entries": sum(len(line.rows) for line in lines.values()),
         "kept": {name: line.kept for name, line in lines.items()},
         "rows": {name: [(k.hex(), v.hex()) for k, v in line.rows] for name, line in lines.items() if line.rows},
+        "steps": {name: [line.matched[step][0] or 0 for step in sorted(line.matched)] for name, line in lines.items()},
     }
 
 

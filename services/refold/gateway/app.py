@@ -21,6 +21,7 @@ from refold.gateway.describing import documented
 from refold.gateway.guard import SiteGuard
 from refold.gateway.pages.approvals import approval_pages
 from refold.gateway.pages.deployed import deployed_pages
+from refold.gateway.pages.fork_pages import fork_pages
 from refold.gateway.pages.inbox import inbox_pages
 from refold.gateway.pages.policy_pages import policy_pages
 from refold.gateway.pages.records import record_pages
@@ -29,6 +30,7 @@ from refold.gateway.pages.run_page import run_pages
 from refold.gateway.pages.site_pages import site_pages
 from refold.gateway.problems import problem
 from refold.gateway.routes.evidence import evidence_routes
+from refold.gateway.routes.forks import fork_routes
 from refold.gateway.routes.health import health_routes
 from refold.gateway.routes.inputs import input_routes
 from refold.gateway.routes.lists import list_routes
@@ -42,6 +44,7 @@ from refold.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, s
 ADDED = (
     run_routes,
     evidence_routes,
+    fork_routes,
     stream_routes,
     input_routes,
     people_routes,
@@ -52,6 +55,7 @@ ADDED = (
 )
 PAGES = (
     run_list_pages,
+    fork_pages,
     run_pages,
     inbox_pages,
     approval_pages,
@@ -84,6 +88,7 @@ def build_api(gateway: Gateway) -> Api:
         current_default_thread_limiter().total_tokens = MOST_READS + MOST_WRITES + 16
         yield {"gateway": gateway}
         gateway.streams.close()
+        gateway.forks.close()
         gateway.writing.close()
         await gateway.client.close()
         gateway.database.close()

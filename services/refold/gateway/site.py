@@ -31,6 +31,7 @@ from refold.core.ids import run_id
 from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import canonical
 from refold.gateway.figures import LiveFigures
+from refold.gateway.forking import ForkRoom
 from refold.gateway.logins import Login, Logins
 from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.reading import ReadSide, after_of
@@ -64,6 +65,7 @@ class Gateway:
     logins: Logins
     client: AsyncClient
     request_key: SigningKey | None = None
+    forks: ForkRoom = field(default_factory=ForkRoom)
     login: Login | None = field(default=None, init=False)
     archived: str = field(default="", init=False)
     """The file of the archive that this request was answered from."""

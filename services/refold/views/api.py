@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -93,6 +93,26 @@ class RetryBody(WithReason):
     tokens: int = Field(0, ge=0, le=LARGEST_NUMBER, description="budget")
     nano_usd: int = Field(0, ge=0, le=LARGEST_NUMBER, description="budget")
     calls: int = Field(0, ge=0, le=LARGEST_NUMBER, description="budget")
+
+
+_OfSteps = dict[Annotated[int, Field(ge=1, le=LARGEST_NUMBER)], Any]
+
+
+class ForkBody(ApiBody):
+    """Changes of a fork: what is otherwise behind an event."""
+
+    at: int = Field(
+        0, ge=0, le=LARGEST_NUMBER, description="keep the entries that end at this event or before; 0: none"
+    )
+    input: Any = Field(None, description="another input; with 0 alone")
+    edits: _OfSteps = Field(default_factory=dict, description="other arguments of calls, by step")
+    results: _OfSteps = Field(default_factory=dict, description="other results of calls, by step")
+    decisions: dict[str, str] = Field(
+        default_factory=dict, description="by call: approve, reject, reject:WHY, edit:JSON or answer:JSON"
+    )
+    policy: dict[str, Any] | None = Field(None, description="the policy that judges all calls of the fork")
+    model: str = Field("", description="the model of its agents of pydantic-ai")
+    stubs: dict[str, Any] = Field(default_factory=dict, description="results by tool, where the log has none")
 
 
 class RepairBody(ApiBody):

@@ -139,7 +139,7 @@ def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     end = max(start, run.state.at_ms if run.state.over else now_ms)
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
     spans = sorted(span for step in drawn for span in _busy(step, end))
-    seqs, worked = dict(_begun(run)), [span for step in timeline.steps for span in _busy(step, end)]
+    seqs, worked = dict(begun_at(run)), [span for step in timeline.steps for span in _busy(step, end)]
     plan = _Rows(Scale(list(_union(spans)), start, end), end, below)
     crashes = {each.step: each.actor for each in timeline.successors}
     rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
@@ -216,7 +216,7 @@ def _is_noise(row: ChartRow) -> bool:
     return well and len(step.attempts) == 1 and not (step.approvals or step.late or step.resolved)
 
 
-def _begun(run: Run) -> Iterator[tuple[int, int]]:
+def begun_at(run: Run) -> Iterator[tuple[int, int]]:
     """The number of the event that has begun each step."""
     known = 0
     for judged in run.records:

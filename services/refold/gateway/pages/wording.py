@@ -27,6 +27,8 @@ DECIDED = {
     "answer": "answered in its place",
     "expire": "decided in time",
 }
+WOULD = {"dispatched": "It would have fired", "approval": "It would have asked people about"}
+"""Acts of a fork for which nothing answers, by the phase of the step."""
 _WORDS = re.compile(r"\w+|\W")
 
 
@@ -137,7 +139,11 @@ class TextDiff(NamedTuple):
 
 def diff_of(args: str) -> TextDiff | None:
     """Return the change that arguments describe; None where they describe none."""
-    found = json_text(args)
+    return change_in(json_text(args))
+
+
+def change_in(found: Any) -> TextDiff | None:
+    """Return the change that arguments describe, as data; None where they describe none."""
     if not isinstance(found, dict):
         return None
     for old, new in BEFORE_AFTER:

@@ -30,6 +30,7 @@ except ModuleNotFoundError as missing:
 
 from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
+from refold.gateway.forking import ForkRoom
 from refold.gateway.logins import Logins
 from refold.gateway.site import Gateway
 from refold.runtime.settings import Settings
@@ -44,7 +45,7 @@ def gateway(
     *,
     host: Annotated[str, "HOST", "Address to listen at.  \\[default: REFOLD_GATEWAY__HOST, 127.0.0.1]"] = "",
     port: Annotated[int, "PORT", "Port to listen at.  \\[default: REFOLD_GATEWAY__PORT, 8321]"] = 0,
-    app: Annotated[str, "APP", "App that defines projections: MODULE:APP or path/file.py[:APP]."] = "",
+    app: Annotated[str, "APP", "App with projections and with code for forks: MODULE:APP or path/file.py[:APP]."] = "",
     actor: Annotated[str, "Name of the only user, if no login is configured.  \\[default: your login]"] = "",
     member: Member = "",
     data: DevOption = "",
@@ -65,7 +66,7 @@ def gateway(
         raise UsageError("--actor names the one user there is without logins", hint="leave it out: they have names")
     platform = Platform(process.where, source="refold-gateway")
     client = AsyncClient(data=data, actor=name, vote_key=part.vote_key)
-    shared = Gateway(platform, views(settings), logins, client, own_key(REQUEST, part.request_key, data))
+    shared = Gateway(platform, views(settings), logins, client, own_key(REQUEST, part.request_key, data), ForkRoom(app))
     who = f"{name} alone" if logins.local else "logins"
     _log.info("service.started", service="gateway", url=f"http://{at}:{number}", who=who)
     config = uvicorn.Config(

@@ -1,0 +1,52 @@
+"""Forks that people ask the gateway for: one at a time, each in a process that is ended with its report."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from refold.client.forking import ForkProcess
+from refold.core.errors import UsageError
+from refold.forks.report import ForkReport
+from refold.forks.worker import ForkJob, ForkSetup
+from refold.gateway.rates import BusyError
+
+FORK_S = 60.0
+"""Time for which a fork may load its app, and go on. Others are refused meanwhile."""
+
+
+class ForkRoom:
+    """Room for one fork. `app` has the code, as `refold serve gateway --app` names it; empty: there is none."""
+
+    def __init__(self, app: str = "") -> None:
+        self.app, self._room = app, threading.Lock()
+        self._process: ForkProcess | None = None
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """The room, for one thread. **Raises** BusyError while there is another, UsageError without an app."""
+        if not self.app:
+            hint = "refold serve gateway --app APP, or refold run fork where the code is"
+            raise UsageError("this gateway has no code to fork with", hint=hint)
+        if not self._room.acquire(blocking=False):
+            raise BusyError(
+                "another fork is running on this gateway", hint="try again when it is over", retry_after=5.0
+            )
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    def fork(self, job: ForkJob, setup: ForkSetup) -> ForkReport:
+        """Forks a run. **Raises** UsageError where the app cannot be loaded, or for a change that cannot be."""
+        self._process = process = ForkProcess(setup, limit_s=FORK_S)
+        try:
+            return process.load().fork(job)
+        finally:
+            process.close()
+
+    def close(self) -> None:
+        """Ends the fork that is running, if there is one."""
+        if self._process is not None:
+            self._process.kill()

@@ -1,0 +1,62 @@
+"""Forks of a run: what would have happened, from one of its events on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from fastapi import APIRouter
+
+from refold.client.forking import bounds_of, family_rows, family_values, verdict_of
+from refold.core.approval.policy import Policy
+from refold.core.errors import UnreachableError
+from refold.core.wire import canonical
+from refold.forks.engine import ForkChanges
+from refold.forks.report import ForkReport
+from refold.forks.worker import ForkJob, ForkSetup
+from refold.gateway.routes.lists import catalog_of
+from refold.gateway.site import Gateway, Site
+from refold.projections.runs import ViewedRuns
+from refold.views.api import ForkBody
+from refold.views.history import Run
+
+
+def fork_routes(site: APIRouter) -> None:
+    """Add the route."""
+
+    @site.post("/api/runs/{run}/fork", summary="Fork a run")
+    def fork_run(shared: Site, run: str, body: ForkBody) -> ForkReport:
+        """Let the code of today go on from an event, with changes, in a process that can do nothing.
+
+        Nothing is written. One fork runs at a time: another is refused with 429.
+        """
+        return fork_of(shared, run, body)[1]
+
+
+def fork_of(shared: Gateway, run: str, body: ForkBody) -> tuple[list[Run], ForkReport]:
+    """Return a run with those below it, and its fork. **Raises** as `ForkRoom`; MalformedError, NotFoundError."""
+    changes = ForkChanges(
+        input=canonical.dumps(body.input) if body.input is not None else "",
+        edits={step: canonical.dumps(args) for step, args in body.edits.items()},
+        results={step: canonical.dumps(result) for step, result in body.results.items()},
+        decisions=dict(verdict_of(*each) for each in body.decisions.items()),
+        stubs={tool: canonical.dumps(result) for tool, result in body.stubs.items()},
+    )
+    if body.policy is not None:
+        Policy.parse(body.policy)
+    with shared.forks.free():
+        with shared.view_of(run, "") as view:
+            found = shared.reading.run(view, run)
+            family = [found, *ViewedRuns(view).family(found)]
+        settings, values = shared.platform.settings, family_values(family, shared.blobs())
+        policies = [policy.content for policy in known_policies(shared).values()]
+        setup = ForkSetup(shared.forks.app, settings.environment, policies, body.model, bounds_of(settings))
+        rows, name = family_rows(family), found.state.run_id
+        return family, shared.forks.fork(ForkJob(name, rows, body.at, changes, body.policy, values), setup)
+
+
+def known_policies(shared: Gateway) -> Mapping[str, Policy]:
+    """Return the policies of the catalog by digest; none while Kafka is away: the log has how calls were judged."""
+    with suppress(UnreachableError):
+        return catalog_of(shared).policies
+    return {}
