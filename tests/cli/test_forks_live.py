@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.cli.commands.forking import _page
 from refold.core.approval.signature import NOBODY
 from refold.core.errors import NotFoundError
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, tool_requested
 from refold.evidence.verify import VerifiedBundle, verify_bundle
 from refold.forks.report import ForkReport
+from refold.gateway.pages.fork_pages import fork_file
 from refold.runtime.settings import KafkaSettings
 from tests.cli.conftest import APP
 from tests.cli.terminal import Dev
@@ -88,7 +88,7 @@ def test_the_page_of_a_cohort_shows_hostile_texts_as_what_they_are(dev: Dev, for
     report = ForkReport.model_validate({**json.loads(lines.read_text().splitlines()[0]), "verdict": "other"})
     hostile = report.model_copy(update={"agent": "<script>alert(1)</script>", "message": "a\u202eb"})
 
-    text = "".join(_page([hostile]))
+    text = fork_file("forks", [hostile], [{"agent": hostile.agent}])
 
     assert f"<td>{forked}</td>" in page.read_text()
     assert "2 same" in page.read_text()

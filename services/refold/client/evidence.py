@@ -120,7 +120,7 @@ def bundled_runs(path: Path, run: str) -> dict[str, Run]:
     """
     try:
         with path.open("rb") as file:
-            found = _read(file)
+            found = runs_in(file)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", hint="`refold why ID --bundle FILE` writes one"
@@ -133,7 +133,8 @@ def bundled_runs(path: Path, run: str) -> dict[str, Run]:
 _VERIFY = "`refold verify` names all holes"
 
 
-def _read(file: BinaryIO) -> dict[str, Run]:
+def runs_in(file: BinaryIO) -> dict[str, Run]:
+    """The runs of a bundle, folded. **Raises** MalformedError for a bundle with a hole."""
     found, lines = dict[str, Run](), 0
     for line in read(file):
         if isinstance(line, Hole):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -23,12 +23,12 @@ from refold.client.policies import load_text
 from refold.client.pure import BUDGET, budget_text
 from refold.client.values import values_of
 from refold.core.errors import MalformedError, UsageError
-from refold.core.events import Spendable
-from refold.core.ids import RunId, parse_call_id, parse_log_key
-from refold.core.run import chain
+from refold.core.events import Entry, Spendable
+from refold.core.ids import RunId, parse_call_id
 from refold.core.run.handed import Values
 from refold.core.topics import RUN_LOG
-from refold.core.wire import canonical
+from refold.core.wire import canonical, codec
+from refold.evidence.bundle import Bundle, BundledRun, in_log
 from refold.forks.agreement import CheckJob, ReplayCheck
 from refold.forks.engine import PeopleSaid
 from refold.forks.record import LogRow
@@ -38,7 +38,7 @@ from refold.planner.settings import Bounds
 from refold.ports.blobs import Blobs
 from refold.ports.log import Record
 from refold.runtime.settings import PREFIX, Settings
-from refold.views.history import JudgedRecord, Run, extend
+from refold.views.history import Run
 
 _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
@@ -266,25 +266,23 @@ def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
     return replace(budget, **{name: amount // at_once for name, amount in parts.items()}) if budget else None
 
 
-def forked_run(family: Iterable[Run], report: ForkReport, name: str) -> Run:
-    """A run of a fork, folded: what was kept of it, and the entries that the fork has added, at no place in Kafka.
+def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
+    """The runs of a fork in one file: what was kept of each, and what the fork has added, which lies in no topic.
 
-    **Raises** MalformedError where a report has no such entries: it is the word of a process that ran foreign code.
+    **Raises** MalformedError for entries that are none: a report is the word of a process that ran foreign code.
     """
-    source = next((run for run in family if run.state.run_id == name), None)
-    found = Run.empty(RunId(name))
-    for judged in source.records[: report.kept.get(name, 0)] if source else ():
-        assert judged.entry is not None, "records that count have entries"
-        extend(found, judged, judged.entry)
-    for key, value in report.rows.get(name, ()):
-        try:
-            raw = bytes.fromhex(key), bytes.fromhex(value)
-        except ValueError:
-            raise MalformedError("an entry of the fork is not in hex") from None
-        record, parts = chain.read(*raw), parse_log_key(raw[0])
-        follows = isinstance(record, chain.LogRecord) and chain.extends(found.state.head, record.entry)
-        if parts is None or parts[0] != name or not isinstance(record, chain.LogRecord) or not follows:
-            raise MalformedError("an entry of the fork does not follow from the one before it")
-        place = Record(RUN_LOG, -1, -1, *raw, list, record.entry.at_ms)
-        extend(found, JudgedRecord(parts[0], record.id, record.entry, "", record=place), record.entry)
-    return found
+    runs = []
+    for name in sorted({*report.kept, *report.rows}):
+        source = next((run for run in family if run.state.run_id == name), None)
+        kept = source.records[: report.kept.get(name, 0)] if source else []
+        records = [in_log(judged.record) for judged in kept]
+        for key, value in report.rows.get(name, ()):
+            try:
+                row = bytes.fromhex(key), bytes.fromhex(value)
+            except ValueError:
+                raise MalformedError("an entry of the fork is not in hex") from None
+            partition, at_ms = family[0].records[0].record.partition, codec.decode(Entry, row[1]).at_ms
+            records.append(Record(RUN_LOG, partition, -1, *row, list, at_ms))
+        runs.append(BundledRun(RunId(name), records))
+    fork = {"source": report.run_id, "at": report.at, "verdict": report.verdict}
+    return Bundle(report.run_id, runs, fork=fork)

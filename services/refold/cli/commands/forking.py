@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
-from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,20 +22,16 @@ from refold.cli.commands.run import smaller_budget, store_of
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.platform import Shell, json_value, pair, since_ms
 from refold.client import policies
-from refold.client.forking import bounds_of, family_rows, family_values, forks, stubs_of, verdict_of
+from refold.client.forking import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError
-from refold.core.events import Entry, RunFailed, Spendable
+from refold.core.events import RunFailed, Spendable
 from refold.core.ids import RunId, is_below, parents_of, root_of
 from refold.core.run.state import RunState
-from refold.core.topics import RUN_LOG
-from refold.core.wire import canonical, codec
-from refold.evidence.bundle import Bundle, BundledRun, in_log
+from refold.core.wire import canonical
 from refold.forks.engine import ForkChanges, PeopleSaid
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
-from refold.ports.log import Record
 from refold.runtime.settings import load
-from refold.runtime.text import visible
 from refold.views.history import Run
 from refold.views.words import with_ellipsis
 
@@ -120,6 +116,7 @@ class OneFork(Forking):
     result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
     decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "What people say; may be repeated."] = None
     to: Annotated[str, "FILE", "Write the fork as a bundle, as `refold why --bundle` does."] = ""
+    page: Annotated[str, "FILE", "Also write the report as a page for browsers, with both timelines."] = ""
 
 
 def fork_run(run: options.RunArgument, *, app: AppOption, one: OneFork) -> None:
@@ -139,7 +136,9 @@ def fork_run(run: options.RunArgument, *, app: AppOption, one: OneFork) -> None:
     budget, family = one.spendable, one.family(run)
     (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
     if one.to:
-        Path(one.to).write_bytes(b"".join(_bundle(family, report).lines()))
+        Path(one.to).write_bytes(b"".join(fork_bundle(family, report).lines()))
+    if one.page:
+        _write_page(one.page, [report], family)
     one.tell(report, "\n".join(map(output.escape, _story(report))))
     if code := _CODES.get(report.verdict, FAILED):
         fail(code)
@@ -175,7 +174,7 @@ def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
     counts = dict(sorted(Counter(row.verdict for row in rows).items()))
     tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
     if chosen.page:
-        Path(chosen.page).write_text("".join(_page(rows)))
+        _write_page(chosen.page, rows)
     chosen.tell({"runs": len(rows), "counts": counts, "tokens": tokens, "forks": rows}, lambda: _print_cohort(rows))
     if len(rows) > counts.get("same", 0):
         fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
@@ -223,23 +222,6 @@ def _decided(given: str) -> tuple[str, PeopleSaid]:
     return verdict_of(*pair(given, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
 
 
-def _bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
-    """The runs of a fork in one file: what was kept of each, and what the fork has added, which lies in no topic."""
-    runs = []
-    for name in sorted({*report.kept, *report.rows}):
-        source = next((run for run in family if run.state.run_id == name), None)
-        kept = source.records[: report.kept.get(name, 0)] if source else []
-        records = [in_log(judged.record) for judged in kept]
-        for key, value in report.rows.get(name, ()):
-            text = bytes.fromhex(value)
-            at_ms = codec.decode(Entry, text).at_ms
-            partition = family[0].records[0].record.partition
-            records.append(Record(RUN_LOG, partition, -1, bytes.fromhex(key), text, list, at_ms))
-        runs.append(BundledRun(RunId(name), records))
-    fork = {"source": report.run_id, "at": report.at, "verdict": report.verdict}
-    return Bundle(report.run_id, runs, fork=fork)
-
-
 def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
     """Name of a fork, unlike that of any other: the run up to now, the code on disk, and what is otherwise."""
     place = Path(setup.target.partition(":")[0])
@@ -270,30 +252,10 @@ def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
     return found
 
 
-_STYLE = """
-:root { color-scheme: light dark }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884 }
-pre { white-space: pre-wrap; overflow-wrap: anywhere }
-"""
-
-
-def _page(rows: Sequence[ForkReport]) -> Iterator[str]:
-    """The report as a page that loads nothing: a table of the runs, and the story of each that is not the same."""
-    title = f"Forks of {_summed(rows)}"
-    yield f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-    yield f'<meta name="viewport" content="width=device-width">\n<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n'
-    cells = [_cells(row) for row in rows]
-    head = "".join(f'<th scope="col">{name}</th>' for name in cells[0])
-    yield f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
-    for each in cells:
-        yield "<tr>" + "".join(f"<td>{escape(visible(text))}</td>" for text in each.values()) + "</tr>\n"
-    yield "</tbody>\n</table>\n"
-    for row in rows:
-        if row.verdict != "same":
-            heading, *story = map(escape, map(visible, _story(row)))
-            yield f"<h2>{heading}</h2>\n<pre>" + "\n".join(story) + "</pre>\n"
+def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
+    """Write a page about forks. It needs the extra `gateway`, so nothing imports that which can do without."""
+    pages, title = import_module("refold.gateway.pages.fork_pages"), f"Forks of {_summed(rows)}"
+    Path(file).write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))
 
 
 def _summed(rows: Sequence[ForkReport]) -> str:

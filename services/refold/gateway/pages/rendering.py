@@ -14,6 +14,7 @@ try:
     from fastapi import Request
     from fastapi.responses import HTMLResponse, Response
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
@@ -139,11 +140,18 @@ def view_page(
     return page
 
 
+def html_file(template: str, **values: Any) -> str:
+    """Return a page that loads nothing and leads nowhere, for a file."""
+    style = Markup(ASSETS["refold.css"].content.decode())
+    blank = {"lead": "", "actions": (), "place": "", "login": None, "csrf": "", "heading": values["title"]}
+    return _TEMPLATES.get_template(template).render({**blank, **values}, style=style)
+
+
 def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page for who asks. `now_ms` is the time at which it was made."""
     login = shared.login if shared else None
     values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
     values.setdefault("now_ms", int(time.time() * 1000))
     csrf = shared.logins.csrf(login.cookie) if shared and login and login.cookie else ""
-    html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login)
+    html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login, style="")
     return HTMLResponse(html, status, {"Referrer-Policy": REFERRER})

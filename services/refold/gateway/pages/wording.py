@@ -27,8 +27,6 @@ DECIDED = {
     "answer": "answered in its place",
     "expire": "decided in time",
 }
-WOULD = {"dispatched": "It would have fired", "approval": "It would have asked people about"}
-"""Acts of a fork for which nothing answers, by the phase of the step."""
 _WORDS = re.compile(r"\w+|\W")
 
 
