@@ -90,8 +90,11 @@ def test_the_page_of_a_cohort_shows_hostile_texts_as_what_they_are(dev: Dev, for
 
     text = fork_file("forks", [hostile], [{"agent": hostile.agent}])
 
-    assert f"<td>{forked}</td>" in page.read_text()
+    assert f"<div>{forked}</div>" in page.read_text()
     assert "2 same" in page.read_text()
+    assert "step by step" not in page.read_text()
+    dev.refold("run", "fork", forked, "--app", str(APP), "--page", str(page))
+    assert f"{forked}, step by step" in page.read_text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert "a&lt;U+202E&gt;b" in text

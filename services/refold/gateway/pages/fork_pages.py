@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import groupby
@@ -26,23 +27,27 @@ from refold.gateway.pages import wording
 from refold.gateway.pages.chart import begun_at, step_kind
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import html_file, html_page, seen
-from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, Passage
+from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, Passage, url
 from refold.gateway.rates import BusyError
 from refold.gateway.reading import number_of
 from refold.gateway.roles import role_of
 from refold.gateway.routes.forks import fork_of, known_policies
 from refold.gateway.site import Gateway, Site
 from refold.views.api import LARGEST_NUMBER, ForkBody
-from refold.views.history import Run, at_seq
+from refold.views.history import JudgedRecord, Run, at_seq
 from refold.views.steps import RunStep
 
 AS_RECORDED, NO_CALL, OWN_POLICY = "as recorded", "none", "the run's own"
-VERDICTS = (AS_RECORDED, "approve", "reject", "edit", "answer")
-MOST_OFFERED, MOST_ASKED = 100, 10
+SAID_OF_CALLS = (AS_RECORDED, "approve", "reject", "edit", "answer")
+MOST_OFFERED, MOST_DECIDED = 100, 10
 """Calls that a form offers, and questions."""
 MOST_ROWS, LEAST_EQUAL = 400, 6
 """Rows of a timeline that are shown; equal ones behind each other that become a count."""
 EQUAL = ("kept", "same")
+LEAD = (
+    "The code of today goes on from an event, where nothing can happen. The log answers its calls; the first call that "
+    "the log does not have ends the fork, and you see what would have been fired."
+)
 
 
 class ForkedStep(NamedTuple):
@@ -76,7 +81,7 @@ def fork_pages(site: APIRouter) -> None:
     @site.get("/runs/{run}/fork", response_class=HTMLResponse)
     def fork_page(shared: Site, run: str, at: Annotated[int, Asked(ge=0, le=LARGEST_NUMBER)] = 0) -> HTMLResponse:
         """The changes of a fork as a form; without an app, or the role, the command that forks."""
-        return _page(shared, run, {"at": str(at)})
+        return _page(shared, run, {"at": str(at)}, 200, ())
 
     @site.post("/runs/{run}/fork", response_class=HTMLResponse)
     async def fork_form(shared: Site, run: str, request: Request) -> HTMLResponse:
@@ -90,37 +95,25 @@ def fork_pages(site: APIRouter) -> None:
                 status = 429 if isinstance(error, BusyError) else 422
                 refused = Passage("refused", "Nothing was forked", error.message, note=error.hint or "")
                 return _page(shared, run, fields, status, [refused])
-            return _page(shared, run, fields, parts=[*fork_parts(family, report)])
+            return _page(shared, run, fields, 200, [*fork_parts(family, report)])
 
         return await run_in_threadpool(forked)
 
 
-def _page(
-    shared: Gateway,
-    run: str,
-    fields: Mapping[str, str],
-    status: int = 200,
-    parts: Sequence[object] = (),
-) -> HTMLResponse:
+def fork_from(run: Run, at: int) -> int:
+    """Return where a fork begins of a run that is shown as after an event: behind its end nothing is left to go on."""
+    return 0 if run.state.over and at == run.state.head.seq else at
+
+
+def _page(shared: Gateway, run: str, fields: Mapping[str, str], status: int, parts: Sequence[object]) -> HTMLResponse:
     with shared.view_of(run, "") as view:
         found = shared.reading.run(view, run)
     at = number_of(fields.get("at", "")) or 0
     may = shared.login is None or shared.login.may(role_of("fork_form", ["POST"]))
     form = _form(shared, found, fields, at) if shared.forks.app and may else _command(shared, run, at, may=may)
-    return html_page(
-        SCREEN,
-        shared,
-        status,
-        place="/",
-        title=f"Fork of {run}",
-        heading=f"Fork of {run} from event {at}",
-        lead=""
-        if parts
-        else "The code of today goes on from an event, where nothing can happen. The log answers its "
-        "calls; the first call that the log does not have ends the fork, and you see what would have been fired.",
-        actions=[("Back to the run", f"/runs/{run}?at={at}" if at else f"/runs/{run}")],
-        parts=[*parts, form],
-    )
+    heading, back = f"Fork of {run} from event {at}", ("Back to the run", url(f"/runs/{run}", at=at))
+    about = {"title": f"Fork of {run}", "heading": heading, "lead": "" if parts else LEAD, "actions": [back]}
+    return html_page(SCREEN, shared, status, place="/", parts=[*parts, form], **about)
 
 
 def _command(shared: Gateway, run: str, at: int, *, may: bool) -> Passage:
@@ -131,37 +124,40 @@ def _command(shared: Gateway, run: str, at: int, *, may: bool) -> Passage:
 
 
 def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskForm:
-    """The changes that a fork of this run may have from an event on."""
-    cut = max((each.entry.last_seq for each in run.records if each.entry and each.entry.last_seq <= at), default=0)
-    over, seqs = at_seq(run, cut).state.outcomes if cut else {}, dict(begun_at(run))
-    ahead = [step for step in run.timeline.steps if step.kind == "call" and step.step not in over][:MOST_OFFERED]
-    calls = [NO_CALL, *map(_call, ahead)]
-    asked = [NO_CALL, *(_call(step) for step in ahead if seqs.get(step.step, 0) > cut)]
-    kept = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
-    found: list[tuple[str, str, str, Sequence[str]]] = [
-        ("at", f"From event; {kept}", "text", ()),
-        ("policy", "Policy that judges it", "pick", (OWN_POLICY, *known_policies(shared))),
-    ]
-    for step in [step for step in ahead if any(not ask.about for ask in step.approvals)][:MOST_ASKED]:
-        found.append((f"decide:{step.call_id}", f"People say of {_call(step)}", "pick", VERDICTS))
-        found.append((f"words:{step.call_id}", "Their reason, or with edit and answer JSON", "text", ()))
-    found += [
-        ("edit", "Call with other arguments", "pick", asked),
-        ("args", "Its arguments, as JSON", "area", ()),
-        ("given", "Call with another result", "pick", calls),
-        ("result", "Its result, as JSON", "area", ()),
-        ("draft", "Another policy, as YAML or JSON", "area", ()),
-        ("stubs", "Results by tool where the log has none, `tool: result` a line", "area", ()),
-        ("model", "Another model of its agents of pydantic-ai", "text", ()),
-        ("input", "Another input, as JSON", "hidden" if cut else "area", ()),
-    ]
     says = (
         f"Nothing is written, and nothing can be fired. It takes {FORK_S:g} s at most. Models are asked by the command "
         "alone, refold run fork --allow-pure, under a budget."
     )
     title, action = "Fork it once more" if "draft" in fields else "Changes", f"/runs/{run.state.run_id}/fork"
+    found = _fields(run, at, [*known_policies(shared)])
     asks = [AskField(name, label, kind, fields.get(name, [*some, ""][0]), some) for name, label, kind, some in found]
     return AskForm("fork", title, action, asks, "Fork", says)
+
+
+def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    """Name, label, kind and choices of what may be changed behind an event of a run."""
+    cut = _cut(each for each in run.records if each.entry and each.entry.last_seq <= at)
+    over, seqs = at_seq(run, cut).state.outcomes if cut else {}, dict(begun_at(run))
+    ahead = [step for step in run.timeline.steps if step.kind == "call" and step.step not in over][:MOST_OFFERED]
+    kept = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
+    yield "at", f"From event; {kept}", "text", ()
+    yield "policy", "Policy that judges it", "pick", (OWN_POLICY, *policies)
+    for step in [*filter(_asks_people, ahead)][:MOST_DECIDED]:
+        yield f"decide:{step.call_id}", f"People say of {_call(step)}", "pick", SAID_OF_CALLS
+        yield f"words:{step.call_id}", "Their reason, or with edit and answer JSON", "text", ()
+    asked = [step for step in ahead if seqs.get(step.step, 0) > cut]
+    yield "edit", "Call with other arguments", "pick", (NO_CALL, *map(_call, asked))
+    yield "args", "Its arguments, as JSON", "area", ()
+    yield "given", "Call with another result", "pick", (NO_CALL, *map(_call, ahead))
+    yield "result", "Its result, as JSON", "area", ()
+    yield "draft", "Another policy, as YAML or JSON", "area", ()
+    yield "stubs", "Results by tool where the log has none, `tool: result` a line", "area", ()
+    yield "model", "Another model of its agents of pydantic-ai", "text", ()
+    yield "input", "Another input, as JSON", "hidden" if cut else "area", ()
+
+
+def _asks_people(step: RunStep) -> bool:
+    return any(not ask.about for ask in step.approvals)
 
 
 def _call(step: RunStep) -> str:
@@ -170,29 +166,33 @@ def _call(step: RunStep) -> str:
 
 def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
     """The changes in a form. **Raises** MalformedError, UsageError."""
-    found: dict[str, Any] = {"at": fields.get("at", "").strip() or 0, "model": fields.get("model", "").strip()}
-    for pick, name, many in (("edit", "args", "edits"), ("given", "result", "results")):
-        step, text = number_of(fields.get(pick, "").partition(" ")[0]), fields.get(name, "").strip()
-        if text and not step:
-            raise MalformedError(f"the form has {name}, and no call that they are of", hint="choose the call")
-        found[many] = {step: canonical.parse(text)} if step else {}
-    if text := fields.get("input", "").strip():
-        found["input"] = canonical.parse(text)
-    found["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(fields.get("stubs", ""), "stubs").items()}
+    told = {name: text for name, text in fields.items() if text.strip()}
+    found: dict[str, Any] = {"at": told.get("at", "0").strip(), "model": told.get("model", "").strip()}
+    found |= {"edits": _of_call(told, "edit", "args"), "results": _of_call(told, "given", "result")}
+    found |= {"input": canonical.parse(told["input"])} if "input" in told else {}
+    found["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(told.get("stubs", ""), "stubs").items()}
     found["decisions"] = {
-        name.partition(":")[2]: f"{said}:{fields.get(name.replace('decide', 'words', 1), '')}".removesuffix(":")
-        for name, said in fields.items()
+        name.partition(":")[2]: ":".join(filter(None, (said, told.get(name.replace("decide", "words", 1)))))
+        for name, said in told.items()
         if name.startswith("decide:") and said != AS_RECORDED
     }
-    if text := fields.get("draft", "").strip():
-        found["policy"] = load_text(text, "the policy", aliases=False)
-    elif (digest := fields.get("policy", OWN_POLICY)) != OWN_POLICY:
+    if "draft" in told:
+        found["policy"] = load_text(told["draft"], "the policy", aliases=False)
+    elif (digest := told.get("policy", OWN_POLICY)) != OWN_POLICY:
         found["policy"] = policy.content if (policy := known_policies(shared).get(digest)) else digest
     try:
         return ForkBody(**found)
     except ValidationError as error:
         where = ", ".join(str(each["loc"][0]) for each in error.errors())
         raise MalformedError(f"the form has a value that no fork takes: {where}", hint="load the page again") from None
+
+
+def _of_call(told: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
+    """The JSON of a form for the call that is chosen. **Raises** MalformedError where there is but one of the two."""
+    step = number_of(told.get(pick, "").partition(" ")[0])
+    if (step is None) != (name not in told):
+        raise MalformedError(f"a call has no {name}, or {name} no call", hint="choose the call, and write JSON")
+    return {step: canonical.parse(told[name])} if step is not None else {}
 
 
 def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True) -> Iterator[object]:
@@ -233,39 +233,44 @@ def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
     """The steps of both sides in order; a step of one side alone stands where it came."""
-    name = fork.state.run_id
-    cut = max((each.entry.last_seq for each in fork.records if each.entry and each.record.offset >= 0), default=0)
-    mine = [call for call in report.calls if call.run_id == name]
-    changed = {call.after: call.before for call in mine if call.change == "changed"}
-    stopped = {want.step for want in report.stopped if want.run_id == name}
-    judged = {other.step: other for other in report.judgements if other.run_id == name}
+    cut = _cut(each for each in fork.records if each.record.offset >= 0)
     before = {step.step: step for step in source.timeline.steps} if source else {}
     seqs = dict(begun_at(source)) if source else {}
-    found = dict(enumerate(report.steps.get(name, ()), 1))
-    partners = {step.step: changed.get(step.step) or found.get(step.step) or 0 for step in fork.timeline.steps}
-    rest = [number for number in before if number not in set(partners.values())]
-
-    def alone(number: int) -> ForkedStep:
-        over = fork.state.over or report.verdict == "same"
-        return ForkedStep(before[number], None, "left out" if over else "not reached", seqs.get(number, 0))
-
+    partners, words, notes = _told(report, fork.state.run_id)
+    rest = deque(sorted(before.keys() - set(partners.values())))
+    alone = "left out" if fork.state.over else "not reached"
     for step in fork.timeline.steps:
-        then = before.get(partners[step.step])
+        then = before.get(partners.get(step.step, 0))
         while then and rest and rest[0] < then.step:
-            yield alone(rest.pop(0))
+            yield ForkedStep(before[rest[0]], None, alone, seqs.get(rest.popleft(), 0))
         seq = seqs.get(then.step, 0) if then else 0
-        word = "kept" if then and 0 < seq <= cut else "same"
-        if step.step in stopped:
-            word = "stops here"
-        elif then is None:
-            word = "added"
-        elif step.step in changed:
-            word = "changed"
-        elif step.step in judged:
-            word = "judged otherwise"
-        elif (then.status, then.result, then.failure) != (step.status, step.result, step.failure):
-            word = "another outcome"
-        other = judged.get(step.step)
-        note = f"{other.before} → {other.after}{f', rule {other.rule}' if other.rule else ''}" if other else ""
-        yield ForkedStep(then, step, word, seq, note=note)
-    yield from map(alone, rest)
+        word = words.get(step.step) or _word(then, step, kept=0 < seq <= cut)
+        yield ForkedStep(then, step, word, seq, note=notes.get(step.step, ""))
+    for number in rest:
+        yield ForkedStep(before[number], None, alone, seqs.get(number, 0))
+
+
+def _told(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str], dict[int, str]]:
+    """The recorded step of each step of a fork, the words of those that a report names, and how they are judged."""
+    changed = {each.after: each.before for each in report.calls if (each.run_id, each.change) == (name, "changed")}
+    notes = {
+        each.step: f"{each.before} → {each.after}{each.rule and f', rule {each.rule}'}"
+        for each in report.judgements
+        if each.run_id == name
+    }
+    words = dict.fromkeys(notes, "judged otherwise") | dict.fromkeys(changed, "changed")
+    words |= {want.step: "stops here" for want in report.stopped if want.run_id == name}
+    return {**dict(enumerate(report.steps.get(name, ()), 1)), **changed}, words, notes
+
+
+def _cut(records: Iterable[JudgedRecord]) -> int:
+    """The last event of some records."""
+    return max((each.entry.last_seq for each in records if each.entry), default=0)
+
+
+def _word(before: RunStep | None, after: RunStep, *, kept: bool) -> str:
+    if before is None:
+        return "added"
+    if (before.status, before.result, before.failure) != (after.status, after.result, after.failure):
+        return "another outcome"
+    return "kept" if kept else "same"

@@ -26,6 +26,7 @@ from refold.core.topics import MEMBER, RUN_LOG
 from refold.core.wire import canonical
 from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Below, chart_of, step_kind
+from refold.gateway.pages.fork_pages import fork_from
 from refold.gateway.pages.forms import form_of, one_of
 from refold.gateway.pages.panel import (
     MOST_LINES,
@@ -148,6 +149,7 @@ def run_pages(site: APIRouter) -> None:
             types=" ".join(EVENT_NAMES),
             base=base,
             part=wanted.part,
+            fork_from=fork_from(found, at),
             **({} if wanted.part else _rows(found, wanted.show, now_ms, below)),
             pick=_picking(partial(_link, run, chosen), seqs),
             seqs=seqs,
