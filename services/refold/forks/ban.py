@@ -26,6 +26,8 @@ _NETWORK, _USER = 0x40000000, 0x10000000
 _CREATE_RULESET, _RESTRICT_SELF, _NO_NEW_PRIVILEGES = 444, 446, 38
 _FILES = (0x1FF3, 0x3FF3, 0x7FF3)
 """All rights of Landlock but to read files and folders, by version: run, write, make, remove; move; truncate."""
+_PARENT_DIES = 1
+"""PR_SET_PDEATHSIG of Linux: the signal for this process once the thread that has started it is gone."""
 
 _MORE = frozenset(
     f"os.{name}"
@@ -54,6 +56,8 @@ def shut(*, network: bool = False) -> bool:
     """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if sys.platform == "linux":  # code that never ends would outlive who has started it, and could end it
+        ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
     if network:
         return False
     alone = False
