@@ -35,17 +35,19 @@ from refold.core.events import (
     StatusSet,
     StepGivenUp,
     TaskFailed,
+    Terminal,
     Used,
     WaitEnded,
     WaitsPostponed,
     WaitStarted,
 )
-from refold.core.ids import EntryId, callback_digest, callback_token, log_key
+from refold.core.ids import EntryId, RunId, callback_digest, callback_token, log_key
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning import waiting
 from refold.core.planning.asking import Proposal
 from refold.core.planning.decide import decide
+from refold.core.planning.forking import copy_of, fork_asked
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import (
     Again,
@@ -373,6 +375,28 @@ def random_log(seed: int, inputs: int = 40, *, writer: int = 0) -> Log:
         log.now += rng.choice([0, 1, 500, 20_000, 60_000])
         verdict = log.feed(random_input(log, rng))
         assert isinstance(verdict, list | Again | Ignore | Park | Refuse)
+        random_reaction(log, rng)
+    return _fork_of(log, rng) if seed % 5 == 2 else log
+
+
+def _fork_of(source: Log, rng: random.Random) -> Log:
+    """A live fork of a history, cut somewhere before it was over for the first time."""
+    ended = (place for place, (_, entry) in enumerate(source.entries) if isinstance(entry.events[-1], Terminal))
+    kept = source.entries[: rng.randint(1, max(1, next(ended, len(source.entries))))]
+    (name, last), log = kept[-1], Log(writer=source.writer, rules=source.rules, tells=True)
+    said = operation("fork", json.dumps({"source": "r-0", "at": last.last_seq, "head": name.hex()}))
+    if isinstance(last.events[-1], Terminal):
+        return source
+    for _, entry in kept:
+        copied = replace(copy_of(entry, fork_asked(said), RunId(RUN), log.state), nonce=entry.nonce)
+        name, value = codec.encode_entry(copied)
+        log.state = evolve(log.state, copied, name)
+        log.entries.append((name, copied))
+        log.records.append((log_key(log.run_id, copied.seq, name), value))
+    log.now = source.now
+    assert isinstance(log.feed(said), list)
+    for _ in range(10):
+        log.feed(random_input(log, rng))
         random_reaction(log, rng)
     return log
 

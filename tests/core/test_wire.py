@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.events import Cause, Entry, Event, Failure, Requirement, RetryPolicy, Spendable, Used
+from refold.core.events import Cause, Entry, Event, Failure, ForkedFrom, Requirement, RetryPolicy, Spendable, Used
 from refold.core.ids import entry_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.wire import avro, codec, schemas
@@ -282,4 +282,6 @@ def sample(cls: type) -> Any:
     made: dict[Any, Any] = {str: "x", int: -70, bool: True, Failure: Failure("c", "m"), RetryPolicy: RetryPolicy()}
     made |= {list[str]: ["ada", "x"], list[int]: [1, -70], Failure | None: None, Requirement: Requirement(["ada"])}
     made |= {Used: Used(1), Used | None: Used(1), Spendable | None: Spendable(5)}
+    source = ForkedFrom("r", 1, b"n", ["r"])
+    made |= {ForkedFrom: source, ForkedFrom | None: source, dict[str, str]: {"k": "v"}}
     return cls(**{field.name: made.get(field.type, {"k": "v"}) for field in fields(cls)})

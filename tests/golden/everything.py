@@ -19,7 +19,7 @@ from refold.core.approval.decision import Decision, ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.approval.question import named
 from refold.core.approval.signature import SigningKey
-from refold.core.events import Event, Failure, RetryPolicy, Spendable, Used
+from refold.core.events import Event, Failure, ForkedFrom, RetryPolicy, Spendable, Used
 from refold.core.ids import RunId, callback_digest, callback_token, home, log_key
 from refold.core.messages import (
     ApprovalDecision,
@@ -222,7 +222,7 @@ def build() -> Platform:
     found = Platform()
     for chapter in (_authority, _ends, _steps, _waits, _people, _decisions, _doubts, _families, _holds, _redriven):
         chapter(found)
-    for chapter in (_budgets, _changes, _records, _letters, _live, _members):
+    for chapter in (_budgets, _changes, _records, _letters, _live, _members, _forks):
         chapter(found)
     return found
 
@@ -464,6 +464,22 @@ def _redriven(log: Platform) -> None:
     log.go("again-2", failed)
     log.go("again-2", [events.RunRetried("op", again=[1]), events.CallRenewed(1)])
     log.go("again-2", [events.CallDispatched(1, 1, NOW + 60_000)])
+
+
+def _forks(log: Platform) -> None:
+    log.begin("source-1")
+    for run in ("source-1", "live-1"):
+        if run == "live-1":
+            head = log.state("source-1").head
+            source = ForkedFrom("source-1", head.seq, head.id, ["source-1"])
+            log.begin(run, forked=source)
+        first = log.call(run, "push", '{"n":1}')
+        log.done(run, first)
+        second = log.call(run, "push", '{"n":2}')
+    key = idempotency_key(environment=ENVIRONMENT, run=RunId("live-1"), step=second, tool="push", args='{"n":2}')
+    forked = events.RunForked(source, "op", "to see", '{"n":4}', "push", NOW + DAY, {str(second): key})
+    log.go("live-1", [forked, events.CallRenewed(second), events.CallDispatched(second, 1, NOW + 60_000)])
+    log.done("live-1", second)
 
 
 def _budgets(log: Platform) -> None:

@@ -121,12 +121,26 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkedFrom:
+    """The run whose history another one begins with: its entries up to event `seq`, the last of which is `head`.
+
+    `lineage` are the runs whose histories are in that, the first one first. By the name of that one goes the code.
+    """
+
+    run_id: str
+    seq: int
+    head: bytes
+    lineage: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequested:
     """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
 
     `policy` is the digest of the policy that judges its calls, if any. `token` is what the requester has signed, if
     anything; a child has that of its root. `outlives`: it goes on when its parent is over. At `deadline_ms` it fails;
     0: never. `above` are the agents of the runs that wait for it, from the first on. A `budget` bounds what it takes.
+    `forked`: its first entries are copies of those of another run, and nothing follows of them, see `RunForked`.
     """
 
     agent: str
@@ -144,6 +158,7 @@ class RunRequested:
     deadline_ms: int = 0
     above: list[str] = field(default_factory=list)
     budget: Spendable | None = None
+    forked: ForkedFrom | None = None
 
     @property
     def session(self) -> str:
@@ -679,6 +694,23 @@ class RunRetried:
 
 
 @dataclass(frozen=True, slots=True)
+class RunForked:
+    """An operator has begun this run with the history of another one, which ends here: see `RunState.fork`.
+
+    `edit` has other arguments of the step after it, a call of `tool`. What was open there is asked for anew, by
+    `CallRenewed`; `keys` are the idempotency keys of these calls from now on, by step.
+    """
+
+    source: ForkedFrom
+    actor: str
+    reason: str = ""
+    edit: str = ""
+    tool: str = ""
+    deadline_ms: int = 0
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class CallRenewed:
     """A call is asked for anew under its key: its id has the seq of this event, its attempts begin at 1."""
 
@@ -843,6 +875,7 @@ Event = (
     | CallHeld
     | OfBudget
     | RunAnnotated
+    | RunForked
 )
 
 Terminal = RunCompleted | RunFailed | RunCancelled

@@ -63,7 +63,8 @@ class RunOperation:
     `kind` is `cancel` (data: {reason}), `annotate` (data: {note}), `resolve` (data: {step, attempt, verdict, result,
     comment}), `repair` (data: {head}), or, of a run that is held, `retry` or `fail` (data: {reason}). `retry` of a run
     that has failed has data {from, edit, steps, bytes, children, deadline_ms, tokens, nano_usd, calls, reason, seq},
-    all of which may be missing.
+    all of which may be missing. `fork` begins the run with the history of another one: {source, at, head, edit,
+    tool, reason}.
     """
 
     run_id: RunId
@@ -436,6 +437,8 @@ class RunView:
     on_hold: int
     tokens: int
     nano_usd: int
+    forked_from: str = ""
+    forked_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

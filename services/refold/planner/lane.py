@@ -31,7 +31,7 @@ from refold.planner.intake.timers import ASLEEP, Timers
 from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
 from refold.planner.log.outbox import Asker, ClockProbe, Ordered, Outbox, SentHold
 from refold.planner.log.windows import BudgetAccounts, SentSpent, Windows
-from refold.planner.recovery import GoesOn, Histories, TakeOver, Unmended
+from refold.planner.recovery import Brings, Histories, KeptHistory, TakeOver, Unmended
 from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -492,15 +492,19 @@ class Lane:
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """An entry counts: what it orders goes out."""
         run, log = entry.run_id, self.log
-        log.windows.accepted(entry, after, offset)
-        if not self.log.live:
+        request = after.request
+        if request and request.forked and after.copied(entry.last_seq):  # of a copy nothing follows
+            return
+        if log.windows.limits:
+            log.windows.accepted(entry, after, offset)
+        if not log.live:
             self.outbox.settled(after, entry, offset)
             if self.outbox.begins(offset):
                 self.family.settled(after, entry, offset)
             return
         self.outbox.hear(after, entry, offset)
         self.family.heard(after, entry, offset)
-        if self.log.woken:
+        if log.woken:
             self._look_into()
         if after.over:
             self._agents.forget(run)
@@ -550,11 +554,14 @@ class Lane:
             self._refuse(item, error.message)
             return True
 
-    def _brought(self, brings: Iterable[Unmended | GoesOn]) -> None:
+    def _brought(self, brings: Iterable[Brings]) -> None:
         """Act on histories that were read again."""
         for each in brings:
             if isinstance(each, Unmended):
                 self._refuse(*each)
+                continue
+            if isinstance(each, KeptHistory):
+                self._decide_loop.copy(*each, self.clock.now_ms)
                 continue
             state, position = each.state, self.log.position
             self.mended(state, position)

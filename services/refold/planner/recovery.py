@@ -17,6 +17,7 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, child_id, parse_log_key
 from refold.core.messages import Marks, RunOperation
 from refold.core.planning.family import UNREAD
+from refold.core.planning.forking import FORK, ForkAsked, fork_asked, kept_for, wants_history
 from refold.core.planning.redrive import failure_named
 from refold.core.planning.verdict import ChildEnded, Input
 from refold.core.run import chain
@@ -237,8 +238,20 @@ class GoesOn(NamedTuple):
     news: list[Entry]
 
 
+class KeptHistory(NamedTuple):
+    """The history that a fork keeps of its source."""
+
+    item: Pending
+    asked: ForkAsked
+    history: list[Entry]
+
+
+Brings = Unmended | GoesOn | KeptHistory
+"""Consequences of a history that was read again."""
+
+
 class Histories:
-    """The histories of one lane that are read again: for repairs, for retries, and for results that nobody heard of.
+    """The histories of one lane that are read again: for repairs, retries, forks, and results that nobody heard of.
 
     Of a run that is over a lane has a row and no history. The log has it for as long as the run was not erased, so each
     of these costs a reading of the partition: all that wait when one begins share it.
@@ -272,14 +285,30 @@ class Histories:
             _named_head(said)
             self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
             return True
+        if said.kind == FORK:
+            return self._waits_for_source(item, said)
         if said.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(said)):
             return False
-        if (
-            run not in self._log.redriven_runs.reread and self._admission.room() <= 0
-        ):  # it would be with executors at once
-            self._inbox.hold(item, "")
+        if run not in self._log.redriven_runs.reread and self._admission.room() <= 0:
+            self._inbox.hold(item, "")  # it would be with executors at once
             return True
         return self._waits(run, item)
+
+    def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
+        """True if a fork has to wait for the history that it keeps of its source, or for room."""
+        try:
+            source = wants_history(self._log.known(item.run_id), said)
+        except MalformedError as error:
+            raise ConflictError(error.message) from None
+        if source is None or item.run_id in self._log.erased.runs:
+            return False
+        if source in self._log.erased.runs:
+            raise ConflictError(f"run {source} was erased: nothing is left to fork")
+        if self._admission.room() <= 0:
+            self._inbox.hold(item, "")
+        else:
+            self._inbox.waiting.put(item, WaitsFor.HISTORY, source)
+        return True
 
     def _waits(self, run: RunId, item: Pending) -> bool:
         """True if it has to wait for a history. One that was brought stays until the last is done that needs it."""
@@ -301,7 +330,7 @@ class Histories:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
-    def follow(self, record: Record) -> list[Unmended | GoesOn]:
+    def follow(self, record: Record) -> list[Brings]:
         """A record of the run log, also one that was read long ago; what the histories that are whole by it bring."""
         # What was on its way when the reading was asked for is not of it.
         self._begun |= record.offset <= self._last and not self.wants_log
@@ -315,17 +344,17 @@ class Histories:
                 collected.records[parts[2]] = record
         return self.reached(record.offset + 1)
 
-    def reached(self, offset: int) -> list[Unmended | GoesOn]:
+    def reached(self, offset: int) -> list[Brings]:
         """Reading has come to this offset; see `follow`."""
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
         return [each for run, collected in opened.items() for each in self._bring_back(run, collected)]
 
-    def _bring_back(self, run: RunId, collected: Collected) -> list[Unmended | GoesOn]:
+    def _bring_back(self, run: RunId, collected: Collected) -> list[Brings]:
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
-        items = [item for item in waits if not _repairs(item.input)]
-        brings: list[Unmended | GoesOn] = [*self._mend_all(waits, collected.records)]
+        items = [item for item in waits if not (_repairs(item.input) or _forks(item.input))]
+        brings: list[Brings] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
             return brings
@@ -347,11 +376,13 @@ class Histories:
         self._inbox.push(items)
         return brings
 
-    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended]:
+    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | KeptHistory]:
         for item in items:
             try:
                 if _repairs(item.input):
                     self._mend(item, records)
+                elif isinstance(item.input, RunOperation) and _forks(item.input):
+                    yield self._kept(item, fork_asked(item.input), records)
             except ConflictError as error:
                 yield Unmended(item, error.message)
 
@@ -366,6 +397,16 @@ class Histories:
         for name in losers:
             self._outbox.sweep(records[name].key or b"")
         self._outbox.repeat(records[history[-1]], item)
+
+    def _kept(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> KeptHistory:
+        """The part of a history that a fork keeps. **Raises** ConflictError, also for one that does not count."""
+        entries, source = read_entries(records), RunId(asked.source.run_id)
+        history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
+        stands = state is not None and source not in self._log.fold.frozen
+        counts = [head.id for head in state.heads] if state and stands else path(entries, self._head(source, entries))
+        if history[-1] not in counts:
+            raise ConflictError(f"entry {history[-1].hex()} of run {source} does not count")
+        return KeptHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
 
     def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
         state = self._log.latest(run)
@@ -382,6 +423,10 @@ class Histories:
 
 def _repairs(said: Input | None) -> bool:
     return isinstance(said, RunOperation) and said.kind == REPAIR
+
+
+def _forks(said: Input | None) -> bool:
+    return isinstance(said, RunOperation) and said.kind == FORK
 
 
 def _named_head(said: Input | None) -> EntryId | None:

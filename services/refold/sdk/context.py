@@ -52,7 +52,10 @@ class Context:
         find_agent: Callable[[Callable[..., Any] | str], Callee],
         history: RunState = NO_HISTORY,
     ) -> None:
-        self.run_id = run_id
+        forked = history.request.forked if history.request else None
+        # What a fork keeps of another run was asked for under the name of that: by it the code goes on.
+        self._names = [*(forked.lineage if forked else ()), run_id]
+        self.run_id = self._names[0]
         self.log = AgentLog(moment, {"run_id": run_id})
         self.find, self.find_agent = find, find_agent
         self._seed = seed
@@ -193,7 +196,9 @@ class Context:
         self._callbacks += 1
         # What a retry has left behind nobody answers any more: what is made instead has another token.
         for life in count():
-            token = callback_token(RunId(self.run_id), self._seed, life * LIFE_CALLBACKS + self._callbacks)
+            number = life * LIFE_CALLBACKS + self._callbacks
+            tokens = [callback_token(RunId(name), self._seed, number) for name in self._names]
+            token = next((each for each in tokens if callback_digest(each) in self._made), tokens[-1])
             digest = callback_digest(token)
             if (step := self._made.get(digest)) is None or self._retried.counts(step):
                 break

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refold.core.errors import RunFailedError
-from refold.core.events import Cause, Failure, RunMigrated, RunStarted, SignalDropped, TaskFailed
+from refold.core.events import Cause, Failure, RunForked, RunMigrated, RunStarted, SignalDropped, TaskFailed
 from refold.core.ids import log_key
 from refold.core.messages import Hold
 from refold.core.run.state import RunState
@@ -150,6 +150,15 @@ class KeptSignalRow(ReadModel):
     sent_ms: int
 
 
+class ForkOf(ReadModel):
+    """A run whose history a live fork began with, up to event `seq`, and who has begun it."""
+
+    run_id: str
+    seq: int
+    actor: str
+    reason: str
+
+
 class RunInfo(RunRow):
     """A run as it is now, whole.
 
@@ -179,6 +188,7 @@ class RunInfo(RunRow):
     signals_dropped: list[SignalDropped]
     resolve: list[str]
     models: list[ModelTurn]
+    forked: ForkOf | None = None
     result_text: str = Field(exclude=True)
 
     @property
@@ -302,6 +312,13 @@ def ending_of(run: Run) -> Ended:
     return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])
 
 
+def _fork(event: RunForked | None) -> ForkOf | None:
+    if event is None:
+        return None
+    source = event.source
+    return ForkOf(run_id=source.run_id, seq=source.seq, actor=event.actor, reason=event.reason)
+
+
 def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
     """A run as it is now, whole."""
     state, told, request, head = run.state, run.timeline, run.state.request, run.state.head
@@ -328,6 +345,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
         signals_dropped=told.dropped,
         resolve=[command for step in (*told.in_doubt, *told.in_status("held")) for command in step.ways_out],
         models=list(models),
+        forked=_fork(told.forked),
         result_text=str(getattr(state.end, "result", "")),
     )
 

@@ -159,7 +159,8 @@ class Timeline:
         self.dropped: list[events.SignalDropped] = []
         self.pauses: list[tuple[int, events.RunPaused]] = []
         self._taken: dict[int, events.SignalReceived] = {}
-        self._known = 0
+        self.forked: events.RunForked | None = None
+        self._known = self._at_ms = 0
         self._actor = ""
 
     def copy(self) -> Timeline:
@@ -181,7 +182,7 @@ class Timeline:
                 self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)
-        self._known = known
+        self._known, self._at_ms = known, at_ms
 
     def _set(self, step: int, change: dict[str, Any]) -> None:
         self.steps[step - 1] = self.steps[step - 1].model_copy(update=change)
@@ -200,6 +201,8 @@ class Timeline:
                 self._set(event.step, {"status": "completed", "ended_ms": at_ms, **answer})
             case events.RunRetried():
                 self._retry(event)
+            case events.RunForked():
+                self._fork(event, at_ms - self._at_ms)
             case events.CallRenewed():
                 self._renew(event.step, call_id(self.run_id, seq))
             case events.RunPaused() | events.RunUnpaused():
@@ -214,6 +217,16 @@ class Timeline:
                 self.kept[signal.signal_id] = signal
         for step in event.again:
             self._renew(step, self.steps[step - 1].call_id)
+
+    def _fork(self, event: events.RunForked, later_ms: int) -> None:
+        """What was under way was so in another run; what waits for time waits as much longer."""
+        self.forked = event
+        self.pauses = [each for each in self.pauses if each[1].role != PARENT]
+        for line in self.steps:
+            if (key := event.keys.get(str(line.step))) is not None:
+                self._set(line.step, {"key": key, "attempts": [], "approvals": [], "status": "proposed"})
+            elif not line.ended_ms and line.until_ms:
+                self._set(line.step, {"until_ms": line.until_ms + later_ms})
 
     def _renew(self, step: int, call: str) -> None:
         """The call is asked for anew, under another id; its outcome before stays to be seen."""

@@ -78,12 +78,23 @@ def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), mo
 
     With `most` the causes are cut after so many links. **Raises** NotFoundError for an event that the run has not.
     """
+    run = _where_it_happened(run, seq, find)
     number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
     step = run.timeline.steps[number - 1] if number else None
     if step is None or step.kind != "call":
         return Why(run_id=run.state.run_id, seq=seq, step=None, links=list(_causes(run, seq, find, most)))
     links = [*_course(run, step, claims), *_causes(run, run.state.seqs[number - 1], find, most)]
     return Why(run_id=run.state.run_id, seq=seq, step=step, links=links)
+
+
+def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
+    """The run in which an event happened: that of a live fork whose history was copied, as far as it is known."""
+    while (asked := run.state.request) and asked.forked and run.state.copied(seq):
+        source = find(asked.forked.run_id)
+        if source is None or source.state.head.seq < seq:
+            break
+        run = source
+    return run
 
 
 class _At(NamedTuple):
@@ -135,7 +146,7 @@ def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[W
         for judged in run.records
         if (entry := judged.entry) is not None and entry.last_seq >= run.state.seqs[step.step - 1]
         for seq, event in enumerate(entry.events, entry.seq)
-        if getattr(event, "step", 0) == step.step and not isinstance(event, events.CallReserved | events.CallBilled)
+        if getattr(event, "step", 0) == step.step and not _aside(run, seq, event)
     ]
     left = [each for each in claims if codec.decode(ToolClaim, each.value or b"").call_id == step.call_id]
     for at, seq, event in reversed(told):
@@ -146,6 +157,12 @@ def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[W
             yield from _votes(at, seq, event)
         elif isinstance(event, events.CallProposed):
             yield from _grounds(at, seq, event)
+
+
+def _aside(run: Run, seq: int, event: Event) -> bool:
+    """True for an event that says nothing of the course of a call in this run."""
+    copied = run.state.copied(seq) and isinstance(event, events.CallDispatched)
+    return copied or isinstance(event, events.CallReserved | events.CallBilled)
 
 
 def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
@@ -182,6 +199,7 @@ def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
     """The entries from an event back to the request of the first run, the event's own first."""
     known = set[tuple[str, int]]()  # a log that somebody has made up may lead in circles
     while (run.state.run_id, seq) not in known and (not most or len(known) < most):
+        run = _where_it_happened(run, seq, find)
         known.add((run.state.run_id, seq))
         at = _At.of(run, seq)
         about = [each for number, each in enumerate(at.entry.events, at.entry.seq) if number <= seq]

@@ -41,6 +41,6 @@ def _goes_on(original: Callable[..., Any]) -> Callable[..., Any]:
 REDONE: dict[str, Bug] = {
     "held-goes-out-by-itself": Bug(("held", "held-shared"), (("decide.unsuccessful", _goes_on(unsuccessful)),)),
     "done-again": Bug(("retried",), (("redrive._failed", _all_again),)),
-    "retried-under-a-closed-id": Bug(("retried",), (("redrive._redriven", _as_before(redrive._redriven)),)),
+    "retried-under-a-closed-id": Bug(("retried",), (("redrive.renewed", _as_before(redrive.renewed)),)),
 }
 """By name."""

@@ -14,7 +14,7 @@ from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import parse_call_id
 from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
-from refold.core.planning import asking, family, pausing, redrive
+from refold.core.planning import asking, family, forking, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, narrowed
 from refold.core.planning.deadlines import missed
@@ -83,12 +83,8 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: R
         return family.respond(state, what)
     if isinstance(what, PauseAbove):
         return pausing.follow_parent(state, what, now, rules)
-    if state is None:
-        return Park("the run is not known")
-    if state.over and isinstance(what, RunOperation) and what.kind == "retry":
-        return redrive.retry(state, what, now, rules)
-    if state.over:
-        return _over(state, what, sent_ms)
+    if state is None or state.over:
+        return _not_alive(state, what, now, rules, sent_ms)
     if isinstance(what, ToolResult):
         return _result(state, what, now, rules)
     if isinstance(what, Due):
@@ -100,6 +96,16 @@ def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: R
     if isinstance(what, UnreadableResult):
         return _unreadable_result(state, what)
     return _said(state, what, now, rules, sent)
+
+
+def _not_alive(state: RunState | None, what: Input, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
+    if isinstance(what, RunOperation) and what.kind == forking.FORK:
+        return forking.fork(state, what, now, rules)
+    if state is None:
+        return Park("the run is not known")
+    if isinstance(what, RunOperation) and what.kind == "retry":
+        return redrive.retry(state, what, now, rules)
+    return _over(state, what, sent_ms)
 
 
 def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
@@ -187,7 +193,7 @@ def _askers(rules: Rules) -> Mapping[str, PublicKey]:
     return rules.authority.catalog.roles.askers if rules.authority else {}
 
 
-OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate")
+OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate", forking.FORK)
 """Words of operators on anybody's run. Users say the first four of their own."""
 
 OF_USERS = (*OPERATIONS[:4], "signal", "callback")
@@ -270,8 +276,10 @@ def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, s
     data = command_content(said)
     if isinstance(data, Refuse):
         return data
+    if said.kind == forking.FORK:
+        return forking.fork(state, said, now, rules)
     if said.kind == "cancel":
-        return [_cancelled(said, data)]
+        return [*forking.cut_short(state, said.actor, rules), _cancelled(said, data)]
     if said.kind == "resolve":
         return resolve(state, said.actor, data, now, rules, sent_ms=sent_ms)
     if said.kind == "retry":

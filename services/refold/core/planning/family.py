@@ -39,6 +39,8 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
             for number, agent in enumerate(event.agents, start=1):
                 started = events.ChildStarted(event.step, agent, event.data, outlives=True)
                 yield _start(state, 0, child_id(state.run_id, event.step, number), started)
+        elif isinstance(event, events.RunForked):
+            yield from _begin_again(state)
         elif isinstance(event, events.StepGivenUp):
             yield from _left(state, event.step, "has given it up")
         elif isinstance(event, events.RunPaused | events.RunUnpaused):
@@ -51,6 +53,7 @@ FOR_OTHERS = frozenset(
     (
         events.ChildStarted,
         events.EventPublished,
+        events.RunForked,
         events.StepGivenUp,
         events.RunCompleted,
         events.RunFailed,
@@ -192,6 +195,14 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
     """The use of a run that those above it count, and the first of them."""
     account = None if origin.outlives else child.account
     return (account.used, account.limits.root) if account else (None, "")
+
+
+def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
+    """A fork has children of its own in the place of those that were under way where it was cut."""
+    for step in sorted(state.open) if not state.over else ():
+        started = state.steps[step - 1]
+        if isinstance(started, events.ChildStarted):
+            yield _start(state, step, child_id(state.run_id, step), started)
 
 
 def _paused(state: RunState, seq: int) -> Iterator[FamilyMessage]:

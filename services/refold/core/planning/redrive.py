@@ -92,7 +92,7 @@ def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling
     if child := next((step for step in sorted(after.open) if after.open[step].phase == "child"), 0):
         why = "has started a run that was cancelled with this one, or whose end nobody has heard"
         return Refuse("conflict", f"step {child} {why}: retry from step {child} or before, which starts another")
-    return fresh + _redriven(state, fresh, now, rules)
+    return fresh + renewed(state, fresh, now, rules)
 
 
 def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | Refuse:
@@ -160,8 +160,8 @@ def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
     return failed.failure.code not in (SAID | HAPPENED if call.key_window_ms else SAID)
 
 
-def _redriven(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
-    """What follows of a retry: the start of a run that never started, and every call that is open."""
+def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
+    """What follows of a retry, or fork: the start of a run that never started, and every call that is open."""
     after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
     advance(after, fresh, seq=seq, at_ms=at_ms)
     added: list[events.Event] = []

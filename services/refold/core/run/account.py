@@ -69,6 +69,11 @@ class BudgetAccount(NamedTuple):
     asked: Map[bytes, int] = _NOTHING
     own: Amount = NOTHING
 
+    def freed(self, later_ms: int) -> BudgetAccount:
+        """The same with nothing reserved, and begun so much later."""
+        own, since_ms = self.own.minus(self.open), self.since_ms + later_ms
+        return self._replace(booked=_NOTHING, open=NOTHING, own=own, since_ms=since_ms)
+
     @property
     def total(self) -> Amount:
         """Sum taken."""

@@ -118,6 +118,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     events.SignalSent: attrgetter("data"),
     events.PatchTaken: attrgetter("patch"),
     events.RunRetried: attrgetter("edit"),
+    events.RunForked: attrgetter("edit"),
     events.RunAnnotated: attrgetter("note"),
 }
 
@@ -157,7 +158,7 @@ def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int)
     if state.account is not None:
         proposed(state, event)
     if event.step == state.retried.edit[0]:
-        state.retried = state.retried._replace(edit=(0, ""))
+        state.retried = state.retried._replace(edit=(0, "", ""))
 
 
 def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
@@ -301,6 +302,10 @@ def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) ->
     raised(state, event)
 
 
+def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> None:
+    state.fork(event, seq, at_ms)
+
+
 def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
     give_up(state, event.step, seq=seq)
     waits_no_more(state, event.step)
@@ -368,6 +373,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.TaskFailed: _told,
     **OF_WAITS,
     events.RunRetried: _retried,
+    events.RunForked: _forked,
     events.CallRenewed: redrive.call_redriven,
     **PAUSE_TRANSITIONS,
     events.CallHeld: _held,

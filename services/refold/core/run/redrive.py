@@ -119,11 +119,12 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
     """What a retry leaves behind, from step `first` on, and the limits that it sets anew."""
     was, last = state.retried, len(state.steps)
+    edited = (last + 1, event.edit, state.call(first).tool) if event.edit else (0, "", "")
     earlier = tuple(each for each in was.left if each[0] < first)
     return was._replace(
         at=seq,
         left=(*earlier, (first, last)) if first <= last else was.left,
-        edit=(last + 1, event.edit) if event.edit else (0, ""),
+        edit=edited,
         most_steps=event.steps or was.most_steps,
         most_bytes=event.history_bytes or was.most_bytes,
         deadline_ms=event.deadline_ms or was.deadline_ms,

@@ -218,6 +218,40 @@ class RunState:
         """True if a terminal event was folded."""
         return self.status in ENDED
 
+    def copied(self, seq: int) -> bool:
+        """True if an event is of the history of another run that this one began with: nothing follows of it."""
+        forked = self.request.forked if self.request else None
+        return forked is not None and seq <= forked.seq
+
+    @property
+    def copying(self) -> bool:
+        """True while it is no run so far, but the beginning of the history that a fork is given."""
+        return self.copied(self.head.seq) and not self.over
+
+    def fork(self, event: events.RunForked, seq: int, at_ms: int) -> None:
+        """Goes on from the history of another run, of which it was all so far, so much later.
+
+        What was open there is that run's: calls are asked for anew, time is due as much later, and what was reserved
+        of a budget is free.
+        """
+        later_ms, self.requested_ms = at_ms - self.at_ms, at_ms
+        if self.request is not None and self.request.forked == event.source:  # else it is of a fork further back
+            self.request = dataclasses.replace(self.request, forked=dataclasses.replace(event.source, seq=seq - 1))
+        self.paused = tuple(pause for pause in self.paused if pause.role != "parent")
+        for step, opened in sorted(self.open.items()):
+            if not self.is_call(step):
+                due_ms = opened.due_ms + later_ms if opened.due_ms else 0
+                self.open = self.open.set(step, opened._replace(due_ms=due_ms))
+            elif step in self.given_up:  # in doubt, and nobody waits for it
+                self.open = self.open.delete(step)
+            else:
+                self.open = self.open.set(step, OpenStep("proposed", opened.seq, policy=opened.policy))
+                self.edit(step, self.call(step).args, event.keys[str(step)], seq)
+        self.busy = sum(opened.phase not in WAITING for opened in self.open.values())
+        self.account = self.account.freed(later_ms) if self.account else None
+        edit = (len(self.steps) + 1, event.edit, event.tool) if event.edit else (0, "", "")
+        self.retried = self.retried._replace(edit=edit, deadline_ms=event.deadline_ms or self.retried.deadline_ms)
+
     @property
     def waits_for_people(self) -> bool:
         """True if people are all that it waits for."""

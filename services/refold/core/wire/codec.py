@@ -61,6 +61,7 @@ _PARTS = (
     events.Earlier,
     events.Spendable,
     events.Used,
+    events.ForkedFrom,
     messages.EarlierCall,
     messages.MemberAgent,
     messages.MemberTool,

@@ -36,7 +36,7 @@ from refold.core.run.account import COUNTED_MOST, Amount, call_digest
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
-from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say, words_of
+from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say
 from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
@@ -524,14 +524,12 @@ def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Inte
 
     **Raises** RefoldError where it is another call, or none: the edited one would go out as the code has it.
     """
-    edited, args = state.retried.edit
+    edited, args, tool = state.retried.edit
     if not args or step != edited:
         return intent, ""
-    first, _ = state.retried.left[-1]
-    before = state.steps[first - 1]
-    if not isinstance(intent, Call) or not isinstance(before, events.CallProposed) or before.tool != intent.tool:
-        message = f"the code asks for {intent.words}, and {words_of(before)} was to have other arguments"
-        raise RefoldError(message, code="edit", hint="retry it without --edit")
+    if not isinstance(intent, Call) or intent.tool != tool:
+        message = f"the code asks for {intent.words}, and a call of {tool} was to have other arguments"
+        raise RefoldError(message, code="edit", hint="go on without --edit, --edit-call")
     return replace(intent, args=args), intent.args
 
 

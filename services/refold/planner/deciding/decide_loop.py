@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from refold.core import events
-from refold.core.errors import FoldError, MalformedError, text_of
+from refold.core.errors import FoldError, MalformedError, UsageError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
 from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
 from refold.core.messages import RunOperation, ToolResult
+from refold.core.planning import forking
 from refold.core.planning.decide import decide
+from refold.core.planning.forking import ForkAsked
 from refold.core.planning.outgoing import answer_ms
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import (
@@ -39,7 +41,7 @@ from refold.core.planning.verdict import (
 )
 from refold.core.run import suspension
 from refold.core.run.chain import Head
-from refold.core.run.fold import advance, extended, wakes
+from refold.core.run.fold import advance, evolve, extended, wakes
 from refold.core.run.handed import Lacks, Pointed, Values, pointers
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
@@ -350,7 +352,7 @@ class DecideLoop:
         """What an input means; None: it waits for room, or is on its way home."""
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
-            return [] if state and not state.over else Ignore("nothing to drive")
+            return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
         if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
             return Ignore("its parent has seen to that")
         if state is None and (self._forward(item) or not self._admits(item, now)):
@@ -361,17 +363,25 @@ class DecideLoop:
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
         said = item.input
-        if isinstance(said, RunOperation) and said.kind in JUDGED and state is not None and not retries(said, state):
+        if state is not None:
+            asked = state.request
+            if asked and asked.forked and state.copying and not forking.may_come(said):
+                return Park("the run is not known")
+            if isinstance(said, RunOperation) and (ruling := self._of_code(state, said, item, now)) is not None:
+                return ruling
+        sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
+        ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
+        return self._admission.takes(ruling, state, said)
+
+    def _of_code(self, state: RunState, said: RunOperation, item: Pending, now: int) -> Ruling | None:
+        """The ruling on an operator's word on the code of a run; None: it is about something else."""
+        if said.kind in JUDGED and not retries(said, state):
             ruling = self._holds.judge(said, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
                 # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
-        if isinstance(item.input, RunOperation) and item.input.kind == MIGRATE and state is not None:
-            return self._agents.migrate(state, item.input, item.values)
-        sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
-        ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
-        return self._admission.takes(ruling, state, item.input)
+        return self._agents.migrate(state, said, item.values) if said.kind == MIGRATE else None
 
     def _given(self, item: Pending) -> Input:
         given = item.input
@@ -498,6 +508,28 @@ class DecideLoop:
             return
         after.link(Head(entry_id, entry.last_seq))
         self._large.send(SentEntry(entry_id, entry, after, value, item))
+
+    def copy(self, item: Pending, asked: ForkAsked, history: Sequence[Entry], now: int) -> None:
+        """Writes the history that a fork keeps, as far as it lacks that, and has its input answered then."""
+        try:
+            forking.fitting(asked, self._rules)
+        except (MalformedError, UsageError) as error:
+            self.bury(item, "malformed", error.message, now)
+            return
+        run, before = item.run_id, self._log.known(item.run_id)
+        for entry in history[len(before.heads) if before else 0 :]:
+            copied = dataclasses.replace(
+                forking.copy_of(entry, asked, run, before),
+                actor=self._shared.actor,
+                nonce=self._shared.nonce(),
+                cause=entry.cause if before else item.cause,
+            )
+            name, value = codec.encode_entry(copied)
+            before = evolve(before, copied, name)
+            sent = SentEntry(name, copied, before, value, Pending(run, None))
+            self._log.send(sent)
+            self._outbox.append(sent, value)
+        self._inbox.push([item])
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """The run fails with what it wanted to write as the reason."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 
-from refold.core.events import Entry, RunPaused, RunRetried, RunUnpaused
+from refold.core.events import Entry, RunForked, RunPaused, RunRetried, RunUnpaused
 from refold.core.ids import RunId
 from refold.core.planning.verdict import Due
 from refold.core.run.snapshot import next_moment
@@ -14,7 +14,7 @@ from refold.core.run.state import RunState
 ASLEEP = -1
 """The step of a run of which no step is known: its entries are to be looked into then."""
 
-_MOVES = frozenset({RunRetried, RunPaused, RunUnpaused})
+_MOVES = frozenset({RunRetried, RunForked, RunPaused, RunUnpaused})
 """After these all that is open counts, again or no more: while a run is paused nothing of it is due."""
 
 _SLACK = 64

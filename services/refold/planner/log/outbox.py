@@ -213,7 +213,7 @@ class Halting:
                 yield from self._freed(found, halts)
 
     def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
-        for step, opened in sorted(state.open.items()) if not state.over else ():
+        for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if (
                 opened.phase == "dispatched"
                 and _stopped(before, state, step)

@@ -109,6 +109,12 @@ def retried_by(turn: Turn, event: events.RunRetried, seq: int) -> None:
     _acted(turn, seq, event.actor, "retried", detail, event.reason, step=event.from_step)
 
 
+def forked_by(turn: Turn, event: events.RunForked, seq: int) -> None:
+    """An operator has begun the run with the history of another one."""
+    detail = f"from {event.source.run_id}/{event.source.seq}"
+    _acted(turn, seq, event.actor, "forked", detail, event.reason)
+
+
 def cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
     """Somebody has cancelled the run, or the one above it."""
     if event.actor != parent_of(turn.entry.run_id)[0]:

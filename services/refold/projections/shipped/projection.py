@@ -123,7 +123,7 @@ def _new(batch: Batch, accepted: Accepted) -> list[Any]:
     entry, record = accepted.entry, accepted.record
     run = entry.run_id
     row: list[Any] = [run, "", root_of(run), str(parent_of(run)[0]), "", "", "", "", record.partition, 0, 0, 0]
-    row += [0, 0, "", 0, 0, 0, 0, 0, "", "", "", 0, "", "pending", 0, 0, 0, 0, 0]
+    row += [0, 0, "", 0, 0, 0, 0, 0, "", "", "", 0, "", "pending", 0, 0, 0, 0, 0, "", 0]
     batch.write(tables.RUNS, (run,), row)
     return row
 
@@ -132,6 +132,8 @@ def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
     run, row = turn.entry.run_id, turn.run
     row[RunAt.agent], row[RunAt.requester], row[RunAt.policy] = event.agent, event.requester, event.policy
     row[RunAt.requested_ms] = turn.entry.at_ms
+    if event.forked:
+        row[RunAt.forked_from], row[RunAt.forked_at] = event.forked.run_id, event.forked.seq
     for name, value in event.labels.items():
         turn.batch.write(tables.RUN_LABELS, (run, name), [run, name, cut(value)])
     for number, session in enumerate(dict.fromkeys(event.sessions), start=1):
@@ -181,12 +183,28 @@ def _call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
 
 def _count_failure(turn: Turn, tool: str, failure: events.Failure) -> None:
     day, agent = day_of(turn.entry.at_ms), turn.run[RunAt.agent]
+    if turn.copied:
+        return
     turn.batch.totals_of(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
 
 
 def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
-    """Which steps a retry leaves behind, and which wait again, follows from the whole history: it is folded."""
     people.retried_by(turn, event, seq)
+    _refold(turn, event, seq)
+    for step in filter(None, map(turn.step, event.again)):
+        step[StepAt.attempt] = 0
+
+
+def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
+    people.forked_by(turn, event, seq)
+    turn.run[RunAt.forked_at] = seq - 1
+    turn.run[RunAt.requested_ms] = turn.entry.at_ms
+    turn.sums()[DayAt.runs_requested] += 1
+    _refold(turn, event, seq)
+
+
+def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
+    """Which steps an operator leaves behind, and which wait again, follows from the whole history: it is folded."""
     batch, entry = turn.batch, turn.entry
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
@@ -207,15 +225,13 @@ def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
             line.ended_ms,
         )
         failed(step, line.failure)
-        if line.step in event.again:
-            step[StepAt.attempt] = 0
         turn.count(step, 1)
         if was_asked != asks(step):
             turn.question(step, open=int(not was_asked))
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
-    """Write what a run is after a retry, but for what its steps contribute."""
+    """Write what a run is after a retry or fork, but for what its steps contribute."""
     row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
     row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
     row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
@@ -244,7 +260,7 @@ def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
 
 def _part(row: list[Any]) -> tuple[int, ...]:
     """A run's part of the row of its family, from the columns of its row that stand at the end."""
-    status, asked, doubt, on_hold, tokens, nano_usd = row
+    status, asked, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"
     return live, live and asked > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
@@ -266,4 +282,5 @@ _EVENTS: dict[type, Apply] = {
     events.RunFailed: _run_failed,
     events.RunCancelled: _cancelled,
     events.RunRetried: _retried,
+    events.RunForked: _forked,
 }

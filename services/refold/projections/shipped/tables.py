@@ -66,6 +66,8 @@ RUNS = table(
     on_hold=int,
     tokens=int,
     nano_usd=int,
+    forked_from=str,
+    forked_at=int,
 )
 
 RUN_LABELS = table("run_labels", key(run_id=str, name=str), indexes=(("name", "value"),), value=str)
@@ -271,8 +273,8 @@ class RunAt:
     (
         run_id, agent, root, parent, requester, policy, version, app, partition, requested_ms, started_ms, ended_ms,
         at_ms, seq, head, steps, open, busy, waiting, paused, says, failure_code, failure_message, retries, price_table,
-        status, waiting_for_people, doubt, on_hold, tokens, nano_usd,
-    ) = range(31)  # fmt: skip
+        status, waiting_for_people, doubt, on_hold, tokens, nano_usd, forked_from, forked_at,
+    ) = range(33)  # fmt: skip
 
 
 class StepAt:

@@ -36,8 +36,15 @@ class Turn:
         """The row of a step, to be changed in place; None if the history contradicts itself."""
         return self.batch.edit(STEPS, (self.entry.run_id, number))
 
+    @property
+    def copied(self) -> bool:
+        """True if the entry is a copy of that of another run, where what it says was counted."""
+        return bool(self.entry.last_seq <= self.run[RunAt.forked_at])
+
     def sums(self, tool: str = "", model: str = "") -> list[int]:
         """The sums of the day of the entry, to be changed in place."""
+        if self.copied:
+            return [0] * len(DAILY.columns)
         if self._of != (of := (tool, model)):
             self._of = of
             self._sums = self.batch.totals_of(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))

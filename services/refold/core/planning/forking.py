@@ -1,0 +1,140 @@
+"""Live forks: a run begins with the history of another one, up to an event, and goes on as its own.
+
+A planner copies the entries under the id of the fork, which has the home of its source so that both histories lie in
+one lane. Nothing follows of a copied entry. `RunForked` ends the copy: from there on it is a run like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from refold.core import events
+from refold.core.errors import ConflictError, MalformedError, UsageError
+from refold.core.events import Entry, ForkedFrom
+from refold.core.ids import RunId, run_id
+from refold.core.messages import RunOperation
+from refold.core.planning.operator_commands import REASON_CHARS
+from refold.core.planning.redrive import renewed
+from refold.core.planning.verdict import Ignore, Input, Refuse, Rules, Ruling, Start
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.core.wire.canonical import idempotency_key
+
+FORK = "fork"
+
+
+class ForkAsked(NamedTuple):
+    """Content of a live fork. `edit` has other arguments of the first step behind the cut, a call of `tool`."""
+
+    source: ForkedFrom
+    edit: str = ""
+    tool: str = ""
+    reason: str = ""
+
+
+def fork_asked(said: RunOperation) -> ForkAsked:
+    """The content of an operation of this kind. **Raises** MalformedError."""
+    try:
+        data = canonical.parse(said.data)
+        source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
+        edit, tool, reason = data.get("edit"), data.get("tool", ""), data.get("reason", "")
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise MalformedError("a fork says `source`, `at` and `head`, and maybe `edit`, `tool` and `reason`") from None
+    if "." in said.run_id or said.run_id == source.run_id:
+        raise MalformedError(f"a fork of {source.run_id} is a run of its own: {said.run_id} is a child, or the same")
+    if type(source.seq) is not int or not isinstance(reason, str) or not isinstance(edit, dict | None):
+        raise MalformedError("`at` is a number, `reason` a text, and `edit` an object with all arguments of a call")
+    if (edit is None) != (tool == "") or not isinstance(tool, str) or len(reason) > REASON_CHARS:
+        raise MalformedError(f"an edit names its `tool`, and a reason has at most {REASON_CHARS:,} characters")
+    return ForkAsked(source, canonical.dumps(edit) if edit is not None else "", tool, reason)
+
+
+def wants_history(state: RunState | None, said: RunOperation) -> RunId | None:
+    """The run whose history a fork needs now; None if it has all, or none of it will be used.
+
+    **Raises** MalformedError.
+    """
+    asked = fork_asked(said)
+    wanted = state is None or (state.copying and _is_of(state, asked) and state.head.seq < asked.source.seq)
+    return RunId(asked.source.run_id) if wanted else None
+
+
+def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:
+    """The history that a fork keeps, if it may. **Raises** ConflictError."""
+    run, seq = asked.source.run_id, asked.source.seq
+    if history[-1].last_seq != seq:
+        raise ConflictError(f"this entry of run {run} ends at {history[-1].last_seq}, not at {seq}")
+    # An end that a retry has taken back would be one of the fork, too, for as long as the retry is not copied.
+    if ended := next((entry for entry in history if isinstance(entry.events[-1], events.Terminal)), None):
+        raise ConflictError(f"run {run} was over at {ended.last_seq}: fork it before that event")
+    return history
+
+
+def fitting(asked: ForkAsked, rules: Rules) -> str:
+    """The other arguments of the next step, as keys are made of them. **Raises** UsageError, MalformedError."""
+    return rules.app.fits(asked.tool, asked.edit) if asked.edit and rules.app.fits else asked.edit
+
+
+def may_come(what: Input | None) -> bool:
+    """True if something may come for a fork whose history is not copied so far."""
+    return isinstance(what, Start) or (isinstance(what, RunOperation) and what.kind in (FORK, "cancel"))
+
+
+def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None) -> Entry:
+    """An entry of the source as the next one of the fork, which has no author yet."""
+    fresh = [_request(event, asked) if isinstance(event, events.RunRequested) else event for event in entry.events]
+    return replace(entry, run_id=run, prev=before.head.id if before else b"", events=fresh)
+
+
+def _request(event: events.RunRequested, asked: ForkAsked) -> events.RunRequested:
+    """The request of a fork: that of its source, but that nobody has signed it, and no run waits for it."""
+    budget = replace(event.budget, root="") if event.budget else None
+    lineage = [*(event.forked.lineage if event.forked else []), asked.source.run_id]
+    return replace(
+        event,
+        request_digest="",
+        token="",
+        outlives=False,
+        above=[],
+        budget=budget,
+        forked=replace(asked.source, lineage=lineage),
+    )
+
+
+def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> Ruling:
+    """The events of a fork whose history is copied, up to where its code goes on."""
+    try:
+        asked = fork_asked(said)
+        edit = fitting(asked, rules)
+    except (MalformedError, UsageError) as error:
+        return Refuse("malformed", error.message)
+    own = state.request.forked if state and state.request else None
+    if state is None or own is None or not _is_of(state, asked):
+        run, seq = asked.source.run_id, asked.source.seq
+        return Refuse("conflict", f"run {said.run_id} exists, and is no fork of {run} at {seq}")
+    if not state.copying:
+        return Ignore("it was forked before")
+    left_ms = state.deadline_ms - state.at_ms if state.deadline_ms else 0
+    keys = {str(step): _key(state, step, rules) for step in state.open_calls()}
+    deadline_ms = now + left_ms if left_ms else 0
+    fresh: list[events.Event] = [events.RunForked(own, said.actor, asked.reason, edit, asked.tool, deadline_ms, keys)]
+    return fresh + renewed(state, fresh, now, rules)
+
+
+def _is_of(state: RunState, asked: ForkAsked) -> bool:
+    own = state.request.forked if state.request else None
+    return own is not None and (own.run_id, own.head) == (asked.source.run_id, asked.source.head)
+
+
+def _key(state: RunState, step: int, rules: Rules) -> str:
+    """Idempotency key of a call in a fork: none of the effects that its source has had, or may have, is this one's."""
+    call, environment = state.call(step), rules.authority.environment if rules.authority else ""
+    return idempotency_key(environment=environment, run=state.run_id, step=step, tool=call.tool, args=call.args)
+
+
+def cut_short(state: RunState, actor: str, rules: Rules) -> list[events.Event]:
+    """Events before the end of a fork whose history is not copied: this is as much as it will have."""
+    own = state.request.forked if state.request and state.copying else None
+    keys = {str(step): _key(state, step, rules) for step in state.open_calls()} if own else {}
+    return [events.RunForked(own, actor, keys=keys)] if own else []
