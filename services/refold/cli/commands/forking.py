@@ -20,7 +20,8 @@ from refold.cli.commands.provision import merged_policy
 from refold.cli.commands.replaying import ArchiveUrl, recorded_runs
 from refold.cli.commands.run import smaller_budget, store_of
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
-from refold.cli.platform import Shell, json_value, pair, since_ms
+from refold.cli.operator import Operator, repeat_warning
+from refold.cli.platform import Shell, agree, json_value, pair, since_ms
 from refold.client import policies
 from refold.client.forking import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError
@@ -31,6 +32,7 @@ from refold.core.wire import canonical
 from refold.forks.engine import ForkChanges, PeopleSaid
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
+from refold.operations.forking import copy_values, edit_of, fork_id, fork_live, kept_prefix, repeats
 from refold.runtime.settings import load
 from refold.views.history import Run
 from refold.views.words import with_ellipsis
@@ -108,7 +110,7 @@ class Forking(Shell):
 
 
 @dataclass(frozen=True)
-class OneFork(Forking):
+class OneFork(Forking, Operator):
     """The changes that are about the steps of one run."""
 
     input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
@@ -117,15 +119,59 @@ class OneFork(Forking):
     decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "What people say; may be repeated."] = None
     to: Annotated[str, "FILE", "Write the fork as a bundle, as `refold why --bundle` does."] = ""
     page: Annotated[str, "FILE", "Also write the report as a page for browsers, with both timelines."] = ""
+    live: Annotated[bool, "Start an ordinary run from there: its calls are made. For operators."] = False
+    as_: Annotated[str, "--as ID", "Id of the run that --live starts.  \\[default: RUN-fork-...]"] = ""
+    reason: options.ReasonOption = ""
+    yes: Annotated[bool, "Do not ask before --live repeats what may have had its effect."] = False
+
+    def start(self, run: str) -> None:
+        """Starts a live fork; asks before what may have had its effect is done once more."""
+        for_one_process = (
+            "input_",
+            "result",
+            "decide",
+            "policy",
+            "model",
+            "stub",
+            "allow_pure",
+            "archive",
+            "to",
+            "page",
+        )
+        if given := [name for name in for_one_process if getattr(self, name)]:
+            option = f"--{given[0].strip('_').replace('_', '-')}"
+            raise UsageError(f"{option} is for a fork that nothing comes of", hint="leave it or --live out")
+        if not self.at:
+            raise UsageError(
+                "a run that is begun has to begin somewhere", hint=f"refold run fork {run} --at SEQ --live"
+            )
+        found = self.runs.get(run)
+        kept = kept_prefix(found, self.at)
+        edit, name = edit_of(kept, found.state, _by_step(self.edit_call, "--edit-call")), RunId(run)
+        name = fork_id(name, self.runs.partitions, self.as_)
+        if again := repeats(kept.state, found.state):
+            keeps = f"The fork keeps {run} up to event {kept.state.head.seq}. "
+            agree(keeps + repeat_warning(again), "nothing was forked", yes=self.yes)
+        copy_values(kept, name, lambda: store_of(self.archive, self))
+        answer = self.perform(fork_live(kept, name, self.who, edit=edit, reason=self.reason))
+        words = f"run [bold]{name}[/] goes on from event {kept.state.head.seq} of {output.escape(run)}, it"
+        self.tell_answer(answer, words)
 
 
-def fork_run(run: options.RunArgument, *, app: AppOption, one: OneFork) -> None:
+def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> None:
     """Fork a run: let today's code go on from one of its events, with changes, where nothing can happen.
 
     The record answers its calls. A call that it does not have ends the fork, and is shown with what the policy says of
     it. VERDICT is approve, reject, reject:WHY, edit:JSON or answer:JSON. Exits with 0 when the fork is the same as the
     run, with 7 when it is another, with 4 when it stopped, and with 1 when the code does not agree before SEQ.
+
+    With --live the fork is a run of its own that begins with the kept history, on the code that is deployed.
     """
+    if one.live:
+        one.start(run)
+        return
+    if not app:
+        raise UsageError("a fork needs code", hint=f"refold run fork {run} --at {one.at} --app MODULE:APP")
     changes = replace(
         one.changes,
         input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",

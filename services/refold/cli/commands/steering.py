@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from refold.cli import options, output
+from refold.cli.operator import Operator, repeat_warning
 from refold.cli.platform import Shell, agree, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
-from refold.client.addresses import own_key
-from refold.client.platform import login
 from refold.core import ids
-from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunSignal
@@ -25,12 +21,10 @@ from refold.core.run.state import RunState
 from refold.core.topics import MEMBER
 from refold.core.wire import canonical
 from refold.operations import run as operations
-from refold.operations.operation import OperationRow, Outcome, Performed, many, one
+from refold.operations.operation import Outcome, Performed
 from refold.operations.run import (
     By,
     Changes,
-    Done,
-    Signed,
     annotate,
     answered,
     left_behind,
@@ -39,7 +33,6 @@ from refold.operations.run import (
     retry_code,
     signal,
     signal_message,
-    signing,
     stays,
     step_of,
     word,
@@ -48,51 +41,8 @@ from refold.operations.runs import Selector, selected
 from refold.sdk.source import spoken
 from refold.views.history import Run
 from refold.views.member import agents_served
-from refold.views.outcome import CommandResult, PauseResult, Redriven, SignalResult
+from refold.views.outcome import PauseResult, Redriven, SignalResult
 from refold.views.run import ending_of, row_of, versions_in_use
-
-
-@dataclass(frozen=True)
-class Operator(Shell):
-    """Who says something about a run, and how long they wait: the options of what only a human may do."""
-
-    actor: options.ActorOption = ""
-    timeout: Annotated[options.Seconds, "Wait up to this long for the planner."] = 30.0
-
-    @property
-    def who(self) -> str:
-        """In whose name it is."""
-        return self.actor or login()
-
-    def signing(self, key: str) -> Signed:
-        """The signature on the words of a requester who has a key."""
-        return signing(own_key(REQUEST, key, self.data), self.platform.settings.platform)
-
-    def perform(self, operation: OperationRow) -> Performed:
-        """Performs an operation and waits for its outcome."""
-        return one(self.runs, self.platform.publisher, operation, self.timeout)
-
-    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
-        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
-        show = partial(output.progress(), doing)
-        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
-
-    def tell_answer(
-        self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
-    ) -> None:
-        """Tells the outcome of an operation, with more facts."""
-        said = answer.said
-        row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
-        self.tell(row, f"{text} is {output.styled(row.status)}")
-
-    def tell_many(self, rows: Sequence[Any], words: str, *, ok: bool, **more: Any) -> None:
-        """Tells the outcome for many runs."""
-        self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
-
-    def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
-        """Tells which runs are meant by what they have in common, before it is done."""
-        self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
-
 
 AsOperator = Annotated[bool, "Act as an operator, even on a run you requested."]
 OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with filters."]
@@ -361,7 +311,7 @@ class Retry(Operator):
         if changes.from_step:
             kept = changes.from_step - 1
             again = left_behind(found.state, changes.from_step)
-            agree(_warning(again), "nothing was retried", yes=self.yes or not again)
+            agree(repeat_warning(again), "nothing was retried", yes=self.yes or not again)
         self.tell_answer(self.perform(operation), words, Redriven, kept=kept)
 
     def many(self, changes: Changes) -> None:
@@ -430,14 +380,6 @@ def _show(rows: list[output.Data]) -> None:
     ]
     output.print_table(columns, cells)
     output.say(f"{output.counted(len(rows), 'run')} would go on: say it once more with --yes")
-
-
-def _warning(again: list[Done]) -> str:
-    many = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
-    more = f" and {len(again) - 10} more" if len(again) > 10 else ""
-    return (
-        f"These may have had their effect, and would be made once more if the code asks for them: {many}{more}. Go on?"
-    )
 
 
 def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:

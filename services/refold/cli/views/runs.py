@@ -134,6 +134,9 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     if began_ms:
         took = f", took {duration(run.at_ms - began_ms)}" if run.over else ""
         lines.append(f"  [dim]requested {in_utc(began_ms)}{took}; times below count from then[/]")
+    if forked := run.forked:
+        why = f": {escape(forked.reason, 200)}" if forked.reason else ""
+        lines.append(f"  forked from {escape(forked.run_id)} at event {forked.seq} by {escape(forked.actor)}{why}")
     lines += _now_lines(run)
     successors = {successor.step: successor for successor in run.successors}
     for step in run.timeline:

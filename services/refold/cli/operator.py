@@ -1,0 +1,69 @@
+"""Options and answers of commands that say something of runs, as a user or an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from refold.cli import options, output
+from refold.cli.platform import Shell
+from refold.client.addresses import own_key
+from refold.client.platform import login
+from refold.core.approval.signature import REQUEST
+from refold.core.ids import RunId
+from refold.operations.operation import OperationRow, Outcome, Performed, many, one
+from refold.operations.run import Done, Signed, signing
+from refold.views.outcome import CommandResult
+
+
+@dataclass(frozen=True)
+class Operator(Shell):
+    """Who says something about a run, and how long they wait: the options of what only a human may do."""
+
+    actor: options.ActorOption = ""
+    timeout: Annotated[options.Seconds, "Wait up to this long for the planner."] = 30.0
+
+    @property
+    def who(self) -> str:
+        """In whose name it is."""
+        return self.actor or login()
+
+    def signing(self, key: str) -> Signed:
+        """The signature on the words of a requester who has a key."""
+        return signing(own_key(REQUEST, key, self.data), self.platform.settings.platform)
+
+    def perform(self, operation: OperationRow) -> Performed:
+        """Performs an operation and waits for its outcome."""
+        return one(self.runs, self.platform.publisher, operation, self.timeout)
+
+    def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
+        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
+        show = partial(output.progress(), doing)
+        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
+
+    def tell_answer(
+        self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
+    ) -> None:
+        """Tells the outcome of an operation, with more facts."""
+        said = answer.said
+        row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
+        self.tell(row, f"{text} is {output.styled(row.status)}")
+
+    def tell_many(self, rows: Sequence[Any], words: str, *, ok: bool, **more: Any) -> None:
+        """Tells the outcome for many runs."""
+        self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
+
+    def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
+        """Tells which runs are meant by what they have in common, before it is done."""
+        self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
+
+
+def repeat_warning(again: list[Done]) -> str:
+    """A question whether to go on though these may have had their effect."""
+    many = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
+    more = f" and {len(again) - 10} more" if len(again) > 10 else ""
+    return (
+        f"These may have had their effect, and would be made once more if the code asks for them: {many}{more}. Go on?"
+    )

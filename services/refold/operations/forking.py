@@ -1,0 +1,127 @@
+"""Live forks: an ordinary run that begins with the history of another one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from refold.core.errors import ConflictError, ReusedIdError, UnreachableError, UsageError
+from refold.core.events import CallProposed, ChildCompleted, ChildStarted, Entry, Event
+from refold.core.ids import RunId, child_id, home, run_id
+from refold.core.planning.forking import FORK
+from refold.core.run.fold import fold
+from refold.core.run.handed import Pointed
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.core.wire.blobs import is_pointer
+from refold.operations.operation import Followed, OperationRow
+from refold.operations.run import Done, left_behind, operated
+from refold.ports.blobs import Blobs
+from refold.views.history import Run
+
+
+class KeptPrefix(NamedTuple):
+    """The entries of a run that a fork keeps, and the state after them."""
+
+    entries: list[Entry]
+    state: RunState
+
+
+def kept_prefix(run: Run, at: int) -> KeptPrefix:
+    """The entries of a run that end at event `at` or before. **Raises** UsageError, ConflictError."""
+    counted = [(each.id, each.entry) for each in run.records if each.entry is not None and not each.void]
+    kept = [(name, entry) for name, entry in counted if entry.last_seq <= at]
+    if not kept:
+        raise UsageError(
+            f"no entry of run {run.state.run_id} ends at event {at} or before",
+            hint="refold run start begins a run anew",
+        )
+    state = fold(kept, run.state.run_id)
+    if state.over or state.retried.at:
+        raise ConflictError(
+            f"run {run.state.run_id} had ended by event {at}", hint="fork it before its end: a smaller --at"
+        )
+    return KeptPrefix([entry for _, entry in kept], state)
+
+
+def fork_id(source: RunId, partitions: int, wanted: str = "") -> RunId:
+    """An id for a fork, which has the home of its source. **Raises** UsageError, MalformedError."""
+    place, name = home(source, partitions), run_id(wanted or f"{source.replace('.', '-')[:100]}-fork")
+    if wanted and "." in wanted:
+        raise UsageError(f"{wanted} is the id of a child", hint="a fork is a run of its own: leave the dot out")
+    if wanted and home(name, partitions) == place:
+        return name
+    near = (RunId(f"{name}-{secrets.token_hex(3)}") for _ in iter(int, 1))
+    found = next(each for each in near if home(each, partitions) == place)
+    if wanted:
+        raise UsageError(
+            f"a fork of {source} has to lie in partition {place}, and {wanted} does not", hint=f"--as {found}"
+        )
+    return found
+
+
+def repeats(kept: RunState, whole: RunState) -> list[Done]:
+    """Effects that a fork may have although its source has had them, or was about to have them where it is cut."""
+    first = len(kept.steps) + 1
+    under_way = [Done(step, kept.call(step).tool, kept.call(step).effect) for step in kept.open_calls()]
+    children = ((step, kept.steps[step - 1]) for step in sorted(kept.open))
+    begun = [Done(step, asked.agent, "child") for step, asked in children if isinstance(asked, ChildStarted)]
+    calls = [done for done in under_way if done.effect != "pure"]
+    later = [(step, asked) for step, asked in enumerate(whole.steps[first - 1 :], first)]
+    runs = [Done(step, asked.agent, "child") for step, asked in later if isinstance(asked, ChildStarted)]
+    return [*calls, *begun, *left_behind(whole, first), *runs]
+
+
+def copy_values(kept: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]) -> None:
+    """Copies the large values that a kept history points to. **Raises** BlobError, UnreachableError."""
+    source = kept.state.run_id
+    for (owner, pointer), step in _places(source, (event for entry in kept.entries for event in entry.events)):
+        if (blobs := store()) is None:
+            raise UnreachableError(f"run {source} has large values, and no blob store is set", hint="REFOLD_BLOBS__URL")
+        blobs.put(child_id(fork, step) if step else fork, blobs.get(owner, pointer))
+
+
+def _places(run: RunId, told: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
+    """Places of large values, and the step whose child each is of; 0: it is of the run itself."""
+    for event in told:
+        step = event.step if isinstance(event, ChildStarted | ChildCompleted) else 0
+        for name in ("input", "result", "data"):
+            if isinstance(text := getattr(event, name, ""), str) and is_pointer(text):
+                yield (child_id(run, step) if step else run, text), step
+
+
+def fork_live(
+    kept: KeptPrefix, name: RunId, actor: str, *, edit: tuple[str, str] | None = None, reason: str = ""
+) -> OperationRow:
+    """Begins a run with the history of another one. `known`: it was there, as this very fork."""
+    source, head = kept.state.run_id, kept.state.head
+    said: dict[str, Any] = {"source": source, "at": head.seq, "head": head.id.hex(), "reason": reason}
+    if edit:
+        said |= {"tool": edit[0], "edit": canonical.parse(edit[1])}
+
+    def judge(look: Followed) -> str | None:
+        if (asked := look.run.state.request) is None:
+            return None
+        if asked.forked is None or (asked.forked.run_id, asked.forked.head) != (source, head.id):
+            raise ReusedIdError(f"run {name} exists, and is another", hint=f"`refold run show {name}` shows it")
+        if look.run.state.copying:
+            return None
+        return "accepted" if look.run.state.position == look.position else "known"
+
+    return OperationRow(operated(name, FORK, said, actor), judge)
+
+
+def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[str, str] | None:
+    """The tool and the other arguments of the first step behind the cut, if there are any. **Raises** UsageError."""
+    first = len(kept.state.steps) + 1
+    if not edits:
+        return None
+    if (step := min(edits)) < first:
+        hint = f"fork at {whole.seqs[step - 1] - 1} or before"
+        raise UsageError(f"step {step} was asked for before the cut", hint=hint)
+    call = whole.steps[first - 1] if first <= len(whole.steps) else None
+    if edits.keys() != {first} or not isinstance(call, CallProposed):
+        what = f"the next step, {first}, is {'a call of ' + call.tool if isinstance(call, CallProposed) else 'no call'}"
+        raise UsageError(f"--live takes other arguments for the next step alone: {what}", hint="fork it elsewhere")
+    return call.tool, edits[first]
