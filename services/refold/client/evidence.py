@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -10,7 +11,7 @@ from typing import BinaryIO
 from refold.client.platform import Platform
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import Trust
-from refold.core.errors import FoldError, MalformedError, NotFoundError, UsageError
+from refold.core.errors import MalformedError, NotFoundError, UsageError
 from refold.core.events import CallProposed, Entry
 from refold.core.ids import EntryId, RunId, home, parse_call_id, parse_log_key
 from refold.core.messages import CatalogEntry, ToolClaim
@@ -21,57 +22,75 @@ from refold.core.topics import CATALOG, RUN_LOG, tool_claimed
 from refold.core.wire import codec
 from refold.evidence import bundle, redaction
 from refold.evidence.bundle import END, ENTRY, HEADER, Bundle, BundledRun, Hole, bundled_record, contents_of, read
+from refold.executor.claim_chain import ClaimChain
 from refold.ports.log import LogReader, Record
 from refold.views.history import JudgedRecord, Run, extend
-from refold.views.why import Why
+from refold.views.history import read as decoded
+from refold.views.why import Find, Why, entry_with
 
 
-def run_of_key(reader: LogReader, key: str) -> tuple[str, int]:
-    """The run and the event of the call with an idempotency key. Reads the whole run log. **Raises** NotFoundError."""
+def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
+    """The run and the event of the call with an idempotency key. Reads the whole run log. **Raises** NotFoundError.
+
+    A record that does not count may have a key, too: a call is of the run that `find` has.
+    """
     wanted = key.encode()
     for record in reader.scan(RUN_LOG):
-        if record.value and wanted in record.value:
-            with suppress(MalformedError, FoldError):
-                entry = codec.decode(Entry, record.value)
-                for seq, event in enumerate(entry.events, entry.seq):
-                    if getattr(event, "key", "") == key:
-                        return entry.run_id, seq
+        if record.value and wanted in record.value and (entry := decoded(Entry, record.value)):
+            for seq, event in enumerate(entry.events, entry.seq):
+                if getattr(event, "key", "") == key and (run := find(entry.run_id)) is not None:
+                    with suppress(NotFoundError):
+                        _, counts = entry_with(run, seq)
+                        if counts.events[seq - counts.seq] == event:
+                            return entry.run_id, seq
     raise NotFoundError(
         f"no call has the key {key[:80]}", hint="name the call: RUN/SEQ, as `refold run show` prints it"
     )
 
 
 def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[Record]:
-    """The claims of the chained calls of runs, or of one call, as they lie in the topics of their pools."""
-    places, chains = set[tuple[str, str]](), set[bytes]()
+    """The claims of the chained calls of runs, or of one call, that count in the topics of their pools."""
+    wanted = defaultdict[str, dict[bytes, RunId]](dict)
     for run in runs:
         for number, step in enumerate(run.state.steps, 1):
             if isinstance(step, CallProposed) and step.effect in CHAINED:
                 names = step.key, run.state.call(number).key, run.state.call_id(number)
-                if call not in ("", names[-1]):
-                    continue
-                chains |= {name.encode() for name in names}
-                places.add((run.state.run_id, step.pool))
-    found = dict[tuple[str, int, int], Record]()
-    for run_id, pool in sorted(places):
+                if call in ("", names[-1]):
+                    wanted[tool_claimed(step.pool)] |= dict.fromkeys(
+                        (each.encode() for each in names), run.state.run_id
+                    )
+    found = list[Record]()
+    for topic, chains in sorted(wanted.items()):
         with suppress(NotFoundError):  # a pool that is in memory has no topic
-            topic = tool_claimed(pool)
-            for record in reader.scan(topic, home(run_id, reader.partitions(topic))):
-                if record.value and (record.key or b"").rpartition(b"/")[0] in chains:
-                    found[topic, record.partition, record.offset] = record
-    return [found[place] for place in sorted(found)]
+            many = reader.partitions(topic)
+            for partition in sorted({home(run, many) for run in chains.values()}):
+                found += _counting(reader.scan(topic, partition), chains)
+    return found
+
+
+def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
+    """Claims that are links of chains: what lost a race, was copied, or was made up is none."""
+    links, found = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
+    for record in records:
+        name = (record.key or b"").rpartition(b"/")[0]
+        if (run := chains.get(name)) is None or (claim := decoded(ToolClaim, record.value)) is None:
+            continue
+        if claim.call_id.startswith(f"{run}/") and record.key == f"{claim.chain}/{claim.claim_id}".encode():
+            links[name].add(claim, 0, record.at_ms)
+            found.setdefault((name, claim.claim_id), record)
+    return [record for (name, claim_id), record in found.items() if claim_id in links[name].links]
 
 
 def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
     """Entries that the authority has published, in order of its numbers: once, whichever partitions have it."""
-    found: dict[str, tuple[CatalogEntry, Record]] = {}
+    found: dict[tuple[bytes | None, CatalogEntry], Record] = {}
     with suppress(NotFoundError):
         for record in reader.scan(CATALOG):
-            with suppress(MalformedError, FoldError):
-                entry = codec.decode(CatalogEntry, record.value or b"")
-                found.setdefault(entry.token, (entry, record))
+            if entry := decoded(CatalogEntry, record.value):
+                found.setdefault((record.key, entry), record)
     known, kept = Catalog(trust), list[Record]()
-    for _, record in sorted(found.values(), key=lambda each: each[0].counter):
+    for _, entry in sorted(found, key=lambda each: each[1].counter):
+        record = found[_, entry]
         if not trust or not known.follow(known.position, record.key, record.value):
             kept.append(record)
     return kept
@@ -89,7 +108,7 @@ def bundle_of(
     for record in claims_of(reader, [run for run, _ in runs.values()]):
         claim = codec.decode(ToolClaim, record.value or b"")
         claims.setdefault(parse_call_id(claim.call_id)[0], []).append(record)
-    for name, (run, until) in runs.items():
+    for name, (run, until) in sorted(runs.items()):
         records = list[Record]()
         for judged in run.records:
             if judged.entry is None or (until and judged.entry.seq > until):
@@ -147,7 +166,10 @@ def runs_in(file: BinaryIO) -> dict[str, Run]:
             whole = hidden or isinstance(chain.read(record.key, record.value), LogRecord)
             if parts is None or not whole or not chain.extends(run.state.head, entry):
                 raise MalformedError(f"line {line.n} of the bundle is not the next entry of its run", hint=_VERIFY)
-            extend(run, JudgedRecord(parts[0], EntryId(parts[2]), entry, "", record=record), entry)
+            try:
+                extend(run, JudgedRecord(parts[0], EntryId(parts[2]), entry, "", record=record), entry)
+            except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
+                raise MalformedError(f"line {line.n} of the bundle says what cannot be", hint=_VERIFY) from None
         elif line.kind == HEADER:
             lines = contents_of(line).first[-1]
         elif line.kind == END and line.n != lines:

@@ -32,6 +32,8 @@ from refold.views.history import ReadRecord
 from refold.views.model import ReadModel
 
 BUNDLE_VERSION = 1
+FORKED_BY = "fork"
+"""The actor of entries that no planner has written: a fork has."""
 LINE_BYTES = 32 << 20
 """The longest line. A record of 8 MiB, more than any broker takes by default, has 11 MiB in base64."""
 
@@ -171,6 +173,7 @@ class RunListed(ReadModel):
 class Contents(ReadModel):
     """Contents of a bundle as its first line lists them. `schemas` and `catalog` are numbers of lines."""
 
+    version: Annotated[int, Field(ge=1)]
     about: str
     runs: list[RunListed]
     schemas: _Natural
@@ -203,9 +206,13 @@ def contents_of(line: Line) -> Contents:
         message = f"the bundle is of version {version}, and this version of refold reads {BUNDLE_VERSION}"
         raise MalformedError(message, version=version)
     try:
-        return Contents.model_validate(line.content, strict=True)
+        found = Contents.model_validate(line.content, strict=True)
     except ValidationError:
         raise MalformedError("the first line is not that of a bundle") from None
+    names = [each.run for each in found.runs]
+    if names != sorted(set(names)):  # a run is held against what was said before of it, by the run that started it
+        raise MalformedError("the runs of the first line are not in the order of their names")
+    return found
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:
@@ -218,7 +225,7 @@ def read(file: BinaryIO) -> Iterator[Line | Hole]:
     for raw in _raw_lines(file):
         begins, sealed = _BEGINS.match(raw), _SEALED.search(raw)
         number = int(begins[1]) if begins and sealed else due
-        if begins is None or sealed is None or number > due + MOST_MISSING:
+        if begins is None or sealed is None or number > due + MOST_MISSING - len(missing):
             yield Hole("unreadable", due, "the line is none of a bundle: it was changed or cut")
             due, seal = due + 1, _UNKNOWN
         elif number < due:
@@ -248,7 +255,7 @@ def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
 
 def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
     try:
-        return Line(number, kind, canonical.parse(body))
+        return Line(number, kind, canonical.parse(body, containers=canonical.MAX_CONTAINERS))
     except MalformedError as error:
         return Hole("unreadable", number, error.message)
 
@@ -256,7 +263,7 @@ def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
 _UNKNOWN = b"?"
 """The seal of a line that is not there, or does not hold."""
 MOST_MISSING = 100_000
-"""Lines that may be missing in one place, so that a number which somebody has made up fills no memory."""
+"""Lines that may be missing, so that numbers which somebody has made up fill no memory."""
 END = "end"
 """The kind of what `read` gives last: its number is that of the lines that there should be, as far as was read."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,8 +11,8 @@ from refold.core import events
 from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import SKEW_MS, Decision, ToolFacts
-from refold.core.approval.question import args_digest, question_digest
-from refold.core.approval.signature import Trust
+from refold.core.approval.question import CONTEXT, args_digest, bound, digest
+from refold.core.approval.signature import KeyRing, Trust, platform_of
 from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import CatalogEntry, ToolRequest
@@ -38,30 +40,43 @@ class Authorities:
     """The catalog of a bundle as of any time, by what the root keys that the reader trusts have signed."""
 
     def __init__(self, trust: Trust) -> None:
-        self.trust = trust
+        self.trust, self.platform = trust, platform_of(trust)
+        """Platform that the catalog was signed for (`production/refold.`): of readers who name none, that of the first
+        entry that names one. What was signed for another counts no more then."""
         self._entries = list[tuple[CatalogEntry, bytes]]()
         self._whole = Catalog(trust)
         self._by_count = dict[int, Catalog]()
 
     def add(self, entry: CatalogEntry, key: bytes, value: bytes) -> str:
         """Take the next record; return why it does not count, or nothing."""
-        if not (why := self._whole.follow(self._whole.position, key, value)):
+        why = self._whole.follow(self._whole.position, key, value)
+        if not why and self.platform and entry.platform != self.platform:
+            why = f"it was signed for {entry.platform or 'no platform'}, and this is {self.platform}"
+        if not why:
             self._entries.append((entry, value))
+            self.platform = entry.platform
         return why
+
+    def withdrawn(self, keys: Iterable[str]) -> list[str]:
+        """Keys that the catalog has revoked by its end: whoever has one that was stolen can date what it signs back."""
+        known = self._whole.keys
+        return sorted({kid for kid in keys if kid not in known or known[kid].revoked})
 
     def at(self, ms: int) -> Catalog:
         """The catalog as it was in force at a time, by what the authority has signed of that."""
         there = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
         if len(there) not in self._by_count:
-            found = self._by_count[len(there)] = Catalog(self.trust)
+            found = self._by_count[len(there)] = Catalog(KeyRing(self.trust, self.platform))
             for entry, value in there:
                 found.follow(found.position, entry.name.encode(), value)
         return self._by_count[len(there)]
 
 
 def text_digest(text: str) -> str:
-    """The SHA-256 of a value, wherever it lies. **Raises** MalformedError for what stands for none."""
-    return parse_pointer(text).digest if is_pointer(text) else args_digest(text)
+    """The SHA-256 of a value, wherever it lies."""
+    with suppress(MalformedError):  # else it stands for none
+        return parse_pointer(text).digest
+    return args_digest(text)
 
 
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known: Authorities) -> Hole | Decision:
@@ -71,6 +86,13 @@ def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known
         found = _decided(before, event, known.at(then_ms))
         if isinstance(found, Decision):
             break
+    if isinstance(found, Hole):
+        return found
+    call, home = before.call_id(event.step), known.platform.partition("/")[0]
+    if found.issued > at_ms + SKEW_MS:  # a key that was revoked in between could have signed it
+        return Hole("decision", 0, f"the decision on {call} was signed after the entry that has it")
+    if home not in ("", found.environment):
+        return Hole("decision", 0, f"the decision on {call} is for {found.environment}, and the catalog for {home}")
     return found
 
 
@@ -104,11 +126,12 @@ def _other(before: RunState, event: events.ApprovalDecided, found: Decision) -> 
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"
-    hidden = is_pointer(call.args) or is_pointer(event.args)
-    asked = found.question if hidden else question_digest(question_of(before, call, opened))
+    asked, unseen = bound(question_of(before, call, opened)), dict[str, object]()
+    if is_pointer(call.args) or is_pointer(event.args):
+        unseen = {name: found.asked.get(name) for name in ("args", "proposed_args", "proposal", CONTEXT)}
     same = {"amend": "edit"}
     parts = {
-        "question": ({found.question, asked, event.question}, {opened.question.question}),
+        "question": ({found.question, digest(asked | unseen), event.question}, {opened.question.question}),
         "call": ((found.run, found.call), (before.run_id, before.call_id(event.step))),
         "digest of arguments": (found.args, text_digest(event.args or call.args)),
         "key": (found.key, event.key or call.key),

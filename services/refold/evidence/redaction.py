@@ -45,13 +45,23 @@ def without_values(record: Record, rules: Collection[str]) -> Record:
 def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
     """True if an entry has nothing that the rules remove, and something that stands in its place."""
     kept = [_without(event, rules) for event in entry.events]
-    there = (getattr(event, name, "") for event in entry.events for name in (*_FIELDS, "token"))
-    return kept == entry.events and any(map(is_pointer, there))
+    there = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
+    hidden = any(map(is_pointer, there)) or any(is_hidden(event, rules) for event in entry.events)
+    return kept == entry.events and hidden
+
+
+def is_hidden(event: Event, rules: Collection[str]) -> bool:
+    """True if an event is a decision whose token the rules have removed."""
+    return _in_token(event, rules) and is_pointer(getattr(event, "token", ""))
+
+
+def _in_token(event: Event, rules: Collection[str]) -> bool:
+    return isinstance(event, events.ApprovalDecided) and _IN_TOKEN.get(event.verdict) in rules
 
 
 def _without(event: Event, rules: Collection[str]) -> Event:
     names = [name for name, rule in _FIELDS.items() if rule in rules]
-    if isinstance(event, events.ApprovalDecided) and _IN_TOKEN.get(event.verdict) in rules:
+    if _in_token(event, rules):
         names.append("token")
     texts = {name: text for name in names if (text := getattr(event, name, "")) and not is_pointer(text)}
     if not texts:

@@ -29,6 +29,7 @@ from refold.evidence.bundle import (
     CLAIMED,
     END,
     ENTRY,
+    FORKED_BY,
     SCHEMA,
     Contents,
     Hole,
@@ -38,13 +39,16 @@ from refold.evidence.bundle import (
     read,
 )
 from refold.evidence.decisions import Authorities, PeopleDecided, not_let_out, recounted, text_digest
-from refold.evidence.redaction import RULES, is_redacted
+from refold.evidence.redaction import is_hidden, is_redacted
 from refold.ports.log import Record
+from refold.views.words import with_ellipsis
 
 MOST_HOLES = 1_000
 """Holes that are told; a bundle that is torn in more places is torn enough."""
 MOST_PASSED = 1_000
 """Lines of one gap of which it is worked out where they belong."""
+HOLE_CHARS = 1_000
+"""Characters of what is told of a hole, as some of them are whoever has written it."""
 
 
 class BundleRun(NamedTuple):
@@ -63,13 +67,15 @@ class BundleRun(NamedTuple):
 class VerifiedBundle(NamedTuple):
     """Content of a bundle, and every hole in it. `notes` say what it does not prove, in words.
 
-    `unchecked` decisions are signed, and the reader has named no root key, or the catalog has a hole.
+    `unchecked` signatures are those of decisions and of the catalog where the reader has named no root key, or the
+    catalog has a hole, and of decisions that were redacted. `platform` is the one that the catalog was signed for.
     """
 
     about: str
     records: int
     fork: dict[str, Any]
     root: list[str]
+    platform: str
     runs: list[BundleRun]
     decisions: list[PeopleDecided]
     holes: list[Hole]
@@ -78,7 +84,7 @@ class VerifiedBundle(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """True if no hole was found, and no decision is left unchecked that has its signature."""
+        """True if no hole was found, and no signature is left unchecked."""
         return not self.holes and not self.unchecked
 
 
@@ -88,7 +94,8 @@ def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
     **Raises** MalformedError for a file that is no bundle at all.
     """
     checking = _Pass(Authorities(trust))
-    holes = list(islice((hole for line in read(file) for hole in checking.take(line)), MOST_HOLES))
+    found = (hole for line in read(file) for hole in checking.take(line))
+    holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(found, MOST_HOLES)]
     if not checking.records:
         raise MalformedError("this is no bundle of evidence", hint="`refold why ID --bundle FILE` writes one")
     told = checking.contents
@@ -97,10 +104,11 @@ def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
         checking.records,
         told.fork if told else {},
         sorted(trust),
+        checking.platform,
         checking.runs,
         checking.decisions,
         holes,
-        checking.counts["unchecked"],
+        sum(checking.counts[each] for each in ("unchecked", "unsigned", "hidden")),
         list(checking.notes()),
     )
 
@@ -141,12 +149,20 @@ class _Pass:
         try:
             for hole in self._end(line.n) if line.kind == END else self._checked(line, kind):
                 yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
+        except (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            self._tear(line.kind, run)
+            yield Hole("changed", line.n, f"{run}: what it says cannot be ({type(error).__name__})", run, seq)
         except (FoldError, MalformedError) as error:
             newer = isinstance(error, FoldError) or "version" in error.fields
             self._newer = newer and not line.n
             self._tear(line.kind, run)
             what = f"{error.message}: upgrade refold" if newer else error.message
             yield Hole("version" if newer else "unreadable", line.n, what, run, seq)
+
+    @property
+    def platform(self) -> str:
+        """The platform that the catalog was signed for, by the root keys of the reader."""
+        return self._known.platform
 
     def notes(self) -> Iterator[str]:
         """Limits of the proof."""
@@ -157,8 +173,12 @@ class _Pass:
             "far as a digest in them is signed or named by an entry that is whole",
             "hidden": "decisions are redacted: their signatures and votes are not checked",
             "unchecked": f"decisions are not checked: {unsure}",
+            "unsigned": "entries of the catalog are not checked: name the root key that you trust (--root)",
             "unclaimed": "chained calls have no claim in the bundle",
         }
+        signers = (kid for each in self.decisions for kid in each.keys)
+        if gone := self._known.withdrawn(signers):
+            yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
         yield from (f"{count[name]} {words}" for name, words in notes.items() if count[name])
         if self.contents and self.contents.fork:
             yield "this is a fork: entries of it are in no topic"
@@ -180,12 +200,16 @@ class _Pass:
             number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
             if number not in self._schemas and SCHEMA not in self._broken:
                 yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
-            if record.offset < 0 and not (self.contents and self.contents.fork):
+            if record.offset < 0 and not self._forked:
                 yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
             check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
             yield from check(record, line)
         else:
             raise FoldError(f"lines of kind {line.kind} are of a newer version")
+
+    @property
+    def _forked(self) -> bool:
+        return bool(self.contents and self.contents.fork)
 
     def _place(self, number: int) -> tuple[str, str]:
         return self.contents.place(number) if self.contents else ("", "")
@@ -229,6 +253,7 @@ class _Pass:
 
     def _catalogued(self, record: Record, line: Line) -> Iterator[Hole]:
         entry = codec.decode(CatalogEntry, record.value or b"")
+        self.counts["unsigned"] += not self._known.trust
         if self._known.trust and (why := self._known.add(entry, record.key or b"", record.value or b"")):
             yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
         if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
@@ -248,6 +273,7 @@ class _Pass:
             yield from self._leave()
             self._begin(run)
         self._entries, self._redacted = self._entries + 1, self._redacted + hidden
+        self._rules = self.contents.redacted if hidden and self.contents else []
         head, found = self._head(run), self._read(record, name, hidden=hidden)
         if found is None or (found.entry.run_id, found.entry.seq) != (run, seq):
             self._heads[run] = Head(name, max(seq, head.seq))
@@ -259,6 +285,8 @@ class _Pass:
             yield _unlinked(head, found.entry)
         self._torn.discard(run)
         self._heads[run] = Head(name, found.entry.last_seq)
+        if found.entry.actor == FORKED_BY and not self._forked:
+            yield _hole("foreign", f"{run}: a fork has written event {seq}, and the bundle is that of none")
         if run not in self._broken:
             yield from self._said(found, line.n)
 
@@ -269,8 +297,7 @@ class _Pass:
             raise FoldError(found.reason)
         if hidden:
             entry = codec.decode(Entry, record.value or b"")
-            rules = self.contents.redacted if self.contents else RULES
-            return LogRecord(name, entry) if is_redacted(entry, rules) else None
+            return LogRecord(name, entry) if is_redacted(entry, self._rules) else None
         return found if isinstance(found, LogRecord) else None
 
     def _said(self, record: LogRecord, number: int) -> Iterator[Hole]:
@@ -301,9 +328,9 @@ class _Pass:
 
     def _decided(self, before: RunState, event: events.ApprovalDecided, seq: int) -> Iterator[Hole]:
         call, keys = before.call_id(event.step), list[str]()
-        if is_pointer(event.token):
+        if is_hidden(event, self._rules):
             self.counts["hidden"] += 1
-        elif not event.token:
+        elif not event.token or is_pointer(event.token):
             yield _hole("signature", f"{call} is decided, and nobody has signed it")
         elif not self._known.trust or CATALOGUED in self._broken:
             self.counts["unchecked"] += 1
@@ -347,7 +374,7 @@ class _Pass:
         self.runs.append(BundleRun(run, *ends, *names, state.status))
         self.counts["redacted"] += self._redacted
         if whole and asked is not None:
-            own = {"asked": text_digest(asked.input)}
+            own = {"asked": f"{asked.agent} {text_digest(asked.input)}"}
             own |= {"ended": _ended(state.status, getattr(state.end, "result", ""))} if state.over else {}
             for what in (what for what, mine in own.items() if self._told.pop((what, run), mine) != mine):
                 yield Hole("changed", self._last, f"{run}: its parent says otherwise how it was {what}", run, head.seq)
@@ -359,7 +386,7 @@ class _Pass:
             outcome = state.outcomes[step][1] if step in state.outcomes else None
             if isinstance(each, events.ChildStarted):
                 child = child_id(state.run_id, step)
-                self._told["asked", child] = text_digest(each.input)
+                self._told["asked", child] = f"{each.agent} {text_digest(each.input)}"
                 if isinstance(outcome, events.ChildCompleted):
                     self._told["ended", child] = _ended(outcome.status, outcome.result)
             elif isinstance(outcome, events.CallCompleted) and getattr(each, "effect", "") in CHAINED:

@@ -80,7 +80,7 @@ def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), mo
     """
     run = _where_it_happened(run, seq, find)
     number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
-    step = run.timeline.steps[number - 1] if number else None
+    step = run.timeline.steps[number - 1] if 0 < number <= len(run.timeline.steps) else None
     if step is None or step.kind != "call":
         return Why(run_id=run.state.run_id, seq=seq, step=None, links=list(_causes(run, seq, find, most)))
     links = [*_course(run, step, claims), *_causes(run, run.state.seqs[number - 1], find, most)]
@@ -225,7 +225,7 @@ _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspe
 def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
     """The last event of the entry before that is about the step which an entry answers; 0: there is none."""
     for step in (getattr(each, "step", 0) for each in about):
-        if step and (begun := run.state.seqs[step - 1]) < entry.seq:
+        if 0 < step <= len(run.state.seqs) and (begun := run.state.seqs[step - 1]) < entry.seq:
             seq = entry.seq
             while seq > begun:
                 earlier = _At.of(run, seq - 1).entry

@@ -55,10 +55,12 @@ def why_event(
 ) -> None:
     """Show why something happened: from an effect back to the request, each link with its place in Kafka."""
     rules = rules_of(asking.redact)
-    run_name, seq = run_of_key(asking.runs.reader, name) if _KEY.match(name) else parse_call_id(asked_about(name))
-    known = known_family(run_name, asking, from_log=asking.from_log)
-    run = known[run_name]
+    known = dict[str, Run]()
     find = partial(_find, known, asking)
+    by_key = _KEY.match(name)
+    run_name, seq = run_of_key(asking.runs.reader, name, find) if by_key else parse_call_id(asked_about(name))
+    known |= known_family(run_name, asking, from_log=asking.from_log)
+    run = known[run_name]
     found = why(run, seq, find)
     if call := found.chained:
         found = why(run, seq, find, claims=claims_of(asking.runs.reader, [run], call))
@@ -140,6 +142,8 @@ def _print_verified(found: VerifiedBundle) -> None:
     for each in found.decisions:
         words = f"{each.call_id} {each.tool}: {each.verdict} by {', '.join(each.actors)}"
         say("decision", f"{words} ({'checked' if each.checked else 'not checked'})")
+    if found.root:
+        say("catalog", f"of {found.platform or 'a platform that it does not name'}, by root {', '.join(found.root)}")
     for note in found.notes:
         say("note", note)
     for hole in found.holes:
