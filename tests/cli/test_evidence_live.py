@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from refold.client.addresses import ROOT_PUB
+from refold.gateway.site import MOST_BUNDLES
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
 
@@ -144,3 +149,20 @@ def test_what_is_no_bundle_and_what_is_no_run_are_refused(dev: Dev, tmp_path: Pa
     assert dev.refold("why", "nobody/1", code=3)
     assert dev.refold("why", "0" * 64, code=3)
     assert dev.refold("why", "what", code=2)
+
+
+def test_who_takes_bundles_slowly_holds_few_of_them_and_none_once_gone(dev: Dev) -> None:
+    dev.refold("run", "start", "scans", "--id", "much", "--input", '{"count": 150, "size": 60000}', "--wait")
+    url = urlsplit(dev.state["gateway"])
+    with ExitStack() as held:
+        answers = []
+        for _ in range(MOST_BUNDLES + 2):
+            slow = held.enter_context(socket.create_connection((url.hostname, url.port or 0), timeout=30))
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            slow.sendall(f"GET /api/runs/much/bundle HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+            answers.append(slow.recv(12)[-3:])
+        assert answers == [b"200"] * MOST_BUNDLES + [b"429"] * 2
+        assert httpx.get(f"{url.geturl()}/api/runs/much", timeout=30).status_code == 200
+    eventually(
+        lambda: httpx.get(f"{url.geturl()}/api/runs/much/bundle", timeout=60).status_code == 200, within=3, every=1
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 import uvicorn
@@ -13,6 +16,7 @@ import uvicorn
 from refold.gateway import connections, guard
 from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
+from refold.gateway.site import SentFile
 from refold.projections import service
 from tests.gateway.test_reading import Bench
 from tests.gateway.test_streams import halves
@@ -101,3 +105,29 @@ def test_listeners_that_go_away_are_forgotten(served: Served) -> None:
         eventually(lambda: streams.count == 0)
 
     assert streams.runs == 0
+
+
+def test_what_makes_a_file_is_closed_with_its_connection() -> None:
+    """At once, and not when the garbage collector comes by: it may hold one of a few places."""
+    ended = list[bool]()
+
+    def parts() -> Generator[bytes]:
+        try:
+            while True:
+                yield b"x"
+        finally:
+            ended.append(True)
+
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def never(message: Any) -> None:
+        await asyncio.sleep(60)
+
+    gc.disable()
+    try:
+        made = parts()
+        asyncio.run(SentFile(made, "text/plain")({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, never))
+        assert ended == [True]
+    finally:
+        gc.enable()

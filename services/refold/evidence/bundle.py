@@ -34,7 +34,7 @@ from refold.views.model import ReadModel
 BUNDLE_VERSION = 1
 FORKED_BY = "fork"
 """The actor of entries that no planner has written: a fork has."""
-LINE_BYTES = 32 << 20
+LINE_BYTES = 12 << 20
 """The longest line. A record of 8 MiB, more than any broker takes by default, has 11 MiB in base64."""
 
 HEADER, SCHEMA, CATALOGUED, ENTRY, CLAIMED = "bundle", "schema", "catalog", "entry", "claim"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from refold.core.errors import not_installed
@@ -18,6 +19,7 @@ try:
     from fastapi.responses import StreamingResponse
     from fastapi.routing import APIRoute
     from starlette.concurrency import run_in_threadpool
+    from starlette.types import Receive, Scope, Send
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 MOST_READS = MOST_WRITES = 64
 MOST_ARCHIVED = 2
 """Files of the archive that are read at once: one has up to 64 MiB, and more once it is unpacked."""
+MOST_BUNDLES = 4
+"""Bundles that are sent at once: the runs in each are in memory until its reader, who may be slow, has them."""
 WRITES_A_MINUTE = 60
 LEAST_PACKED = 1_000
 """Bytes of a page or a file that is compressed."""
@@ -80,6 +84,7 @@ class Gateway:
         self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))
         self._reads = threading.BoundedSemaphore(MOST_READS)
         self._sent = threading.BoundedSemaphore(MOST_READS)
+        self._bundled = threading.BoundedSemaphore(MOST_BUNDLES)
         self._writes, self._writing = RateLimit(WRITES_A_MINUTE), threading.BoundedSemaphore(MOST_WRITES)
 
     def by(self, login: Login | None) -> Gateway:
@@ -147,6 +152,10 @@ class Gateway:
         """A large value on its way to a client, which may be slow. **Raises** BusyError."""
         return _one(self._sent)
 
+    def bundling(self) -> AbstractContextManager[None]:
+        """A bundle on its way to a client. **Raises** BusyError."""
+        return _one(self._bundled, "bundles")
+
     @contextmanager
     def write(self) -> Iterator[None]:
         """Room for a write of who asks. **Raises** BusyError when they had too many, or too many are under way."""
@@ -168,6 +177,24 @@ def _one(of: threading.BoundedSemaphore, what: str = "reads") -> Iterator[None]:
         yield
     finally:
         of.release()
+
+
+class SentFile(StreamingResponse):
+    """A file that is made while it is sent. What makes it is closed with the connection, and not at some later time.
+
+    Its first bytes are made before the status is sent, so that an error has one.
+    """
+
+    def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
+        self._parts, first = parts, next(parts)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        super().__init__(chain((first,), parts), headers=named, media_type=media_type)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close()
 
 
 class StrictRequest(Request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -9,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from refold.client.evidence import bundle_of, claims_of, linked_runs
 from refold.evidence.redaction import rules_of
-from refold.gateway.site import AfterHeader, Seq, SeqOption, Site
+from refold.gateway.site import AfterHeader, SentFile, Seq, SeqOption, Site
 from refold.projections.runs import ViewedRuns
 from refold.views.why import Why, why
 
@@ -37,17 +38,21 @@ def evidence_routes(site: APIRouter) -> None:
         seq: SeqOption = 0,
         redact: Annotated[str, Query(max_length=40, description="args, results or both: only their digests")] = "",
         after: AfterHeader = "",
-    ) -> StreamingResponse:
+    ) -> SentFile:
         """A file for `refold verify`: the run and all that it has started, or with `seq` what led to that event."""
-        rules = rules_of(redact)
-        with shared.view_of(run, after) as view:
-            found, known = shared.reading.run(view, run), ViewedRuns(view)
-            if seq:
-                runs = linked_runs(why(found, seq, known.find), known.find)
-            else:
-                runs = {each.state.run_id: (each, 0) for each in (found, *known.family(found))}
-        about = f"{run}/{seq}" if seq else run
-        with shared.log():
-            bundle = bundle_of(about, runs, shared.platform, rules)
-        headers = {"Content-Disposition": f'attachment; filename="{about.replace("/", "-")}.jsonl"'}
-        return StreamingResponse(bundle.lines(), headers=headers, media_type="application/jsonl")
+        about, rules = f"{run}/{seq}" if seq else run, rules_of(redact)
+
+        def lines() -> Generator[bytes]:
+            with shared.bundling():
+                with shared.view_of(run, after) as view:
+                    found, known = shared.reading.run(view, run), ViewedRuns(view)
+                    if seq:
+                        runs = linked_runs(why(found, seq, known.find), known.find)
+                    else:
+                        runs = {each.state.run_id: (each, 0) for each in (found, *known.family(found))}
+                with shared.log():
+                    bundle = bundle_of(about, runs, shared.platform, rules)
+                yield from bundle.lines()
+
+        name = f'attachment; filename="{about.replace("/", "-")}.jsonl"'
+        return SentFile(lines(), "application/jsonl", content_disposition=name)

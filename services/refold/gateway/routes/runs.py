@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Generator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -15,7 +14,7 @@ from refold.core.ids import RunId, run_id
 from refold.core.run.handed import own_pointers
 from refold.core.wire.blobs import MARK, size_of
 from refold.gateway.reading import RunQuery, events_after
-from refold.gateway.site import AfterHeader, Gateway, Seq, SeqOption, Site
+from refold.gateway.site import AfterHeader, Gateway, SentFile, Seq, SeqOption, Site
 from refold.ports.tables import MOST_PAGE, ViewReader
 from refold.projections.runs import ViewedRuns, entry_of
 from refold.projections.shipped.tables import ENTRIES
@@ -121,13 +120,11 @@ def run_routes(site: APIRouter) -> None:
         with shared.view_of(run, after) as view:
             shared.reading.check(view, run)
             pointer = _pointer(view, run_id(run), digest)
-        parts = _parts(shared, run_id(run), pointer)
+        sent, length = _parts(shared, run_id(run), pointer), str(size_of(pointer))
         try:
-            first = next(parts)  # an error has to come before the status
+            return SentFile(sent, "application/octet-stream", content_length=length, content_disposition="attachment")
         except BlobError as error:
             raise NotFoundError(error.message, hint=error.hint) from None
-        headers = {"Content-Length": str(size_of(pointer)), "Content-Disposition": "attachment"}
-        return StreamingResponse(chain((first,), parts), headers=headers, media_type="application/octet-stream")
 
 
 def query_of(wanted: RunFilter) -> RunQuery:
@@ -158,7 +155,7 @@ def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
     raise NotFoundError(f"run {run} has no value {digest}", hint="a value of a child lies with the child")
 
 
-def _parts(shared: Gateway, run: RunId, pointer: str) -> Iterator[bytes]:
+def _parts(shared: Gateway, run: RunId, pointer: str) -> Generator[bytes]:
     if (store := shared.blobs()) is None:
         raise UnreachableError("the gateway has no blob store", hint="set REFOLD_BLOBS__URL to that of the services")
     with shared.sending():
