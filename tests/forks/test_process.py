@@ -105,6 +105,16 @@ def test_a_hostile_app_does_nothing_that_the_process_can_prevent(
     assert set(report.refused) >= PREVENTED
 
 
+def test_what_an_app_wanted_to_do_when_it_was_loaded_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORK_TEST_FOLDER", str(tmp_path))
+    monkeypatch.setenv("FORK_TEST_PORT", "1")
+    (tame,) = forks([ForkJob("r-1", dying_run("stay"), 0)], setup("tests.forks.hostile:app"))
+
+    assert set(tame.refused) >= PREVENTED
+
+
 def test_an_app_that_ends_its_process_costs_its_own_fork_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORK_TEST_FOLDER", str(tmp_path))
     monkeypatch.setenv("FORK_TEST_PORT", "1")

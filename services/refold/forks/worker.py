@@ -67,6 +67,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
         _answer(answers, {"error": _error(error)})
         return
     _answer(answers, {"app": app.version})
+    loading = PREVENTED.copy()
     while (job := _next(orders)) is not None:
         PREVENTED.clear()
         try:
@@ -77,7 +78,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
             changes = replace(job.changes, policy=policy)
             around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
             report = forked(app, job.family, RunId(job.run_id), job.at, changes, around)
-            report = report.model_copy(update={"refused": dict(PREVENTED), "isolated": alone})
+            report = report.model_copy(update={"refused": dict(PREVENTED + loading), "isolated": alone})
             _answer(answers, {"report": report.model_dump(mode="json")})
         except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
             _answer(answers, {"error": _error(error)})
