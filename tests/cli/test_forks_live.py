@@ -73,12 +73,14 @@ def test_a_cohort_goes_on_where_it_was_stopped(dev: Dev, forked: str, tmp_path: 
     words = ("fork", "--app", str(APP), "--runs", "home-*", "--to", str(tmp_path / "forks.jsonl"))
     whole = dev.read(*words)
     lines = (tmp_path / "forks.jsonl").read_text().splitlines()
-    (tmp_path / "forks.jsonl").write_text("\n".join([lines[0], lines[1][:40]]))
+    junk = b'\xff\n5\n[]\n{"key":[1],"run_id":[1]}\n' + b"[" * 9_000 + b"\n"
+    (tmp_path / "forks.jsonl").write_bytes(junk + "\n".join([lines[0], lines[1][:40]]).encode())
 
-    again = dev.read(*words)
+    again, once_more = dev.read(*words), (tmp_path / "forks.jsonl").read_bytes()
 
     assert again == whole
-    assert len((tmp_path / "forks.jsonl").read_text().splitlines()) > len(lines) - 1
+    assert once_more.splitlines()[-1] == lines[1].encode()
+    assert (dev.read(*words), (tmp_path / "forks.jsonl").read_bytes()) == (whole, once_more)
 
 
 def test_the_page_of_a_cohort_shows_hostile_texts_as_what_they_are(dev: Dev, forked: str, tmp_path: Path) -> None:
@@ -146,6 +148,9 @@ def verified(file: Path) -> VerifiedBundle:
         ("--at", "99", "--input", "{}"),
         ("--at", "99", "--edit-call", "1={}"),
         ("--decide", "home-1/3=maybe"),
+        ("--to", "/nowhere/fork.jsonl"),
+        ("--stub", "/nowhere/stubs.yaml"),
+        ("--stub", str(Path(__file__).parent / "bomb.yaml")),
     ],
 )
 def test_what_cannot_be_is_refused(dev: Dev, forked: str, words: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from refold import App, Context
 from refold.forks import ban
 from refold.sdk.determinism import banned
 
+LIE = os.environ.get("FORK_TEST_LIE", '{"report": {"run_id": "r-1", "at": 0, "verdict": "same"}}\n{')
 FOLDER, PORT = Path(os.environ["FORK_TEST_FOLDER"]), int(os.environ["FORK_TEST_PORT"])
 
 
@@ -114,7 +115,5 @@ async def dies(ctx: Context, how: str) -> str:
         os._exit(0)
     if how == "lie":
         for number in range(3, 64):
-            tried(
-                lambda number=number: os.write(number, b'{"report": {"run_id": "r-1", "at": 0, "verdict": "same"}}\n{')
-            )
+            tried(lambda number=number: os.write(number, LIE.encode("utf-8", "surrogateescape")))
     return how

@@ -141,6 +141,32 @@ def test_a_check_of_code_that_ends_its_process_says_so_and_the_next_is_checked(
     assert [check.run_id for check in found] == ["r-1"] * len(jobs)
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        *(
+            "[" * 100_000,
+            "[1]",
+            '{"error": "x"}',
+            '{"error": [1]}',
+            '{"error": {"code": "usage"}}',
+            "\udcff",
+            "9" * 5_000,
+        ),
+        '{"report": {"run_id": "r-1", "at": 0, "verdict": "same", "message": "\\ud800"}}',
+        '{"report": {"run_id": "r-1", "at": 0, "verdict": "same", "usd": [NaN, 1]}}',
+        '{"report": {"run_id": "r-2", "at": 0, "verdict": "same"}}',
+    ],
+)
+def test_what_is_no_report_is_a_fork_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
+    monkeypatch.setenv("FORK_TEST_FOLDER", str(tmp_path))
+    monkeypatch.setenv("FORK_TEST_PORT", "1")
+    monkeypatch.setenv("FORK_TEST_LIE", f"{lie}\n")
+    (found,) = forks([ForkJob("r-1", dying_run("lie"), 0)], setup("tests.forks.hostile:app"))
+
+    assert found.verdict == "raises"
+
+
 def dying_run(how: str) -> Family:
     """A run that came to its end."""
     tame = App("hostile")

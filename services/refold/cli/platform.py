@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -133,6 +134,15 @@ def source(text: str) -> str:
         reason = getattr(error, "strerror", "") or "it is not UTF-8"
         hint = "name a file that exists after @, or write - for stdin, or the value itself"
         raise UsageError(f"cannot read {text[1:]}: {reason}", hint=hint) from None
+
+
+@contextmanager
+def writing(file: str) -> Iterator[Path]:
+    """The path of a file that the user has named, for a write. **Raises** UsageError where that cannot be."""
+    try:
+        yield Path(file)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}", hint="name a file that can be written") from None
 
 
 def json_value(text: str, option: str) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -132,18 +132,24 @@ def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, 
     return {RunId(run): (found, last[run]) for run in sorted(last) if (found := find(run)) is not None}
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """The file of a bundle. **Raises** UsageError for none."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        hint = "`refold why ID --bundle FILE` writes one"
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+
+
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
     """The runs of a bundle, of which one is meant, folded.
 
     **Raises** UsageError for no file, MalformedError for a bundle with a hole, NotFoundError.
     """
-    try:
-        with path.open("rb") as file:
-            found = runs_in(file)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", hint="`refold why ID --bundle FILE` writes one"
-        ) from None
+    with reading(path) as file:
+        found = runs_in(file)
     if run not in found:
         raise NotFoundError(f"the bundle has no run {run}", hint=f"it has {', '.join(found)}"[:200])
     return found

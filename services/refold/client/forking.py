@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -17,6 +16,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import orjson
 from pydantic import ValidationError
 
 from refold.client.policies import load_text
@@ -142,10 +142,11 @@ class ForkProcess:
         try:
             pickle.dump(order, orders)
             orders.flush()
-            said = json.loads(answers.readline(MOST_ANSWERED))
-            if isinstance(said, dict):
-                return said
-        except (BrokenPipeError, ValueError, RecursionError):
+            said = orjson.loads(answers.readline(MOST_ANSWERED))
+            error = said.get("error") if isinstance(said, dict) else ""
+            if error is None or (isinstance(error, dict) and error.keys() >= {"code", "message", "hint"}):
+                return {**said, "error": {name: str(text) for name, text in (error or {}).items()}}
+        except (BrokenPipeError, ValueError):
             pass
         finally:
             timer.cancel()

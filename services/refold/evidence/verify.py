@@ -48,7 +48,7 @@ MOST_HOLES = 1_000
 MOST_PASSED = 1_000
 """Lines of one gap of which it is worked out where they belong."""
 HOLE_CHARS = 1_000
-"""Characters of what is told of a hole, as some of them are whoever has written it."""
+"""Characters that are told of a hole."""
 
 
 class BundleRun(NamedTuple):
@@ -104,7 +104,7 @@ def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
         checking.records,
         told.fork if told else {},
         sorted(trust),
-        checking.platform,
+        checking.known.platform,
         checking.runs,
         checking.decisions,
         holes,
@@ -120,7 +120,7 @@ class _Pass:
         self.contents: Contents | None = None
         self.records, self.runs, self.decisions = 0, list[BundleRun](), list[PeopleDecided]()
         self.counts = Counter[str]()
-        self._known, self._newer = known, False
+        self.known, self._newer, self._forked = known, False, False
         self._schemas, self._counter, self._next = set[int](), 0, 0
         self._torn, self._broken = set[str](), set[str]()
         """Runs and kinds of lines of which something is missing: just now, so that what follows cannot be linked to it;
@@ -159,15 +159,10 @@ class _Pass:
             what = f"{error.message}: upgrade refold" if newer else error.message
             yield Hole("version" if newer else "unreadable", line.n, what, run, seq)
 
-    @property
-    def platform(self) -> str:
-        """The platform that the catalog was signed for, by the root keys of the reader."""
-        return self._known.platform
-
     def notes(self) -> Iterator[str]:
         """Limits of the proof."""
         told, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
-        unsure = "the catalog has a hole" if self._known.trust else "name the root key that you trust (--root)"
+        unsure = "the catalog has a hole" if self.known.trust else "name the root key that you trust (--root)"
         notes = {
             "redacted": f"entries are redacted ({told}): their bytes do not prove their ids, so what they say holds as "
             "far as a digest in them is signed or named by an entry that is whole",
@@ -177,7 +172,7 @@ class _Pass:
             "unclaimed": "chained calls have no claim in the bundle",
         }
         signers = (kid for each in self.decisions for kid in each.keys)
-        if gone := self._known.withdrawn(signers):
+        if gone := self.known.withdrawn(signers):
             yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
         yield from (f"{count[name]} {words}" for name, words in notes.items() if count[name])
         if self.contents and self.contents.fork:
@@ -191,6 +186,7 @@ class _Pass:
         self.records += 1
         if not line.n:
             self.contents = contents_of(line)
+            self._forked = bool(self.contents.fork)
         elif self.contents and kind != line.kind:
             yield _hole("foreign" if kind else "more", f"a line of kind {line.kind} stands here")
         elif line.kind == SCHEMA:
@@ -206,10 +202,6 @@ class _Pass:
             yield from check(record, line)
         else:
             raise FoldError(f"lines of kind {line.kind} are of a newer version")
-
-    @property
-    def _forked(self) -> bool:
-        return bool(self.contents and self.contents.fork)
 
     def _place(self, number: int) -> tuple[str, str]:
         return self.contents.place(number) if self.contents else ("", "")
@@ -253,8 +245,8 @@ class _Pass:
 
     def _catalogued(self, record: Record, line: Line) -> Iterator[Hole]:
         entry = codec.decode(CatalogEntry, record.value or b"")
-        self.counts["unsigned"] += not self._known.trust
-        if self._known.trust and (why := self._known.add(entry, record.key or b"", record.value or b"")):
+        self.counts["unsigned"] += not self.known.trust
+        if self.known.trust and (why := self.known.add(entry, record.key or b"", record.value or b"")):
             yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
         if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
             kind = "removed" if entry.counter > self._counter else "moved"
@@ -332,9 +324,9 @@ class _Pass:
             self.counts["hidden"] += 1
         elif not event.token or is_pointer(event.token):
             yield _hole("signature", f"{call} is decided, and nobody has signed it")
-        elif not self._known.trust or CATALOGUED in self._broken:
+        elif not self.known.trust or CATALOGUED in self._broken:
             self.counts["unchecked"] += 1
-        elif isinstance(found := recounted(before, event, self._state.at_ms, self._known), Hole):
+        elif isinstance(found := recounted(before, event, self._state.at_ms, self.known), Hole):
             yield found
         else:
             keys = [kid_of(token) for token in (event.token, *found.tokens)]

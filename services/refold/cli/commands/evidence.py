@@ -12,11 +12,11 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.commands.run import FromLog, known_family
-from refold.cli.platform import Printer, Shell, source
+from refold.cli.platform import Printer, Shell, source, writing
 from refold.client.addresses import addresses
-from refold.client.evidence import bundle_of, claims_of, linked_runs, run_of_key
+from refold.client.evidence import bundle_of, claims_of, linked_runs, reading, run_of_key
 from refold.core.approval.signature import trusted
-from refold.core.errors import NotFoundError, UsageError
+from refold.core.errors import NotFoundError
 from refold.core.ids import RunId, asked_about, is_below, parse_call_id
 from refold.evidence.bundle import Bundle
 from refold.evidence.redaction import rules_of
@@ -42,11 +42,8 @@ class WhyOptions(Shell):
 
 def _write(bundle: Bundle, file: str) -> str:
     """Write a bundle into a file; return in words what was written."""
-    try:
-        with Path(file).open("wb") as out:
-            out.writelines(bundle.lines())
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}", hint="name a file that can be written") from None
+    with writing(file) as path, path.open("wb") as out:
+        out.writelines(bundle.lines())
     return f"{output.counted(len(bundle.runs), 'run')} in {file}"
 
 
@@ -94,11 +91,8 @@ def verify_file(
 ) -> None:
     """Check a bundle by its bytes alone, without Kafka. Names every hole: the run, the event, the record."""
     trust = trusted(source(root).partition("\n")[0]) if root else addresses(data=data).trust
-    try:
-        with Path(bundle).open("rb") as file:
-            found = verify_bundle(file, trust)
-    except OSError as error:
-        raise UsageError(f"cannot read {bundle}: {error.strerror}", hint="name the file of a bundle") from None
+    with reading(Path(bundle)) as file:
+        found = verify_bundle(file, trust)
     printer.tell({"holds": found.holds, **output.plain(found)}, lambda: _print_verified(found), ok=found.holds)
 
 

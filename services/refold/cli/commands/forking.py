@@ -15,13 +15,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
+
 from refold.cli import options, output
 from refold.cli.commands.provision import merged_policy
 from refold.cli.commands.replaying import ArchiveUrl, recorded_runs
 from refold.cli.commands.run import smaller_budget, store_of
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.operator import Operator, repeat_warning
-from refold.cli.platform import Shell, agree, json_value, pair, since_ms
+from refold.cli.platform import Shell, agree, json_value, pair, since_ms, source, writing
 from refold.client import policies
 from refold.client.forking import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError
@@ -56,10 +58,7 @@ class Forking(Shell):
     @property
     def changes(self) -> ForkChanges:
         """Changes that all runs have. **Raises** UsageError."""
-        try:
-            return ForkChanges(stubs=stubs_of(Path(self.stub).read_text(), self.stub) if self.stub else {})
-        except OSError as error:
-            raise UsageError(f"--stub {self.stub}: {error}", hint="name a file") from None
+        return ForkChanges(stubs=stubs_of(source(f"@{self.stub}"), self.stub) if self.stub else {})
 
     @cached_property
     def draft(self) -> dict[str, Any] | None:
@@ -182,7 +181,8 @@ def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> 
     budget, family = one.spendable, one.family(run)
     (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
     if one.to:
-        Path(one.to).write_bytes(b"".join(fork_bundle(family, report).lines()))
+        with writing(one.to) as file:
+            file.write_bytes(b"".join(fork_bundle(family, report).lines()))
     if one.page:
         _write_page(one.page, [report], family)
     one.tell(report, "\n".join(map(output.escape, _story(report))))
@@ -242,8 +242,8 @@ def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
     for number, report in enumerate(forks(jobs, setup, at_once=chosen.jobs, budget=budget)):
         told("fork runs", number, len(ahead))
         if chosen.to:
-            with Path(chosen.to).open("a") as file:
-                file.write(json.dumps({"key": keys[RunId(report.run_id)], **report.model_dump(mode="json")}) + "\n")
+            with writing(chosen.to) as file, file.open("a") as more:
+                more.write(json.dumps({"key": keys[RunId(report.run_id)], **report.model_dump(mode="json")}) + "\n")
         yield report
 
 
@@ -288,20 +288,25 @@ def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> st
 def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
     """The reports that a file has of these very forks."""
     found = {}
-    for line in Path(to).read_text().splitlines() if to and Path(to).is_file() else ():
+    lines = Path(to).read_bytes().splitlines(keepends=True) if to and Path(to).is_file() else []
+    for line in lines:
         try:
-            said = json.loads(line)
+            said = orjson.loads(line)
             if said.pop("key") == keys.get(said["run_id"]):
                 found[said["run_id"]] = ForkReport.model_validate(said)
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, TypeError):
             continue  # it was stopped while it wrote this
+    if lines and not lines[-1].endswith(b"\n"):
+        with writing(to) as file, file.open("a") as more:
+            more.write("\n")
     return found
 
 
 def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
     """Write a page about forks. It needs the extra `gateway`, so nothing imports that which can do without."""
     pages, title = import_module("refold.gateway.pages.fork_pages"), f"Forks of {_summed(rows)}"
-    Path(file).write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))
+    with writing(file) as path:
+        path.write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))
 
 
 def _summed(rows: Sequence[ForkReport]) -> str:
