@@ -11,8 +11,10 @@ from refold.client.evidence import bundled_runs, linked_runs
 from refold.core.errors import MalformedError, NotFoundError, UsageError
 from refold.core.events import ApprovalDecided, Cause, Event, SignalReceived, SignalSent
 from refold.core.ids import RunId
+from refold.core.messages import ToolClaim
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
 from refold.evidence.bundle import Bundle
 from refold.ports.log import Record
 from refold.views.history import Run, feed
@@ -113,3 +115,13 @@ def test_runs_are_read_from_whole_bundles_alone(file: Path, tmp_path: Path) -> N
     file.write_bytes(file_of(Bundle("nothing", [])).getvalue())
     with pytest.raises(NotFoundError, match="has no run"):
         bundled_runs(file, "run-1")
+
+
+@pytest.mark.parametrize("name", ["doubt", "undone"])
+def test_a_claim_that_does_not_act_is_told_from_one_that_does(file: Path, name: str) -> None:
+    runs, [_, last] = bundled_runs(file, "run-1"), told().log(CLAIMED)
+    claim = codec.decode(ToolClaim, last.value or b"")
+    claim = replace(claim, doubt=name == "doubt", undone=name == "undone")
+    found = why(runs[CHILD], 3, runs.get, claims=[last, last._replace(value=codec.encode(claim))])
+
+    assert [link.said.get(name) for link in found.links if link.kind == "claim"] == [True, None]

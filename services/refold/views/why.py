@@ -167,7 +167,8 @@ def _aside(run: Run, seq: int, event: Event) -> bool:
 
 def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
     claim, place = codec.decode(ToolClaim, lies.value or b""), f"{lies.topic}/{lies.partition}/{lies.offset}"
-    said = {"attempt": claim.attempt, "claim": claim.claim_id, "key": claim.key}
+    said: dict[str, Any] = {"attempt": claim.attempt, "claim": claim.claim_id, "key": claim.key}
+    said |= {name: True for name in ("doubt", "undone") if getattr(claim, name)}  # these do not act
     about = {"events": ["ToolClaim"], "place": place, "cause": None, "by": claim.executor, "at_ms": lies.at_ms}
     return at.link("claim", seq, [at.event(seq)], **about, said=said)
 
