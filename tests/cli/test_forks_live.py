@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from refold.adapters.kafka.reader import KafkaLogReader
+from refold.cli.commands.forking import Forking
 from refold.core.approval.signature import NOBODY
 from refold.core.errors import NotFoundError
+from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, tool_requested
 from refold.evidence.verify import VerifiedBundle, verify_bundle
 from refold.forks.report import ForkReport
 from refold.gateway.pages.fork_pages import fork_file
 from refold.runtime.settings import KafkaSettings
+from refold.views.history import Run
 from tests.cli.conftest import APP
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
@@ -155,3 +160,19 @@ def verified(file: Path) -> VerifiedBundle:
 )
 def test_what_cannot_be_is_refused(dev: Dev, forked: str, words: tuple[str, ...]) -> None:
     dev.refold("run", "fork", forked, "--app", str(APP), *words, code=2)
+
+
+class Crowd(Forking):
+    """A log with a run that has started thousands of others."""
+
+    def all_runs(self) -> Iterator[Run]:
+        """The runs."""
+        yield from (Run.empty(RunId(name)) for name in ("r.7.1", "q", "r", *(f"r.{step}" for step in range(1, 12_000))))
+
+
+def test_families_of_thousands_are_put_together_in_one_pass() -> None:
+    begun = time.process_time()
+    found = {str(run.state.run_id): [each.state.run_id for each in below] for run, *below in Crowd().families()}
+
+    assert time.process_time() - begun < 2
+    assert (len(found), found["q"], found["r.7"], len(found["r"])) == (12_002, [], ["r.7.1"], 12_000)

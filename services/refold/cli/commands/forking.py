@@ -28,7 +28,7 @@ from refold.client import policies
 from refold.client.forking import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import RunFailed, Spendable
-from refold.core.ids import RunId, is_below, parents_of, root_of
+from refold.core.ids import RunId, parents_of
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.forks.engine import ForkChanges, PeopleSaid
@@ -83,15 +83,11 @@ class Forking(Shell):
     def families(self) -> Iterator[list[Run]]:
         """All runs, each with those below it."""
         runs = list(recorded_runs(self.archive, self))
-        together = defaultdict[str, list[Run]](list)
+        below = defaultdict[str, list[Run]](list)
         for run in runs:
-            together[root_of(run.state.run_id)].append(run)
-        for run in runs:
-            name = run.state.run_id
-            yield [
-                run,
-                *(each for each in together[root_of(name)] if is_below(each.state.run_id, name) and each is not run),
-            ]
+            for name in parents_of(run.state.run_id):
+                below[name].append(run)
+        yield from ([run, *below[run.state.run_id]] for run in runs)
 
     def family(self, run: str) -> list[Run]:
         """A run with those below it. **Raises** NotFoundError."""
