@@ -35,7 +35,7 @@ from refold.views.budget import Spending
 from refold.views.diff import RunDiff
 from refold.views.history import Run
 from refold.views.messages import ModelMessages
-from refold.views.run import RunInfo, RunRow, RunShown
+from refold.views.run import ForkOf, RunInfo, RunRow, RunShown
 from refold.views.steps import Ask, CallAttempt, RunStep, Successor
 from refold.views.then import RunThen
 
@@ -134,9 +134,6 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     if began_ms:
         took = f", took {duration(run.at_ms - began_ms)}" if run.over else ""
         lines.append(f"  [dim]requested {in_utc(began_ms)}{took}; times below count from then[/]")
-    if forked := run.forked:
-        why = f": {escape(forked.reason, 200)}" if forked.reason else ""
-        lines.append(f"  forked from {escape(forked.run_id)} at event {forked.seq} by {escape(forked.actor)}{why}")
     lines += _now_lines(run)
     successors = {successor.step: successor for successor in run.successors}
     for step in run.timeline:
@@ -156,9 +153,15 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     return lines + _hold_lines(run) + _end_lines(run)
 
 
+def _fork_line(forked: ForkOf) -> str:
+    why = f": {escape(forked.reason, 200)}" if forked.reason else ""
+    return f"  forked from {escape(forked.run_id)} at event {forked.seq} by {escape(forked.actor)}{why}"
+
+
 def _now_lines(run: RunInfo) -> list[str]:
-    """What a run does by its own word, and what it waits for."""
-    lines = [f"  says [italic]{escape(run.says)}[/]"] if run.says else []
+    """A run's source, what it does by its own word, and what it waits for."""
+    lines = [_fork_line(run.forked)] if run.forked else []
+    lines += [f"  says [italic]{escape(run.says)}[/]"] if run.says else []
     lines += budget_lines(run)
     if run.paused:
         lines += pause_lines(run)
