@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from refold import App, Context
-from refold.core.events import CallCompleted, CallProposed, Entry, RunForked
+from refold.core.events import ApprovalRequested, CallCompleted, CallProposed, Entry, Requirement, RunForked
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOperation, ToolRequest
 from refold.core.planning import forking
+from refold.core.planning.asking import question_of
 from refold.core.planning.forking import fork_asked
 from refold.core.run import chain
+from refold.core.run.state import Asked
 from refold.core.wire import canonical, codec
 from refold.ports.log import Delivery, Outgoing
 from tests.recovery.retrying import begun, charge, shop, three
@@ -359,3 +361,20 @@ def test_of_a_budget_nothing_stays_reserved_and_a_deadline_is_as_far_as_it_was()
     finished(rig)
     [*_, last] = [event for event in rig.history("f-1") if isinstance(event, CallCompleted)]
     assert last.step == 3
+
+
+def test_people_are_not_told_that_the_call_of_a_fork_was_edited() -> None:
+    rig = begun(shop(three), done=1)
+    fork(rig, 99)
+    state = rig.state("f-1")
+    [step] = state.open_calls()
+    asked = Asked(state.head.seq, _question(step), (), NOW, 0, escalated=False, question="digest")
+
+    told = question_of(state, state.call(step), state.open[step]._replace(question=asked))
+
+    assert told.proposed_args == ""
+    assert told.key == state.call(step).key != state.steps[step - 1].key  # type: ignore[union-attr]
+
+
+def _question(step: int) -> ApprovalRequested:
+    return ApprovalRequested(step, 1, 1, "p", "rule", Requirement(["ada"]), "test", "", "", "digest")

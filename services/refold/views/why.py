@@ -161,7 +161,7 @@ def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[W
 
 def _aside(run: Run, seq: int, event: Event) -> bool:
     """True for an event that says nothing of the course of a call in this run."""
-    copied = run.state.copied(seq) and isinstance(event, events.CallDispatched)
+    copied = run.state.copied(seq) and not isinstance(event, events.CallProposed)
     return copied or isinstance(event, events.CallReserved | events.CallBilled)
 
 

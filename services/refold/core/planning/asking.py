@@ -138,10 +138,11 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
 
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
     """What people are asked: the call as it would go out. Asked again, it is the same to the last byte."""
-    asked, request, edited = opened.question, state.request, call.step in state.edited
-    proposed, name = state.steps[call.step - 1] if edited else call, call_id(state.run_id, opened.seq)
+    asked, request, first = opened.question, state.request, call
+    if call.step in state.edited and isinstance(was := state.steps[call.step - 1], events.CallProposed):
+        first = was if was.args != call.args else call  # a fork has given it another key alone
+    edited, name = first is not call, call_id(state.run_id, opened.seq)
     assert asked is not None, "only what is asked is a question"
-    assert isinstance(proposed, events.CallProposed), "only calls need an approval"
     return ApprovalRequest(
         approval_id=approval_id(name, asked.question),
         run_id=state.run_id,
@@ -164,11 +165,11 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         rule=asked.event.rule,
         requirement=asked.event.requirement,
         question=asked.question,
-        proposal=proposal_digest(proposed),
+        proposal=proposal_digest(first),
         asked_ms=asked.asked_ms,
         expires_ms=asked.expires_ms,
         level=int(asked.escalated),
-        proposed_args=proposed.args if edited else "",
+        proposed_args=first.args if edited else "",
         traceparent=request.traceparent if request else "",
         round=opened.rounds,
         history=list(opened.past),

@@ -126,7 +126,8 @@ def _command(shared: Gateway, run: str, at: int, *, may: bool) -> Passage:
 def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskForm:
     says = (
         f"Nothing is written, and nothing can be fired. It takes {FORK_S:g} s at most. Models are asked by the command "
-        "alone, refold run fork --allow-pure, under a budget."
+        "alone, refold run fork --allow-pure, under a budget. A run that goes on for real is started by "
+        f"refold run fork {run.state.run_id} --at {at} --live."
     )
     title, action = "Fork it once more" if "draft" in fields else "Changes", f"/runs/{run.state.run_id}/fork"
     found = _fields(run, at, [*known_policies(shared)])
