@@ -93,6 +93,8 @@ def _action(event: Any, run: str) -> tuple[str, str, str] | None:
             return "migrated", actor, ""
         case events.RunRetried():
             return "retried", event.actor, event.reason
+        case events.RunForked():
+            return "forked", event.actor, event.reason
         case events.RunCancelled(actor=actor) if actor != parent_of(RunId(run))[0]:
             return "cancelled", actor, event.reason
     return None
@@ -243,16 +245,28 @@ _COUNTS: dict[type, str] = {
     events.CallFailed: "failed",
     events.CallDoubted: "doubts",
     events.RunRequested: "runs_requested",
+    events.RunForked: "runs_requested",
     events.RunCompleted: "runs_completed",
     events.RunFailed: "runs_failed",
     events.RunCancelled: "runs_cancelled",
 }
 
 
+def _own(entries: list[events.Entry]) -> list[events.Entry]:
+    """The entries of a run that are no copies of those of another one."""
+    first = entries[0].events[0] if entries else None
+    forked = first.forked if isinstance(first, events.RunRequested) else None
+    if forked is None:
+        return entries
+    ends = (entry.events[0] for entry in entries)
+    own = [isinstance(event, events.RunForked) and event.source == forked for event in ends]
+    return entries[own.index(True) :] if any(own) else []
+
+
 def _counted(entries: list[events.Entry], price: Any) -> Counter[str]:
     found = Counter[str]()
     metered: set[int] = set()
-    for entry in entries:
+    for entry in _own(entries):
         for event in entry.events:
             if name := _COUNTS.get(type(event)):
                 found[name] += 1

@@ -200,6 +200,20 @@ def test_the_same_fork_twice_is_one_and_another_one_under_its_id_is_refused() ->
     assert rig.history("f-1") == whole
 
 
+def test_a_fork_that_is_over_is_one_however_often_it_is_said() -> None:
+    rig = done()
+    fork(rig, ends(rig)[1])
+    finished(rig)
+    whole = rig.history("f-1")
+    assert rig.state("f-1").status == "completed"
+    fork(rig, ends(rig)[1])
+    rig.deploy(shop(three))
+    fork(rig, ends(rig)[1])
+
+    assert rig.letters() == 0
+    assert rig.history("f-1") == whole
+
+
 def test_what_is_no_history_that_counts_is_not_copied() -> None:
     rig = begun(shop(three), done=1)
     good = asked_for(rig, 99)
@@ -231,6 +245,30 @@ def test_what_is_no_history_that_counts_is_not_copied() -> None:
 
 def _fields(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__slots__}
+
+
+def test_two_forks_under_one_id_at_once_are_not_mixed() -> None:
+    rig = done()
+    for at in (ends(rig)[0], ends(rig)[2]):
+        rig.operate("f-1", "fork", **asked_for(rig, at))
+    rig.run()
+
+    assert rig.letters() == 1
+    state = rig.state("f-1")
+    assert state.request
+    assert state.request.forked
+    assert rig.events("f-1").index("RunForked") == state.request.forked.seq == ends(rig)[0]
+
+
+def test_a_run_may_end_while_its_history_is_read() -> None:
+    rig = begun(shop(three), done=2)
+    at = rig.state(SOURCE).head.seq
+    rig.operate("f-1", "fork", **asked_for(rig, at))
+    rig.finish()
+    rig.run()
+    assert rig.state(SOURCE).status == "completed"
+    assert rig.letters() == 0
+    assert rig.events("f-1").count("RunForked") == 1
 
 
 def test_nothing_is_forked_from_behind_an_end() -> None:
@@ -350,6 +388,40 @@ def test_forks_of_forks_agree_with_their_code_wherever_they_are_cut(at: int) -> 
     assert rig.letters() == 0
     assert not rig.state("f-2").over
     assert rig.state("f-2").request.forked.lineage == [SOURCE, "f-1"]  # type: ignore[union-attr]
+
+
+def test_what_failed_before_a_fork_is_tried_again_under_a_key_of_its_own() -> None:
+    rig = begun(shop(three), done=1)
+    rig.operate(SOURCE, "pause", reason="look")
+    rig.run()
+    rig.fail(SOURCE, "busy")
+    rig.run()
+    fork(rig, 99)
+    for run in (SOURCE, "f-1"):
+        rig.operate(run, "resume")
+        rig.run()
+        over = rig.state(run)
+        assert over.status == "failed"
+        rig.operate(run, "retry", seq=over.head.seq)
+        rig.run()
+
+    keys = {request.run_id: request.key for request in rig.asked()}
+    assert keys.keys() == {SOURCE, "f-1"}
+    assert len({*keys.values()}) == 2
+
+
+def test_a_fork_of_a_paused_run_starts_when_it_goes_on() -> None:
+    rig = Rig(shop(three))
+    rig.operate(SOURCE, "pause", reason="look")
+    rig.start(SOURCE, "shop")
+    rig.run()
+    assert "RunStarted" not in rig.events(SOURCE)
+    fork(rig, 99)
+    assert "RunStarted" not in rig.events("f-1")
+    rig.operate("f-1", "resume")
+    rig.run()
+    finished(rig)
+    assert rig.state("f-1").status == "completed"
 
 
 def test_of_a_budget_nothing_stays_reserved_and_a_deadline_is_as_far_as_it_was() -> None:

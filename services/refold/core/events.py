@@ -698,7 +698,7 @@ class RunForked:
     """An operator has begun this run with the history of another one, which ends here: see `RunState.fork`.
 
     `edit` has other arguments of the step after it, a call of `tool`. What was open there is asked for anew, by
-    `CallRenewed`; `keys` are the idempotency keys of these calls from now on, by step.
+    `CallRenewed`; `keys` are the idempotency keys of all calls without a result from now on, by step.
     """
 
     source: ForkedFrom

@@ -403,10 +403,15 @@ class Histories:
         entries, source = read_entries(records), RunId(asked.source.run_id)
         history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
         stands = state is not None and source not in self._log.fold.frozen
-        counts = [head.id for head in state.heads] if state and stands else path(entries, self._head(source, entries))
+        counts = [head.id for head in state.heads] if state and stands else path(entries, self._end(source, entries))
         if history[-1] not in counts:
             raise ConflictError(f"entry {history[-1].hex()} of run {source} does not count")
         return KeptHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
+
+    def _end(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
+        """The head of a run that is over, or where it was when the reading began, if it has ended since."""
+        row, ends = self._log.latest(run), heads(entries)
+        return ends[0] if row and row.head.id not in entries and len(ends) == 1 else self._head(run, entries)
 
     def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
         state = self._log.latest(run)

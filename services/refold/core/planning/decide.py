@@ -67,7 +67,7 @@ def decide(
         return ruling
     if state.account is not None and isinstance(what, ToolResult):
         ruling = bills(state, what, rules, values) + ruling
-    if state.paused:
+    if state.paused and not forking.frees(state, ruling):
         ruling = pausing.keep_back(ruling)
     doubted = [event.step for event in ruling if isinstance(event, events.CallDoubted)]
     for step in doubted:

@@ -17,6 +17,7 @@ from refold.core.messages import RunOperation
 from refold.core.planning.operator_commands import REASON_CHARS
 from refold.core.planning.redrive import renewed
 from refold.core.planning.verdict import Ignore, Input, Refuse, Rules, Ruling, Start
+from refold.core.run.pausing import PARENT
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
@@ -109,6 +110,8 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
         edit = fitting(asked, rules)
     except (MalformedError, UsageError) as error:
         return Refuse("malformed", error.message)
+    if state and state.over and state.request and not state.request.agent:
+        return Ignore("the run is over")  # by its row nobody can tell a fork: who has asked reads its history
     own = state.request.forked if state and state.request else None
     if state is None or own is None or not _is_of(state, asked):
         run, seq = asked.source.run_id, asked.source.seq
@@ -116,15 +119,27 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
     if not state.copying:
         return Ignore("it was forked before")
     left_ms = state.deadline_ms - state.at_ms if state.deadline_ms else 0
-    keys = {str(step): _key(state, step, rules) for step in state.open_calls()}
+    keys = _keys(state, rules)
     deadline_ms = now + left_ms if left_ms else 0
     fresh: list[events.Event] = [events.RunForked(own, said.actor, asked.reason, edit, asked.tool, deadline_ms, keys)]
     return fresh + renewed(state, fresh, now, rules)
 
 
+def frees(state: RunState, fresh: list[events.Event]) -> bool:
+    """True if a run is paused no more by these events, for it was with its parent, and has none as a fork."""
+    return isinstance(fresh[0], events.RunForked) and all(pause.role == PARENT for pause in state.paused)
+
+
 def _is_of(state: RunState, asked: ForkAsked) -> bool:
     own = state.request.forked if state.request else None
     return own is not None and (own.run_id, own.head) == (asked.source.run_id, asked.source.head)
+
+
+def _keys(state: RunState, rules: Rules) -> dict[str, str]:
+    """Keys of all calls that are asked for anew, or that a retry may ask for anew: those without a result."""
+    done = {step for step, (_, outcome, _) in state.outcomes.items() if isinstance(outcome, events.CallCompleted)}
+    calls = (step for step in range(1, len(state.steps) + 1) if state.is_call(step) and step not in done)
+    return {str(step): _key(state, step, rules) for step in calls}
 
 
 def _key(state: RunState, step: int, rules: Rules) -> str:
@@ -136,5 +151,4 @@ def _key(state: RunState, step: int, rules: Rules) -> str:
 def cut_short(state: RunState, actor: str, rules: Rules) -> list[events.Event]:
     """Events before the end of a fork whose history is not copied: this is as much as it will have."""
     own = state.request.forked if state.request and state.copying else None
-    keys = {str(step): _key(state, step, rules) for step in state.open_calls()} if own else {}
-    return [events.RunForked(own, actor, keys=keys)] if own else []
+    return [events.RunForked(own, actor, keys=_keys(state, rules))] if own else []

@@ -170,7 +170,7 @@ def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) 
         advance(after, more, seq=seq + 1 + len(added), at_ms=at_ms)
         added.extend(more)
 
-    if after.status == "pending" and after.request and after.request.not_before_ms <= now:
+    if after.status == "pending" and not after.paused and after.request and after.request.not_before_ms <= now:
         add(rules.app.start(after.request.agent))
     for step in sorted(after.open):
         if after.is_call(step) and not after.over:

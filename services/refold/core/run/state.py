@@ -246,7 +246,8 @@ class RunState:
                 self.open = self.open.delete(step)
             else:
                 self.open = self.open.set(step, OpenStep("proposed", opened.seq, policy=opened.policy))
-                self.edit(step, self.call(step).args, event.keys[str(step)], seq)
+        for name, key in event.keys.items():
+            self.edit(int(name), self.call(int(name)).args, key, seq)
         self.busy = sum(opened.phase not in WAITING for opened in self.open.values())
         self.account = self.account.freed(later_ms) if self.account else None
         edit = (len(self.steps) + 1, event.edit, event.tool) if event.edit else (0, "", "")

@@ -689,7 +689,8 @@ class Offers:
             if signal is not None:
                 self._taken.add(signal.signal_id)
                 return [*told, events.WaitEnded(wait.step, signal.signal_id)], (wait.step, signal)
-            if wait.step in self._state.open and 0 < wait.until_ms <= now:
+            opened = self._state.open.get(wait.step)
+            if opened and 0 < opened.due_ms <= now:
                 # It was not let go while something lay there for it, which another wait has by now.
                 expired = events.WaitExpired(wait.step)
                 return [*told, expired], (wait.step, expired)

@@ -517,6 +517,9 @@ class DecideLoop:
             self.bury(item, "malformed", error.message, now)
             return
         run, before = item.run_id, self._log.known(item.run_id)
+        said = item.input
+        if not isinstance(said, RunOperation) or forking.wants_history(before, said) is None:
+            history = []  # it has begun meanwhile, by somebody else or as another one
         for entry in history[len(before.heads) if before else 0 :]:
             copied = dataclasses.replace(
                 forking.copy_of(entry, asked, run, before),

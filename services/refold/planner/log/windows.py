@@ -176,10 +176,11 @@ class Windows:
         for named, value, limits in binding(self.limits, asked.agent, asked.labels, asked.requester, now):
             key = self._counted(named)
             # Its state has what it takes by entries that are on their way, or being made; those of others come on top.
-            taken = self.total(key).minus(_own(stands(state.run_id)))
+            before = speculated.get(state.run_id)
+            taken = self.total(key).minus(_own(before if before and before.copying else stands(state.run_id)))
             for after in speculated.values():
-                if after.run_id != state.run_id and after.account is not None and self._binds(key, after):
-                    taken = taken.plus(after.account.own).minus(_own(stands(after.run_id)))
+                if after.run_id != state.run_id and not after.copying and self._binds(key, after):
+                    taken = taken.plus(_since(stands(after.run_id), after))
             yield Scope(key.named(value if key == named else "(others)"), limits, now, taken, window=True)
 
     def _binds(self, key: WindowKey, state: RunState) -> bool:
@@ -296,7 +297,16 @@ class Windows:
 
 
 def _own(state: RunState | None) -> Amount:
-    return state.account.own if state is not None and state.account is not None else NOTHING
+    """What a run takes itself; of the history that a fork is given, what stays of that when it is one."""
+    if state is None or state.account is None:
+        return NOTHING
+    return state.account.own.minus(state.account.open) if state.copying else state.account.own
+
+
+def _since(stands: RunState | None, after: RunState) -> Amount:
+    """What a run takes by entries that are on their way. What a fork keeps its source has taken."""
+    forked = stands is None and after.request is not None and after.request.forked is not None
+    return after.account.open if forked and after.account else _own(after).minus(_own(stands))
 
 
 def _is_of(key: WindowKey, limit: Window) -> bool:

@@ -197,10 +197,14 @@ def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
 
 def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
     people.forked_by(turn, event, seq)
-    turn.run[RunAt.forked_at] = seq - 1
+    if event.source.run_id == turn.run[RunAt.forked_from]:  # and no copy, of a fork of another run
+        turn.run[RunAt.forked_at] = seq - 1
     turn.run[RunAt.requested_ms] = turn.entry.at_ms
     turn.sums()[DayAt.runs_requested] += 1
     _refold(turn, event, seq)
+    for step in filter(None, map(turn.step, map(int, event.keys))):
+        if not step[StepAt.ended_ms]:
+            step[StepAt.attempt] = step[StepAt.attempts] = step[StepAt.dispatches] = step[StepAt.approvals] = 0
 
 
 def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
