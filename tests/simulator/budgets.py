@@ -62,7 +62,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
     yield from limits.deaf if alone and not world.struck else ()
     for first in [run for run in runs.values() if any(run.purse.limit)] if not back else ():
         family = family_of(runs, first)
-        taken = total(run.purse.taken for run in family)
+        taken = total(run.purse.own for run in family)
         calls = [(run, call) for run in family for call in run.calls.values()]
         known = total(_least(run, call, paid.get(call.id, []), sent_back, forgot=forgot) for run, call in calls)
         if any(one > other for one, other in zip(known, taken, strict=True)):

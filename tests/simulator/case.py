@@ -20,6 +20,7 @@ from refold.ports.log import Outgoing
 from refold.relay.service import Relay
 from tests.simulator import views
 from tests.simulator.checker import objections
+from tests.simulator.forking import Forking
 from tests.simulator.programs.grammar import words
 from tests.simulator.programs.verdict import verdict
 from tests.simulator.reading.values import Datum
@@ -82,6 +83,7 @@ class Case:
             scenario.name, scenario.upgrades, settings.partitions, at=later, publish=self._publish
         )
         self._retries: Counter[str] = Counter()
+        self._forking = Forking(self.world, scenario, self._publish, self._outside)
         self._pauses = Random(f"pauses of {scenario.name}")
         self._own = Random(f"operator of {scenario.name}")
         self._rest_since: int | None = None
@@ -255,19 +257,21 @@ class Case:
 
     def _look_after(self, entry: Datum) -> None:
         kinds = {name.rpartition(".")[2] for name, _ in entry["events"]}
+        run = self.world.witness.history.runs[entry["run_id"]]
+        if self._forking.took(run, entry):
+            return
         self.world.counts["in_doubt"] += "CallDoubted" in kinds
         self.world.counts["held"] += "CallHeld" in kinds
         self.world.counts["signals.taken"] += "WaitEnded" in kinds
         self.world.counts["signals.dropped"] += "SignalDropped" in kinds
         self.world.counts["callbacks.answered"] += "CallbackCompleted" in kinds or "CallbackFailed" in kinds
         if "RunStarted" in kinds:
-            self._upgrades.began(self.world.witness.history.runs[entry["run_id"]])
-        if "RunPaused" in kinds and self.world.witness.history.runs[entry["run_id"]].pauses.own:
+            self._upgrades.began(run)
+        if kinds & {"RunPaused", "RunForked"} and run.pauses.own:
             self.world.counts["pauses"] += 1
             self.world.at(self._pauses.choice((20, 300, 1_500, 4_000)), lambda: self._resume(entry["run_id"]))
         for kind, event in entry["events"]:
             if kind.endswith("CallbackCreated"):
-                run = self.world.witness.history.runs[entry["run_id"]]
                 self._outside.made(run.id, run.seed, event["digest"])
             elif kind.endswith("WaitStarted") and self.scenario.programs:
                 self._outside.waits(entry["run_id"], event)

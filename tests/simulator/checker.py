@@ -20,7 +20,7 @@ from refold.core.topics import (
 )
 from refold.planner.lane import Lane
 from refold.planner.service import Planner
-from tests.simulator import budgets, erasures, families, pauses, versions, waits
+from tests.simulator import budgets, erasures, families, forks, pauses, versions, waits
 from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses
 from tests.simulator.minds import verdict as minds
@@ -60,6 +60,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _letters(world, scenario)
     found += waits.objections(world, scenario, at_rest=at_rest)
     found += families.objections(world, at_rest=at_rest)
+    found += forks.objections(world)
     found += pauses.objections(world)
     found += versions.objections(world)
     found += budgets.objections(world, scenario, at_rest=at_rest)
@@ -155,7 +156,8 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
             yield f"lost: the request for run {name} has left no trace"
         elif (run.request[0], json.loads(run.request[1])) not in wanted:
             yield f"lost: run {name} is not what was asked for"
-    for name in {name for name in world.witness.history.runs if "." not in name} - asked.keys():
+    roots = {name for name, run in world.witness.history.runs.items() if "." not in name and not run.fork}
+    for name in roots - asked.keys():
         yield f"invented: nobody asked for run {name}"
 
 

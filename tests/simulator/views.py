@@ -18,6 +18,7 @@ from refold.projections.shipped.tables import DEAD_LETTER_ROWS, RUNS
 from refold.sdk.projection import Projection
 from tests.projections.judges import differences
 from tests.projections.viewed import Viewed, folded, of_broker
+from tests.simulator.world.surroundings import Surroundings
 from tests.simulator.world.views import Outcomes, Views, priced
 
 SHOWN = 3
@@ -86,11 +87,14 @@ def _named(views: Views) -> Iterator[str]:
                 if of == HEADS and (lost or run in world.erasures.marked):
                     continue
                 for row in store.scan(of):
-                    if not (of == DEAD_LETTER_ROWS and row[1:4] in again) and _names(row, named):
+                    if not (of == DEAD_LETTER_ROWS and row[1:4] in again) and _names(row, named, run, world):
                         yield f"view: run {run} is erased, and a row of {of.name} names it: {row[: of.keys]}"
 
 
-def _names(row: ViewRow, named: re.Pattern[str]) -> bool:
+def _names(row: ViewRow, named: re.Pattern[str], run: str, world: Surroundings) -> bool:
+    """True if a row names a run, and is not of a fork of it, which is a run of its own."""
+    if world.erasures.forked(run, str(row[0]).partition("/")[0]):
+        return False
     texts = (value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in row)
     return any(named.search(text) for text in texts)
 

@@ -61,6 +61,7 @@ def _bounded(world: World, run: LoggedRun, size: int) -> Iterator[str]:
     if size > chosen.run_bytes + 2 * (2 * chosen.payload_bytes + ENVELOPE_BYTES):
         yield f"endless: run {run.id} has {size} bytes of history, and {chosen.run_bytes} are allowed"
     due_ms = json.loads(run.request[1]).get("by_ms", 0)
+    due_ms += run.later_ms if due_ms else 0
     if due_ms and not world.struck and not run.pauses.spans and run.at_ms > due_ms + SOON_MS:
         yield f"endless: run {run.id} went on for {run.at_ms - due_ms} ms after its deadline"
 

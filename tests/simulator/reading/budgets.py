@@ -51,7 +51,8 @@ class LoggedPurse:
     `cheap` are those that are the cheaper way. `heard` are the runs below whose bill it has got, `told` the runs whose
     soft threshold it has noted, `let_on`: an operator has let it go on beyond that. `asked` is how often each call was
     asked for. `odd` is what may not be where nothing went wrong with planners; it looks at other runs. `tenant` is
-    for whom it is, if there are limits for each.
+    for whom it is, if there are limits for each. `kept` is what the source of a fork has taken, which counts for its
+    budget and was paid before.
     """
 
     limit: Sum = NOTHING
@@ -69,11 +70,30 @@ class LoggedPurse:
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     odd: list[str] = field(default_factory=list, compare=False)
     tenant: str = ""
+    kept: Sum = NOTHING
 
     @property
     def taken(self) -> Sum:
         """What counts as taken."""
         return total([self.billed, *(self.reserved[each] for each in self.open)])
+
+    @property
+    def own(self) -> Sum:
+        """What it has taken since it was forked, or at all."""
+        return Sum(*map(int.__sub__, self.taken, self.kept))
+
+    def copies(self, events: list[tuple[str, dict[str, Any]]]) -> None:
+        """It has got these events of another run: what that has heard of those below is as good as paid."""
+        for used in [event["used"] for _, event in events if event.get("used")]:
+            self.billed = self.billed.plus(Sum(*(used[name] for name in Sum._fields)))
+        self.heard.clear()
+        self.odd.clear()
+        self.kept = self.taken
+
+    def fork(self) -> None:
+        """It goes on under another name: nothing is reserved for it."""
+        self.open, self.reserved, self.bills, self.cheap = set(), {}, {}, set()
+        self.kept = self.taken
 
     def request(self, requested: dict[str, Any]) -> None:
         """The run is asked for, with a budget or without."""

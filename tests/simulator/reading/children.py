@@ -49,6 +49,11 @@ class LoggedChildren:
         for name in [name for name in self.known if name.isdecimal() and int(name) >= first]:
             self.give_up(int(name), at_ms)
 
+    def fork(self) -> None:
+        """The run goes on under another name: others than those that it waits for are not its own."""
+        waits = {name: child for name, child in self.known.items() if child.heard and not child.told}
+        self.known = {name: child for name, child in waits.items() if not child.left_ms}
+
     def give_up(self, step: int, at_ms: int) -> bool:
         """Nobody waits for a step any more; whether it is one of a run that somebody has waited for."""
         child = self.known.get(str(step))

@@ -173,8 +173,19 @@ class Erasures:
             for record in valued:
                 if (record.key or b"").startswith(_MARKER):
                     continue
-                if of_run(record, run) or named.search(record.value or b""):
+                if of_run(record, run) or (named.search(record.value or b"") and not self._forks(record, run)):
                     yield f"left: {record.key!r} in {record.topic} is of run {run}, which is erased"
+
+    def _forks(self, record: Record, run: str) -> bool:
+        """True if a record is of a fork of a run, or of one above it, which is a run of its own and says so."""
+        if b'"fork"' in (record.value or b""):
+            return True
+        return self.forked(run, (record.key or b"").partition(b"/")[0].decode(errors="replace"))
+
+    def forked(self, run: str, fork: str) -> bool:
+        """True if a run has the history of another one, in which the runs below that are named, too."""
+        known = self._witness.history.runs.get(fork)
+        return bool(known and known.fork and {*_above(run), run} & {*known.fork.lineage})
 
 
 def of_run(record: Record, run: str) -> bool:

@@ -14,8 +14,9 @@ from hashlib import blake2b, sha256
 from refold.ports.log import Record
 from tests.simulator.reading.budgets import OF_BUDGETS
 from tests.simulator.reading.children import OF_CHILDREN
+from tests.simulator.reading.forks import is_copy, left_open, unlike
 from tests.simulator.reading.limits import LoggedLimits
-from tests.simulator.reading.logged import ENDS, LoggedCall, LoggedRun, Question
+from tests.simulator.reading.logged import ENDS, GOES_ON, LoggedCall, LoggedRun, Question
 from tests.simulator.reading.pauses import GOES_OUT, OF_PAUSES
 from tests.simulator.reading.spending import cost_of, let_out
 from tests.simulator.reading.values import Datum, read_value
@@ -36,7 +37,8 @@ _UNSENT = ("decision_expired", "decision_revoked", "halted", "policy_changed", "
 class History:
     """The run log as far as it was followed. `wrong` collects what no history may hold; the histories of runs that
     are `repaired` may be there once more, and of those that are `forked` there are records that do not count. What is
-    `erased` has tombstones.
+    `erased` has tombstones. `known` are all entries that have ever counted, `losers`
+    those that did not when they came (run, last event, id).
 
     `on_decided` is told of every decision that is accepted, with the question, the event and its partition.
     """
@@ -47,6 +49,8 @@ class History:
         self.wrong: list[str] = []
         self.repaired, self.forked, self.erased = set[str](), set[str](), set[str]()
         self.on_decided: Callable[[LoggedRun, Question, Datum, int], None] = lambda *_: None
+        self.known: dict[bytes, Datum] = {}
+        self.losers: list[tuple[str, int, bytes]] = []
         self._seen: set[bytes] = set()
         self._counting: set[bytes] = set()
         self._early: dict[tuple[str, bytes], list[tuple[bytes, Datum]]] = {}
@@ -74,13 +78,19 @@ class History:
             name, entry = waiting.pop(0)
             if entry["prev"] == run.head and entry["seq"] == run.seq + 1:
                 self.runs[run.id] = run
-                self._extend(run, name, entry, record)
+                if is_copy(run, entry):
+                    self._copy(run, name, entry, record)
+                else:
+                    self._check_cause(entry)
+                    self._extend(run, name, entry, record)
+                    self.wrong += left_open(run, entry)
                 counting.append(entry)
                 # What came before its predecessor counts from here on; of two the first.
                 waiting = self._early.pop((run.id, name), [])
             else:
                 self.void += 1
                 self.forked.add(run.id)
+                self.losers.append((run.id, entry["seq"] + len(entry["events"]) - 1, name))
                 self._early.setdefault((run.id, entry["prev"]), []).append((name, entry))
         return counting
 
@@ -110,13 +120,13 @@ class History:
         retried = entry["events"][0][0].endswith(".RunRetried")
         if run.over and not (retried and run.status == "failed"):
             self.wrong.append(f"terminal: run {run.id} has an entry that counts after its end (seq {entry['seq']})")
-        self._check_cause(entry)
         # Time goes on within a run; between runs of a partition an older planner's late record may lag.
         if entry["at_ms"] < run.at_ms:
             self.wrong.append(f"clock: run {run.id} goes back in time at seq {entry['seq']}")
-        run.at_ms = entry["at_ms"]
+        run.before_ms, run.at_ms = run.at_ms, entry["at_ms"]
         self._partition, self._offset = record.partition, record.offset
         run.heads.append(name)
+        self.known[name] = entry
         self._counting.add(name)
         asked, self._cost = run.asked, None
         for kind, event in entry["events"]:
@@ -130,6 +140,19 @@ class History:
         run.mail.asked_before = asked
         if not run.over and not entry["held"]:  # held, the code has not said so far what it waits for
             self.wrong += [f"{why} (run {run.id})" for why in run.mail.left(run.at_ms)]
+
+    def _copy(self, run: LoggedRun, name: bytes, entry: Datum, record: Record) -> None:
+        """An entry of another run: what is wrong with it was said of that one, and nobody is told of it."""
+        said, on_decided = self.wrong, self.on_decided
+        self.wrong, self.on_decided = [], lambda *_: None
+        run.calls = run.fork.kept if run.fork else {}
+        self._extend(run, name, entry, record)
+        assert run.fork is not None, "it begins so"
+        run.fork.kept, run.calls = run.calls, {}
+        run.purse.copies(entry["events"])
+        run.revisions.changes.clear()
+        self.wrong, self.on_decided = said, on_decided
+        self.wrong += unlike(self.known, run, entry)
 
     def _read(self, record: Record) -> tuple[bytes, Datum] | None:
         match = _LOG_KEY.match(record.key or b"")
@@ -208,8 +231,10 @@ class History:
         elif name in ENDS:
             run.status, run.end = ENDS[name], event
             run.ends.append((run.status, run.seq, event.get("result", "null")))
-        elif name in ("RunRetried", "CallRenewed"):
+        elif name in GOES_ON:
             self.wrong += run.go_on(name, event, at_ms)
+            if name == "CallRenewed":
+                self._check_key(run, run.calls[event["step"]])
         elif name.startswith("Approval") or name == "CallJudged":
             self._approval(run, name, event, at_ms)
         elif name == "RunAnnotated":
@@ -235,6 +260,7 @@ class History:
                 call.never_sent = call.attempt
         if call.phase != "doubt":
             call.phase, call.asked = "given_up", None
+        call.left = call.phase == "doubt"
 
     def _check_key(self, run: LoggedRun, call: LoggedCall) -> None:
         if _key_of(run, call) != call.key:

@@ -72,14 +72,14 @@ class LoggedLimits:
     ) -> None:
         """Takes an event of `OF_BUDGETS`, and notes what it means for the limits of a tenant."""
         follow_spending(runs, run, name, event)
-        if run.purse.tenant:
+        if run.purse.tenant and not run.copying:
             self._count(runs, run, name, at_ms)
 
     def _count(self, runs: Mapping[str, LoggedRun], run: LoggedRun, name: str, at_ms: int) -> None:
         tenant = run.purse.tenant
         lane = home(run.id, PARTITIONS)
         mine = [each for each in runs.values() if each.purse.tenant == tenant and home(each.id, PARTITIONS) == lane]
-        spent = sum(each.purse.taken.nano_usd for each in mine)
+        spent = sum(each.purse.own.nano_usd for each in mine)
         self.sums.setdefault((tenant, lane), []).append((at_ms, spent))
         if name == "CallReserved":
             self._let_out(tenant, lane, spent, in_flight(mine), at_ms)
@@ -105,7 +105,7 @@ class LoggedLimits:
         if not self.singly or tenant not in rest:
             return
         mine = [run for run in runs.values() if run.purse.tenant in rest and home(run.id, PARTITIONS) == lane]
-        spent = sum(run.purse.taken.nano_usd for run in mine)
+        spent = sum(run.purse.own.nano_usd for run in mine)
         self.rest += spent > PRICE
         if spent > LIMIT + in_flight(mine):
             self.wrong.append(f"overspent: lane {lane} lets {spent} out for all of {rest}, of {LIMIT}")

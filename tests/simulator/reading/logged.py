@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from tests.simulator.reading.budgets import LoggedPurse
 from tests.simulator.reading.children import LoggedChildren
+from tests.simulator.reading.forks import LoggedFork, forked_from
 from tests.simulator.reading.pauses import LoggedPauses
 from tests.simulator.reading.values import Datum
 from tests.simulator.reading.versions import LoggedVersions
 from tests.simulator.reading.waits import LoggedMail
+
+GOES_ON = frozenset({"RunRetried", "CallRenewed", "RunForked"})
+"""The events by which a run goes on that has failed, or that others have begun."""
 
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 
@@ -38,7 +42,8 @@ class LoggedCall:
     the longest time that one of them was not answered, `never_sent` one that was settled in the turn of its
     dispatch, or that a pause kept back from then on. `told` is what people have said of a doubt, until the log resolves
     it; `spent` are the attempts before an operator has given it as many anew. `times` is how often the run has asked
-    for the same, with this, `cost` what it had cost until then. `how` is the source of its result, as recorded.
+    for the same, with this, `cost` what it had cost until then. `how` is the source of its result, as recorded. `left`:
+    it was in doubt, and nobody waits for it.
     """
 
     id: str
@@ -69,6 +74,7 @@ class LoggedCall:
     spent: int = 0
     times: int = 1
     cost: int = field(default=0, compare=False)
+    left: bool = False
 
     @property
     def settled(self) -> bool:
@@ -93,7 +99,9 @@ class LoggedRun:
 
     `calls` has what was asked for anew under its step, and what it was before under a number below zero. `ends` are all
     that it had (status, seq and result), `asked` counts its steps, `again` are those whose failure the last retry has
-    taken back, `gone` the sleeps that were given up.
+    taken back, `gone` the sleeps that were given up. `before_ms` is the time of the entry before the last one,
+    `later_ms` how much later a fork is than what it keeps. A `fork`
+    has in `calls` none of those that are in the entries that it keeps of its source.
     """
 
     id: str
@@ -120,6 +128,14 @@ class LoggedRun:
     purse: LoggedPurse = field(default_factory=LoggedPurse)
     revisions: LoggedVersions = field(default_factory=LoggedVersions)
     notes: dict[str, str] = field(default_factory=dict)
+    before_ms: int = 0
+    later_ms: int = 0
+    fork: LoggedFork | None = None
+
+    @property
+    def copying(self) -> bool:
+        """Whether all that it has so far was kept of another run."""
+        return self.fork is not None and not self.fork.at
 
     @property
     def head(self) -> bytes:
@@ -146,6 +162,7 @@ class LoggedRun:
         self.not_before_ms, self.request = event["not_before_ms"], (event["agent"], event["input"])
         self.requester, self.seed, self.outlives = event["requester"], event["seed"], event["outlives"]
         self.purse.request(event)
+        self.fork = forked_from(event)
 
     def propose(self, event: Datum, cost: int) -> LoggedCall:
         """It asks for a call, and has cost so much until then."""
@@ -158,21 +175,55 @@ class LoggedRun:
 
     def go_on(self, name: str, event: Datum, at_ms: int) -> Iterator[str]:
         """It has failed and goes on: what is done stays done. What may not be."""
-        if name == "RunRetried":
-            if self.status != "failed":
-                yield f"terminal: run {self.id} is retried, and was {self.status}"
-            self.status, self.end = "running" if "RunStarted" in self.order else "pending", None
-            self.again, self.gone, self.sleeps = frozenset(event["again"]), {}, self.sleeps | self.gone
-            self.mail.go_on(event["from_step"])
-            self.children.go_on(event["from_step"] or self.mail.asked_before + 1, at_ms)
-            for step, call in self.calls.items() if event["from_step"] else ():
-                if step >= event["from_step"]:
-                    call.asked, call.phase = None, call.phase if call.settled else "left"
+        if name == "RunForked":
+            yield from self._forked(event, at_ms)
             return
-        before = self.calls[event["step"]]
-        if before.phase in ("completed", "left") or (before.phase == "failed" and before.step not in self.again):
+        if name == "RunRetried":
+            yield from self._retried(event, at_ms)
+            return
+        kept = self.fork.kept if self.fork else {}
+        before = self.calls.get(event["step"]) or kept[event["step"]]
+        if self.fork and self.fork.opened.pop(before.step, None):
+            before.phase = "renewed"
+        elif before.phase in ("completed", "left") or (before.phase == "failed" and before.step not in self.again):
             yield f"again: call {before.id} was {before.phase}, and is asked for anew"
         before.asked, before.phase = None, "renewed"
         anew = LoggedCall(f"{self.id}/{self.seq}", before.step, before.tool, before.effect, before.key, before.args)
         anew.held = before.tool.startswith("wipe_")
-        self.calls[-self.seq], self.calls[before.step] = before, anew
+        if self.calls.get(before.step) is before:
+            self.calls[-self.seq] = before
+        self.calls[before.step] = anew
+
+    def _retried(self, event: Datum, at_ms: int) -> Iterator[str]:
+        if self.status != "failed":
+            yield f"terminal: run {self.id} is retried, and was {self.status}"
+        self.status, self.end = "running" if "RunStarted" in self.order else "pending", None
+        self.again, self.gone, self.sleeps = frozenset(event["again"]), {}, self.sleeps | self.gone
+        self.mail.go_on(event["from_step"])
+        self.children.go_on(event["from_step"] or self.mail.asked_before + 1, at_ms)
+        for step, call in self.calls.items() if event["from_step"] else ():
+            if step >= event["from_step"]:
+                call.asked, call.phase = None, call.phase if call.settled else "left"
+
+    def _forked(self, event: Datum, at_ms: int) -> Iterator[str]:
+        """Its history so far is of another run: of what was open there it has its own from now on."""
+        fork, later = self.fork, at_ms - self.before_ms
+        if fork is None:
+            yield f"copied: run {self.id} is no fork, and is said to be one"
+            return
+        if not self.copying or not fork.is_it(event):
+            own = self.calls
+        else:
+            own, fork.at = fork.kept, self.seq
+        fork.opened = {step: call for step, call in own.items() if step > 0 and not call.settled}
+        for step, key in event["keys"].items():
+            own[int(step)].key = key
+        if fork.opened.keys() - {int(step) for step in event["keys"]}:
+            yield f"copied: calls that are open where run {self.id} was forked have no keys of their own"
+        self.later_ms += later
+        self.sleeps = {step: until_ms + later for step, until_ms in self.sleeps.items()}
+        self.mail.fork(later)
+        self.children.fork()
+        fork.children = set(self.children.known)
+        self.pauses.fork(at_ms)
+        self.purse.fork()

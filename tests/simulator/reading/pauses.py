@@ -42,6 +42,13 @@ class LoggedPauses:
         elif before and not (self.own or self.inherited):
             self.spans[-1] = self.spans[-1][0], at_ms
 
+    def fork(self, at_ms: int) -> None:
+        """The run goes on under another name, and without its parent."""
+        if self.inherited and not self.own:
+            self.spans[-1] = self.spans[-1][0], at_ms
+        self.inherited = False
+        self.went.clear()
+
     def keeps_back(self, ordered_ms: int, at_ms: int) -> bool:
         """True if what was ordered may not have gone out: the run was paused in the same turn, and goes on now."""
         return (ordered_ms, at_ms) in self.spans

@@ -97,8 +97,9 @@ class Toil:
         Where the log `went_back`, nobody knows of the attempts that it has lost but the ledger, and a call that has
         fewer by now waits until that forgets them.
         """
-        events = sum(run.seq for run in self._history.runs.values())
-        open_ = sorted(map(_most_open, self._history.runs.values()), reverse=True)[:12]
+        runs = self._history.runs.values()
+        events = sum(run.seq - (run.fork.at or run.seq if run.fork else 0) for run in runs)
+        open_ = sorted(map(_most_open, runs), reverse=True)[:12]
         extra = sum(open_) + PER_RUN * max(3 - len(open_), 0)
         # A short order may be followed by the whole, where its executor lacks the rest.
         if self.published > events + extra * (faults + 1) + self.short:

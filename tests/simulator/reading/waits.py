@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.simulator.reading.values import Datum
 
@@ -102,6 +102,14 @@ class LoggedMail:
             del self.said[step]
             self.closed.add(step)
         self.again = {step: was for step, was in (self.again | self.gone).items() if step < first}
+
+    def fork(self, later_ms: int) -> None:
+        """The run goes on under another name so much later: what it waits for has the time that was left."""
+        self.waits = {
+            step: replace(wait, until_ms=wait.until_ms + later_ms) if wait.until_ms else wait
+            for step, wait in self.waits.items()
+        }
+        self.callbacks = {step: until and until + later_ms for step, until in self.callbacks.items()}
 
     def left(self, at_ms: int) -> Iterator[str]:
         """After an entry: the signals that lie beside an open wait that they are for."""

@@ -138,6 +138,7 @@ class Witness:
         """The run log has lost records; this is what is left of its partitions. What they ordered is under way."""
         self.unaware = History()
         self.unaware.runs, self.unaware.erased = self.history.runs, self.history.erased
+        self.unaware.known = self.history.known
         self.history.restart(logs)
         self.lost |= _dispatched(self.unaware) - _dispatched(self.history)
 

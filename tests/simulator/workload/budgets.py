@@ -55,6 +55,7 @@ BUDGETS = {
             tenants="abcda",
             singly=1,
         ),
+        replace(_limited("limit-forked", ("r-1", 3, 0), ("r-2", 4, 4_000)), forks=2),
         _limited("limit-shared", ("r-1", 3, 0), ("r-3", 2, 0), ("r-2", 4, 2_500), planners=2, sharing=True),
     )
 }

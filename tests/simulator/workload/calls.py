@@ -8,7 +8,7 @@ from typing import Any
 from refold.core.ids import agent_tool
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
 from tests.simulator.settings import ANSWERS, ORDERS
-from tests.simulator.workload.inputs import ClientInput, Scenario, erasure, operation, poison, signal, start_run
+from tests.simulator.workload.inputs import ClientInput, Scenario, erasure, operation, pause, poison, signal, start_run
 
 
 def _one(name: str, tool: str, *scripts: str, verdict: str = "truth", agent: str = "one", **changes: Any) -> Scenario:
@@ -33,6 +33,12 @@ def _hasty(name: str, tool: str, *scripts: str, **changes: Any) -> Scenario:
 def _cancelled(name: str, tool: str, script: str, at_ms: int) -> Scenario:
     inputs = (start_run("r-1", "one", {"tool": tool}), signal("r-1", "c", "cancel", {"reason": "enough"}, at_ms=at_ms))
     return Scenario(name, inputs, {tool: (script,)})
+
+
+def _forked(name: str, *starts: ClientInput, forks: int, retries: int = 0, **more: Any) -> Scenario:
+    """Runs that an operator forks; a tool may have a script."""
+    scripts: dict[str, tuple[str, ...]] = {tool: (more.pop(tool),) for tool in ("push", "book", "pay") if tool in more}
+    return Scenario(name, starts, scripts, changes=more, forks=forks, retries=retries)
 
 
 def _crowd(name: str, size: int, **changes: Any) -> Scenario:
@@ -104,6 +110,17 @@ CALLS: dict[str, Scenario] = {
         Scenario("unknown-agent", (start_run("r-1", "nobody"), _fails("f", 300), _fails("again", 13_000))),
         replace(_FAILS, name="retried", retries=1),
         replace(_FAILS, name="retried-shared", retries=2, changes={"planners": 2, "executors": 2, "sharing": True}),
+        _forked("forked", start_run("r-1", "three"), forks=1),
+        _forked("forked-twice", start_run("r-1", "three"), start_run("r-2", "three"), forks=4),
+        _forked("forked-asleep", start_run("r-1", "sleeper"), start_run("r-2", "sleeper"), forks=4),
+        _forked("forked-waiting", start_run("r-1", "late"), start_run("r-2", "pair"), forks=4),
+        _forked("forked-parent", start_run("r-1", "parent", {"tool": "push"}), push="slow", forks=2),
+        _forked("forked-held", _PUSH, pause("r-1", "p", at_ms=8), push="terminal", forks=3, retries=2),
+        _forked("forked-slow", _PUSH, push="slow", forks=2),
+        _forked("forked-once", start_run("r-1", "one", {"tool": "pay"}), pay="slow", forks=2),
+        _forked("forked-shared", start_run("r-1", "three"), forks=3, planners=2, executors=2, sharing=True),
+        _forked("forked-failed", start_run("r-1", "three"), book="terminal", forks=2, retries=2),
+        _forked("forked-retried", start_run("r-1", "handling", {"tool": "book"}), book="terminal", forks=3, retries=1),
         _cancelled("cancel-keyed", "push", "slow", 100),
         _cancelled("cancel-once", "pay", "slower", 100),
         _cancelled("cancel-doubt", "pay", "raises-after", 300),

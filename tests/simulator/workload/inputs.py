@@ -53,7 +53,7 @@ class Scenario:
     thinks about a doubt. `replies` are said with every token of a callback (None: as chance has it).
     At `rollout_ms` a deploy begins that goes from planner to planner (below 0: none). `upgrades` are said of each run
     of the agent that has versions (None: as chance has it).
-    So often at most (`retries`) an operator has a run go on that has failed.
+    So often at most (`retries`) an operator has a run go on that has failed, and so many runs are forked (`forks`).
     `programs`: its runs are random programs, so that somebody says what they wait for, mostly, and plain asyncio judges
     them.
     """
@@ -70,6 +70,7 @@ class Scenario:
     operator_ms: int = 700
     replies: tuple[Reply, ...] | None = ()
     retries: int = 0
+    forks: int = 0
     programs: bool = False
     upgrades: tuple[Upgrade, ...] | None = ()
     rollout_ms: int = -1

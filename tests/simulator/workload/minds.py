@@ -10,7 +10,7 @@ from tests.simulator.app import PRICED
 from tests.simulator.minds.models import MINDS
 from tests.simulator.settings import SimSettings
 from tests.simulator.workload.inputs import ClientInput, Scenario, operation, signal, start_run
-from tests.simulator.workload.schedules import UNSAFE_MS, VIEWED, asking
+from tests.simulator.workload.schedules import FORKED, UNSAFE_MS, VIEWED, asking
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.law import REQUESTER
 from tests.simulator.world.tools import ANY
@@ -44,6 +44,8 @@ def mind_schedule(seed: int) -> tuple[Scenario, Chance]:
     scenario = replace(scenario, policy="thrifty") if rng.random() < 0.3 else scenario
     if Random(f"views of minds {seed}").random() < VIEWED:
         scenario = replace(scenario, changes={**scenario.changes, "projectors": 1})
+    if (own := Random(f"forks of minds {seed}")).random() < FORKED:
+        scenario = replace(scenario, forks=own.choice((1, 2)))
     return scenario, chance
 
 

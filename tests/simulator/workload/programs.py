@@ -13,7 +13,7 @@ from tests.simulator.programs.grammar import Grower, Node, every_part, without
 from tests.simulator.programs.perform import AGENT
 from tests.simulator.settings import PARTITIONS
 from tests.simulator.workload.inputs import ClientInput, Scenario, operation, pause, signal, start_run, word
-from tests.simulator.workload.schedules import UNSAFE_MS, asking
+from tests.simulator.workload.schedules import FORKED, UNSAFE_MS, asking
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.tools import ANY
 
@@ -36,6 +36,8 @@ def program_schedule(seed: int) -> tuple[Scenario, Chance]:
     chance = Chance(own, wild=True, rate=rate, left=left, until_ms=UNSAFE_MS)
     scenario = Scenario(f"programs {seed}", tuple(inputs), {ANY: ()}, "truth", changes, replies=None, programs=True)
     scenario = replace(scenario, retries=rng.choice((0, 1, 2)))
+    if (own := Random(f"programs {seed}: forks")).random() < FORKED:
+        scenario = replace(scenario, forks=own.choice((1, 2, 3)))
     return (asking(rng, scenario) if asks else scenario), chance
 
 

@@ -36,6 +36,9 @@ UNSAFE_MS = 6_000
 REVISING = 0.08
 """The share of schedules in which an agent has versions."""
 
+FORKED = 0.15
+"""The share of schedules in which an operator forks runs."""
+
 VIEWED = 0.2
 """The share of schedules beside which projectors keep views."""
 
@@ -82,6 +85,8 @@ def schedule(seed: int) -> tuple[Scenario, Chance]:
     verdict = "truth" if rng.random() < 0.8 else rng.choice(("happened", "did_not_happen", "give_up"))
     retries = Random(f"retries of {seed}").choice((0, 1, 2))
     scenario = Scenario(f"seed {seed}", tuple(inputs), {ANY: ()}, verdict, changes, replies=None, retries=retries)
+    if (own := Random(f"{seed}/forks")).random() < FORKED:
+        scenario = replace(scenario, forks=own.choice((1, 1, 2, 3)))
     scenario = asking(rng, scenario) if rng.random() < 0.5 else scenario
     if Random(f"held of {seed}").random() < 0.5:
         scenario = replace(scenario, inputs=tuple(map(_holding, scenario.inputs)))

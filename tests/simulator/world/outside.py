@@ -48,14 +48,19 @@ class Outside:
         for reply in replies:
             self._at(reply.after_ms, lambda reply=reply: self._say(run, token, reply))  # type: ignore[misc]
 
-    def waits(self, run: str, event: dict[str, Any]) -> None:
-        """A run has begun to wait: mostly it is told what it waits for, or nearly that, or twice."""
+    def waits(self, run: str, event: dict[str, Any], by: str = "w") -> None:
+        """A run has begun to wait: mostly it is told what it waits for, or nearly that, or twice, `by` somebody."""
         rng = Random(f"{run}/{event['step']}")
         for number in range(rng.choice((0, 1, 1, 1, 2))):
             data = rng.choice((None, {"n": 1}, {"n": 2}))
             if event["match"] and rng.random() < 0.7:
                 data = {"n": int(event["match"][-1])}
-            said = {"kind": "signal", "run_id": run, "signal_id": f"w-{event['step']}-{number}", "name": event["name"]}
+            said = {
+                "kind": "signal",
+                "run_id": run,
+                "signal_id": f"{by}-{event['step']}-{number}",
+                "name": event["name"],
+            }
             said |= {"data": data, "actor": "outside"}
             key, value = f"{run}/{said['signal_id']}".encode(), json.dumps(said).encode()
             record = Outgoing(RUN_SIGNALLED, home(run, self._partitions), key, value, (), 0)

@@ -34,7 +34,7 @@ class Store:
             self.keep(order.run, order.text)
             return BlobSaved(order.number)
         try:
-            text = self.texts[_name(order.run, order.pointer)]
+            text = self.texts[name_of(order.run, order.pointer)]
             return BlobLoaded(order.number, blobs.checked(order.pointer, text.encode()))
         except KeyError:
             return BlobLoaded(order.number, Failure("blob_missing", f"{order.pointer} is not there"))
@@ -44,7 +44,7 @@ class Store:
     def keep(self, run: RunId, text: str) -> str:
         """Keeps a value of a run, and returns what stands for it."""
         pointer = blobs.pointer_of(text.encode())
-        self.texts[_name(run, pointer)] = text
+        self.texts[name_of(run, pointer)] = text
         self._kept.add(blobs.parse_pointer(pointer).digest)
         return pointer
 
@@ -69,7 +69,8 @@ class Store:
                 self.wrong.append(f"unkept: {record.topic}/{record.offset} points to {pointer}, which nobody has kept")
 
 
-def _name(run: RunId, pointer: str) -> str:
+def name_of(run: RunId, pointer: str) -> str:
+    """Where a value of a run lies."""
     return blobs.folder_of(run) + blobs.parse_pointer(pointer).digest
 
 
