@@ -40,6 +40,7 @@ from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.deaf import DEAF
 from tests.sim.bugs.faithless import FAITHLESS
 from tests.sim.bugs.forgetful import FORGETFUL
+from tests.sim.bugs.forked import FORKED
 from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
@@ -295,6 +296,7 @@ BUGS: dict[str, Bug] = {
     **WAKEFUL,
     **DEAF,
     **REDONE,
+    **FORKED,
     **RESTLESS,
     **SPENDTHRIFT,
     **UNTIDY,

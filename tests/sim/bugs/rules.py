@@ -89,6 +89,22 @@ RULES: dict[str, tuple[str, ...]] = {
         "held-goes-out-by-itself",
     ),
     "What is asked for anew is another call, for a tombstone has closed the first.": ("retried-under-a-closed-id",),
+    "Of what a fork keeps of its source nothing follows, whoever reads it.": (
+        "copies-are-told",
+        "copies-are-told-by-a-successor",
+        "copies-are-billed",
+    ),
+    "A fork goes on when it has all that it is to keep, and nothing of another one.": (
+        "half-a-copy-goes-on",
+        "half-a-copy-is-all",
+        "copied-onto-another-fork",
+    ),
+    "What a fork asks for anew has keys of its own, also by a retry.": (
+        "fork-under-the-keys-of-its-source",
+        "failed-under-the-key-of-its-source",
+    ),
+    "A fork has children of its own in the place of those that were open.": ("fork-without-its-children",),
+    "What waits in a fork has the time that was left.": ("fork-due-as-its-source",),
     "A second answer means a second request: it is closed again.": ("second-answer-left-open",),
     "What may not have arrived is sent again as it is by then.": ("unknown-sent-as-it-was",),
     "Who takes no more goes on when there is room.": ("executors-pause-for-good", "planners-pause-for-good"),
