@@ -234,6 +234,7 @@ class History:
         elif name in GOES_ON:
             self.wrong += run.go_on(name, event, at_ms)
             if name == "CallRenewed":
+                run.calls[event["step"]].cost = cost_of(self.runs, run)
                 self._check_key(run, run.calls[event["step"]])
         elif name.startswith("Approval") or name == "CallJudged":
             self._approval(run, name, event, at_ms)
