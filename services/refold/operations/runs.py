@@ -111,15 +111,18 @@ class Runs:
 
     def _requested(self, takes: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
         """When each run was requested, by first entries, and the runs that are meant."""
-        asked, meant, buried = dict[RunId, int](), set[RunId](), False
+        asked, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
             if _FIRST not in (record.key or b"") or (judged := feed(LogFold(), record)).state is None:
                 continue
             if judged.run_id not in asked:
                 asked[judged.run_id] = judged.state.requested_ms
+                forks |= {judged.run_id.encode()} if judged.state.copying else set()
                 if takes(Run(judged.state, Timeline(judged.run_id))):
                     meant.add(judged.run_id)
+        # The first entry of a live fork has the time of its source.
+        asked |= {run.state.run_id: run.state.requested_ms for run in self._read(None, forks.__contains__) if forks}
         return self._without_erased(asked, meant, buried=buried)
 
     def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:

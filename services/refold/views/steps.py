@@ -224,8 +224,8 @@ class Timeline:
         self.pauses = [each for each in self.pauses if each[1].role != PARENT]
         for line in self.steps:
             if (key := event.keys.get(str(line.step))) is not None:
-                anew = {} if line.ended_ms else {"attempts": [], "approvals": [], "status": "proposed"}
-                self._set(line.step, {"key": key, **anew})
+                fresh = {} if line.ended_ms else {"attempts": [], "approvals": [], "status": "proposed"}
+                self._set(line.step, {"key": key, **fresh})
             elif not line.ended_ms and line.until_ms:
                 self._set(line.step, {"until_ms": line.until_ms + later_ms})
 

@@ -107,7 +107,7 @@ FORKED: dict[str, Bug] = {
     "half-a-copy-is-all": Bug(_FORKS, (("forking.wants_history", _whole(forking.wants_history)),), ("die-after",)),
     "fork-under-the-keys-of-its-source": Bug(("forked-slow", "forked-once"), (("forking._key", _key_of_its_source),)),
     "failed-under-the-key-of-its-source": Bug(("forked-held",), (("forking._keys", _open_keys),)),
-    "fork-without-its-children": Bug(("forked-parent",), (("planning.family._begun_anew", _nobody),)),
+    "fork-without-its-children": Bug(("forked-parent",), (("planning.family._begin_again", _nobody),)),
     "fork-due-as-its-source": Bug(
         ("forked-asleep", "forked-waiting"),
         (("fold._TRANSITIONS", {**_TRANSITIONS, events.RunForked: _due_as_before}),),
