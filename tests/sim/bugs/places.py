@@ -51,7 +51,7 @@ PLACES: dict[str, str] = {
     "forking.wants_history": "refold.core.planning.forking:wants_history",
     "forking._key": "refold.core.planning.forking:_key",
     "forking._keys": "refold.core.planning.forking:_keys",
-    "planning.family._begin_again": "refold.core.planning.family._begin_again",
+    "planning.family._begin_again": "refold.core.planning.family:_begin_again",
     "planning.family._paused": "refold.core.planning.family:_paused",
     "planning.family.respond": "refold.core.planning.family:respond",
     "planning.family.family_messages": "refold.core.planning.family:family_messages",
