@@ -91,15 +91,20 @@ class BackTest:
                 yield OtherRuling(each, now)
 
 
-def recorded(run: Run) -> list[RecordedCall]:
-    """The calls of a run in order of their steps. Without a policy a call counts as allowed, by no rule."""
+def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
+    """The calls of a run in order of their steps. Without a policy a call counts as allowed, by no rule.
+
+    Without `copies` those that a live fork keeps are left out: they were judged in its source.
+    """
     policy = run.state.request.policy if run.state.request else ""
-    found: dict[int, RecordedCall] = {}
+    found, own = dict[int, RecordedCall](), set[int]()
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):
             known, at_ms = found.get(getattr(event, "step", 0)), judged.entry.at_ms
             said = judgement_in(event, known.judgement.policy if known else policy)
+            if said is not None and (copies or not run.state.copied(seq)):
+                own.add(getattr(event, "step", 0))
             if isinstance(event, CallProposed) and said is not None:
                 found[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, said)
             elif known is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
@@ -108,7 +113,7 @@ def recorded(run: Run) -> list[RecordedCall]:
             elif known is not None and said is not None:  # with the arguments that it has by then
                 call = known.edited or known.call
                 found[known.call.step] = known._replace(judgement=said, at_ms=at_ms, call=call, edited=None)
-    return [found[step] for step in sorted(found)]
+    return [found[step] for step in sorted(found.keys() & own)]
 
 
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
@@ -127,7 +132,7 @@ def find(run: Run, call: str) -> RecordedCall:
     """One call of a run, by its id or by that of an approval of it. **Raises** NotFoundError."""
     name = asked_about(call)
     parse_call_id(name)
-    for each in recorded(run):
+    for each in recorded(run, copies=True):
         if each.call_id == name:
             return each
     raise NotFoundError(f"there is no call {call}", hint=f"`refold run show {run.state.run_id}` shows all")
