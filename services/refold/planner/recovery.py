@@ -300,7 +300,7 @@ class Histories:
             source = wants_history(self._log.known(item.run_id), said)
         except MalformedError as error:
             raise ConflictError(error.message) from None
-        if source is None or item.run_id in self._log.erased.runs:
+        if source is None or not self._log.forkable(item.run_id):
             return False
         if source in self._log.erased.runs:
             raise ConflictError(f"run {source} was erased: nothing is left to fork")

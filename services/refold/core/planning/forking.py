@@ -57,8 +57,12 @@ def wants_history(state: RunState | None, said: RunOperation) -> RunId | None:
     **Raises** MalformedError.
     """
     asked = fork_asked(said)
-    wanted = state is None or (state.copying and _is_of(state, asked) and state.head.seq < asked.source.seq)
-    return RunId(asked.source.run_id) if wanted else None
+    return RunId(asked.source.run_id) if lacks_history(state, asked) else None
+
+
+def lacks_history(state: RunState | None, asked: ForkAsked) -> bool:
+    """True if a run is this very fork, or may become it, and has not all of the history that it keeps."""
+    return state is None or (state.copying and _is_of(state, asked) and state.head.seq < asked.source.seq)
 
 
 def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:

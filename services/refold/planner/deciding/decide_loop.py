@@ -511,15 +511,18 @@ class DecideLoop:
 
     def copy(self, item: Pending, asked: ForkAsked, history: Sequence[Entry], now: int) -> None:
         """Writes the history that a fork keeps, as far as it lacks that, and has its input answered then."""
+        run, before = item.run_id, self._log.known(item.run_id)
+        if before is None and self._forward(item):
+            return
+        # While the history was read, another may have begun that run, or closed its id.
+        if not self._log.forkable(run) or not forking.lacks_history(before, asked):
+            self._inbox.push([item])
+            return
         try:
             forking.fitting(asked, self._rules)
         except (MalformedError, UsageError) as error:
             self.bury(item, "malformed", error.message, now)
             return
-        run, before = item.run_id, self._log.known(item.run_id)
-        said = item.input
-        if not isinstance(said, RunOperation) or forking.wants_history(before, said) is None:
-            history = []  # it has begun meanwhile, by somebody else or as another one
         for entry in history[len(before.heads) if before else 0 :]:
             copied = dataclasses.replace(
                 forking.copy_of(entry, asked, run, before),

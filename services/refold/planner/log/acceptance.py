@@ -199,6 +199,10 @@ class Acceptance:
         """A run as it will be, or one that stands still at what was read of it."""
         return self.latest(run) or self.fold.ended(run)
 
+    def forkable(self, run: RunId) -> bool:
+        """True if a history may be copied under this id: it is not closed, and its run does not stand still."""
+        return run not in self.erased.runs and run not in self.fold.frozen
+
     def send(self, sent: SentEntry) -> None:
         """An entry is on its way: from now on its state is the run's latest."""
         self.speculated[sent.entry.run_id] = sent.after

@@ -439,7 +439,7 @@ class Outbox:
         if state.over and state.end is None:  # no more is known of it than that its end was not told
             self._send(ends, offset)
         orders = [outcome(state)] if state.end else []
-        for step, opened in sorted(state.open.items()) if not state.over else ():
+        for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if opened.phase == "dispatched":
                 # A predecessor has sent it, most likely: what one executor says of itself need not hold for another.
                 orders.append(request(state, step, opened.attempt, issued=offset, at_ms=opened.sent_ms, again=True))

@@ -1,0 +1,80 @@
+"""Live forks that others, a crash or time get in the way of."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.core.ids import RunId, home
+from refold.core.messages import RunOperation
+from refold.core.wire import canonical, codec
+from refold.ports.effects import Read
+from refold.ports.log import Outgoing
+from tests.recovery.retrying import shop, three
+from tests.recovery.rig import Rig
+from tests.recovery.test_forking import SOURCE, asked_for, done, ends, finished, requests
+
+
+def until_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes turns until the planner has asked for a history."""
+    asked: list[Read] = []
+    read = rig._log.read
+
+    def noted(topic: str, partition: int, offset: int) -> None:
+        asked.append(Read(topic, partition, offset))
+        read(topic, partition, offset)
+
+    take = rig._log.take
+    monkeypatch.setattr(rig._log, "read", noted)
+    while not any(each.topic == "run-log" for each in asked):
+        rig._turn()
+    monkeypatch.setattr(rig._log, "take", lambda _most, wait: take(1, wait))
+
+
+def test_a_run_that_begins_while_a_fork_waits_for_its_history_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = done()
+    rig.operate("f-1", "fork", **asked_for(rig, ends(rig)[2]))
+    until_read(rig, monkeypatch)
+    rig.start("f-1", "shop")
+    rig.run()
+
+    assert rig.state("f-1").request.forked is None  # type: ignore[union-attr]
+    assert rig.events("f-1") == rig.events(SOURCE)[:4]
+    assert rig.letters() == 1
+    finished(rig)
+    assert rig.state("f-1").status == "completed"
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_two_forks_into_one_id_at_once_are_never_one_history(first: int) -> None:
+    rig = done()
+    rig.start("r-2", "shop")
+    rig.run()
+    finished(rig, "r-2")
+    rig.operate("f-1", "fork", **asked_for(rig, ends(rig)[first]))
+    rig.now += 1
+    rig.operate("f-1", "fork", **asked_for(rig, ends(rig)[3 - first], "r-2"))
+    rig.run()
+
+    assert rig.letters() == 1
+    assert rig.state("f-1").seqs[-1] < rig.events("f-1").index("RunForked") + 1
+    finished(rig)
+    assert rig.state("f-1").status == "completed"
+    assert {request.step for request in requests(rig, "f-1")} == set(range(first + 1, 4))
+    others = {request.key for run in (SOURCE, "r-2") for request in requests(rig, run)}
+    assert not {request.key for request in requests(rig, "f-1")} & others
+
+
+def test_a_fork_is_written_nowhere_but_at_its_home() -> None:
+    rig = Rig(shop(three), partitions=4)
+    rig.start(SOURCE, "shop")
+    rig.run()
+    finished(rig, SOURCE)
+    place = home(RunId(SOURCE), 4)
+    name = next(f"f-{n}" for n in range(99) if home(RunId(f"f-{n}"), 4) != place)
+    said = RunOperation(RunId(name), "s", "fork", canonical.dumps(asked_for(rig, ends(rig)[1])), "op")
+    rig.broker.write(Outgoing("run-operated", place, f"{name}/s".encode(), codec.encode(said), (), 0))
+    rig.run()
+
+    assert rig.events(name) == []
+    letters = [record for number in range(4) for record in rig.broker.log("dead-letter", number).records]
+    assert len(letters) == 1
