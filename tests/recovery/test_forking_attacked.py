@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from refold.core.ids import RunId, home
+from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOperation
+from refold.core.planning import forking
+from refold.core.planning.forking import fork_asked
 from refold.core.wire import canonical, codec
 from refold.ports.effects import Read
 from refold.ports.log import Outgoing
 from tests.recovery.retrying import shop, three
 from tests.recovery.rig import Rig
-from tests.recovery.test_forking import SOURCE, asked_for, done, ends, finished, requests
+from tests.recovery.test_forking import SOURCE, asked_for, done, ends, entries, finished, fork, requests
 
 
 def until_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +82,50 @@ def test_a_fork_is_written_nowhere_but_at_its_home() -> None:
     assert rig.events(name) == []
     letters = [record for number in range(4) for record in rig.broker.log("dead-letter", number).records]
     assert len(letters) == 1
+
+
+def raced(rig: Rig, place: int) -> list[bytes]:
+    """Two planners have copied two entries of a history, and both have written this one; the names of both."""
+    said = RunOperation(RunId("f-1"), "s", "fork", canonical.dumps(asked_for(rig, ends(rig)[2])))
+    before, names = None, []
+    for number, entry in enumerate(entries(rig, SOURCE)[:2]):
+        fresh = forking.copy_of(entry, fork_asked(said), RunId("f-1"), before)
+        for nonce in (b"one", b"two") if number == place else (b"one",):
+            name, value = codec.encode_entry(replace(fresh, nonce=nonce))
+            rig.broker.write(Outgoing("run-log", 0, log_key(RunId("f-1"), fresh.seq, name), value, (), 0))
+            names += [name] if number == place else []
+        before = rig.state("f-1")
+    return names
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_two_planners_that_copy_at_once_leave_one_history_for_whoever_comes(place: int) -> None:
+    rig = done()
+    rig.later(86_400_000)  # what is copied is old
+    raced(rig, place)
+    rig.deploy(shop(three))
+    fork(rig, ends(rig)[2])
+    rig.deploy(shop(three))
+    finished(rig)
+
+    assert (rig.holds(), rig.letters()) == (0, 0)
+    assert rig.state("f-1").status == "completed"
+    assert {request.step for request in requests(rig, "f-1")} == {3}
+
+
+def test_nothing_follows_of_a_part_of_a_history_that_was_stalled_and_is_repaired() -> None:
+    rig = done()
+    names = raced(rig, 1)
+    records = [record for record in rig.records("run-log") if record.key.startswith(b"f-1/")]
+    for again in records[:1]:  # a tool repeats records: order proves nothing
+        rig.broker.write(Outgoing("run-log", 0, again.key, again.value, (), 0))
+    rig.deploy(shop(three))
+    assert rig.holds() == 1
+    rig.operate("f-1", "repair", head=names[1].hex())
+    rig.run()
+
+    assert rig.holds() == 0
+    assert requests(rig, "f-1") == []
+    fork(rig, ends(rig)[2])
+    finished(rig)
+    assert [request.step for request in requests(rig, "f-1")] == [3]

@@ -124,7 +124,9 @@ class LogFold:
         """
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
-            late = at_ms - read.entry.at_ms > LATE_MS
+            # What a fork keeps has the times of its source, which say nothing of when it was written.
+            copied = (state := self._state(read.entry.run_id)) is not None and state.copied(read.entry.seq)
+            late = at_ms - read.entry.at_ms > LATE_MS and not copied
             return self._judge(Held(read, offset, len(value or b"")), None, shared=shared, late=late)
         parts = parse_log_key(key)
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
