@@ -13,9 +13,9 @@ from refold.core.planning.forking import fork_asked
 from refold.core.wire import canonical, codec
 from refold.ports.effects import Read
 from refold.ports.log import Outgoing
-from tests.recovery.retrying import shop, three
+from tests.recovery.retrying import begun, shop, three
 from tests.recovery.rig import Rig
-from tests.recovery.test_forking import SOURCE, asked_for, done, ends, entries, finished, fork, requests
+from tests.recovery.test_forking import SOURCE, asked_for, done, ends, entries, finished, fork, requests, waiting
 
 
 def until_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,3 +129,43 @@ def test_nothing_follows_of_a_part_of_a_history_that_was_stalled_and_is_repaired
     fork(rig, ends(rig)[2])
     finished(rig)
     assert [request.step for request in requests(rig, "f-1")] == [3]
+
+
+def test_a_fork_that_is_asked_for_again_when_it_is_over_is_the_same_and_with_another_edit_it_is_not() -> None:
+    rig = done()
+    fork(rig, ends(rig)[1], edit={"n": 30}, tool="charge")
+    finished(rig)
+    rig.deploy(shop(three))  # it reads again what was not committed
+    rig.later(3_600_000)
+    fork(rig, ends(rig)[1], edit={"n": 30}, tool="charge")
+    assert rig.letters() == 0
+    rig.later(1)
+    fork(rig, ends(rig)[1], edit={"n": 31}, tool="charge")
+
+    assert rig.letters() == 1
+    assert rig.events("f-1").count("RunForked") == 1
+
+
+def test_a_fork_of_a_child_is_not_held_by_the_pause_of_the_parent() -> None:
+    rig = waiting()
+    rig.operate(SOURCE, "pause")
+    rig.run()
+    fork(rig, rig.state("r-1.4").head.seq, source="r-1.4")
+    finished(rig, "f-1")
+
+    assert rig.state("f-1").status == "completed"
+    assert rig.state("r-1.4").paused
+
+
+def test_a_fork_of_a_run_that_is_paused_itself_is_paused_and_calls_nothing() -> None:
+    rig = begun(shop(three), done=1)
+    rig.operate(SOURCE, "pause")
+    rig.run()
+    fork(rig, 99)
+    assert rig.asked("f-1") == []
+    rig.later(1)
+    rig.operate("f-1", "resume")
+    rig.run()
+    finished(rig, "f-1")
+
+    assert (rig.state("f-1").status, rig.state(SOURCE).status) == ("completed", "suspended")

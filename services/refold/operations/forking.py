@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from refold.core.errors import ConflictError, ReusedIdError, UnreachableError, UsageError
 from refold.core.events import CallProposed, ChildCompleted, ChildStarted, Entry, Event
 from refold.core.ids import RunId, child_id, home, run_id
-from refold.core.planning.forking import FORK
+from refold.core.planning.forking import FORK, fork_asked, fork_digest
 from refold.core.run.fold import fold
 from refold.core.run.handed import Pointed
 from refold.core.run.state import RunState
@@ -100,16 +100,19 @@ def fork_live(
     if edit:
         said |= {"tool": edit[0], "edit": canonical.parse(edit[1])}
 
+    operation = operated(name, FORK, said, actor)
+    digest = fork_digest(fork_asked(operation))
+
     def judge(look: Followed) -> str | None:
         if (asked := look.run.state.request) is None:
             return None
-        if asked.forked is None or (asked.forked.run_id, asked.forked.head) != (source, head.id):
+        if asked.forked is None or asked.request_digest != digest:
             raise ReusedIdError(f"run {name} exists, and is another", hint=f"`refold run show {name}` shows it")
         if look.run.state.copying:
             return None
         return "accepted" if look.run.state.position == look.position else "known"
 
-    return OperationRow(operated(name, FORK, said, actor), judge)
+    return OperationRow(operation, judge)
 
 
 def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[str, str] | None:

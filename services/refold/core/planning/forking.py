@@ -7,6 +7,7 @@ one lane. Nothing follows of a copied entry. `RunForked` ends the copy: from the
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 from typing import NamedTuple
 
 from refold.core import events
@@ -86,6 +87,13 @@ def may_come(what: Input | None) -> bool:
     return isinstance(what, Start) or (isinstance(what, RunOperation) and what.kind in (FORK, "cancel"))
 
 
+def fork_digest(asked: ForkAsked) -> str:
+    """A digest that tells a fork that is asked for again from another one."""
+    return blake2b(
+        canonical.dumps([asked.source.head.hex(), asked.tool, asked.edit]).encode(), digest_size=16
+    ).hexdigest()
+
+
 def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None) -> Entry:
     """An entry of the source as the next one of the fork, which has no author yet."""
     fresh = [_request(event, asked) if isinstance(event, events.RunRequested) else event for event in entry.events]
@@ -98,7 +106,7 @@ def _request(event: events.RunRequested, asked: ForkAsked) -> events.RunRequeste
     lineage = [*(event.forked.lineage if event.forked else []), asked.source.run_id]
     return replace(
         event,
-        request_digest="",
+        request_digest=fork_digest(asked),
         token="",
         outlives=False,
         above=[],
@@ -114,13 +122,11 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
         edit = fitting(asked, rules)
     except (MalformedError, UsageError) as error:
         return Refuse("malformed", error.message)
-    if state and state.over and state.request and not state.request.agent:
-        return Ignore("the run is over")  # by its row nobody can tell a fork: who has asked reads its history
     own = state.request.forked if state and state.request else None
-    if state is None or own is None or not _is_of(state, asked):
+    if state is None or not _is_of(state, asked):
         run, seq = asked.source.run_id, asked.source.seq
-        return Refuse("conflict", f"run {said.run_id} exists, and is no fork of {run} at {seq}")
-    if not state.copying:
+        return Refuse("conflict", f"run {said.run_id} exists, and is not this fork of {run} at {seq}")
+    if own is None or not state.copying:  # of a run that is over there may be no more than its digest
         return Ignore("it was forked before")
     left_ms = state.deadline_ms - state.at_ms if state.deadline_ms else 0
     keys = _keys(state, rules)
@@ -135,8 +141,7 @@ def frees(state: RunState, fresh: list[events.Event]) -> bool:
 
 
 def _is_of(state: RunState, asked: ForkAsked) -> bool:
-    own = state.request.forked if state.request else None
-    return own is not None and (own.run_id, own.head) == (asked.source.run_id, asked.source.head)
+    return state.request is not None and state.request.request_digest == fork_digest(asked)
 
 
 def _keys(state: RunState, rules: Rules) -> dict[str, str]:
