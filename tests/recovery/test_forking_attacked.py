@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from refold.core.messages import RunOperation
 from refold.core.planning import forking
 from refold.core.planning.forking import fork_asked
 from refold.core.wire import canonical, codec
+from refold.planner.settings import Limits, PlannerSettings
 from refold.ports.effects import Read
 from refold.ports.log import Outgoing
 from tests.recovery.retrying import begun, shop, three
@@ -169,3 +172,24 @@ def test_a_fork_of_a_run_that_is_paused_itself_is_paused_and_calls_nothing() -> 
     finished(rig, "f-1")
 
     assert (rig.state("f-1").status, rig.state(SOURCE).status) == ("completed", "suspended")
+
+
+def test_a_long_history_is_copied_a_part_in_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.recovery.rig.PlannerSettings", partial(PlannerSettings, limits=Limits(turn_entries=2)))
+    rig = done()
+    at, parts = ends(rig)[2], list[int]()
+    write = rig.planner.turn
+
+    def counted(*given: Any) -> list[Any]:
+        effects = write(*given)
+        sent = [each for effect in effects for each in getattr(effect, "records", ()) if each.topic == "run-log"]
+        parts.append(sum(each.key.startswith(b"f-1/") for each in sent))
+        return effects
+
+    monkeypatch.setattr(rig.planner, "turn", counted)
+    rig.operate("f-1", "fork", **asked_for(rig, at))
+    rig.run()
+
+    assert max(parts) <= 2
+    finished(rig)
+    assert rig.state("f-1").status == "completed"

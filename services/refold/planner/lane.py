@@ -6,6 +6,7 @@ the log has it, to the `outbox`, which sends what it orders.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -295,6 +296,7 @@ class Lane:
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
         self._decide_loop = DecideLoop(parts, shared, admission, family)
         self._deliveries = Deliveries(log, outbox, inbox, decide_loop=self._decide_loop, holds=holds)
+        self._kept: deque[KeptHistory] = deque()
         self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
             RUN_LOG: self._read_log,
@@ -417,6 +419,9 @@ class Lane:
         now = self.clock.now_ms
         self._take_up(now)
         self.admission.admit()
+        while self._kept and self.log.flying < self._limits.turn_entries and not self.log.blocked:
+            if self._decide_loop.copy(*self._kept[0], now):
+                self._kept.popleft()
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if self._decide_loop.reads(item, now) and not self._awaits_history(item):
@@ -561,7 +566,7 @@ class Lane:
                 self._refuse(*each)
                 continue
             if isinstance(each, KeptHistory):
-                self._decide_loop.copy(*each, self.clock.now_ms)
+                self._kept.append(each)
                 continue
             state, position = each.state, self.log.position
             self.mended(state, position)

@@ -452,14 +452,14 @@ def read_entries(records: Mapping[EntryId, Record]) -> dict[EntryId, LogRecord]:
 
 def path(entries: Mapping[EntryId, LogRecord], head: EntryId) -> list[EntryId]:
     """The history that ends at a head. **Raises** ConflictError when it does not go back to a beginning."""
-    found: list[EntryId] = []
+    found: dict[EntryId, None] = {}
     name = head
     while name:
         if name not in entries or name in found:
             raise ConflictError(f"the log has no whole history that ends at {head.hex()}")
-        found.append(name)
+        found[name] = None
         name = EntryId(entries[name].entry.prev)
-    return found[::-1]
+    return [*found][::-1]
 
 
 def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:

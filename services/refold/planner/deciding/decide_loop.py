@@ -509,21 +509,22 @@ class DecideLoop:
         after.link(Head(entry_id, entry.last_seq))
         self._large.send(SentEntry(entry_id, entry, after, value, item))
 
-    def copy(self, item: Pending, asked: ForkAsked, history: Sequence[Entry], now: int) -> None:
-        """Writes the history that a fork keeps, as far as it lacks that, and has its input answered then."""
+    def copy(self, item: Pending, asked: ForkAsked, history: Sequence[Entry], now: int) -> bool:
+        """Writes what a fork lacks of the history that it keeps, so much in a turn; True if its input is next."""
         run, before = item.run_id, self._log.known(item.run_id)
         if before is None and self._forward(item):
-            return
+            return True
         # While the history was read, another may have begun that run, or closed its id.
         if not self._log.forkable(run) or not forking.lacks_history(before, asked):
             self._inbox.push([item])
-            return
+            return True
         try:
             forking.fitting(asked, self._rules)
         except (MalformedError, UsageError) as error:
             self.bury(item, "malformed", error.message, now)
-            return
-        for entry in history[len(before.heads) if before else 0 :]:
+            return True
+        has = len(before.heads) if before else 0
+        for entry in history[has : has + self._limits.turn_entries]:
             copied = dataclasses.replace(
                 forking.copy_of(entry, asked, run, before),
                 actor=self._shared.actor,
@@ -535,7 +536,7 @@ class DecideLoop:
             sent = SentEntry(name, copied, before, value, Pending(run, None))
             self._log.send(sent)
             self._outbox.append(sent, value)
-        self._inbox.push([item])
+        return False
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         """The run fails with what it wanted to write as the reason."""
