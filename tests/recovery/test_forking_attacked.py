@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from refold.core.approval.signature import NOBODY
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOperation
 from refold.core.planning import forking
 from refold.core.planning.forking import fork_asked
 from refold.core.wire import canonical, codec
+from refold.evidence.bundle import Bundle, BundledRun
+from refold.evidence.verify import verify_bundle
 from refold.planner.settings import Limits, PlannerSettings
 from refold.ports.effects import Read
 from refold.ports.log import Outgoing
+from tests.evidence.story import file_of
 from tests.recovery.retrying import begun, shop, three
 from tests.recovery.rig import Rig
 from tests.recovery.test_forking import SOURCE, asked_for, done, ends, entries, finished, fork, requests, waiting
@@ -192,3 +196,16 @@ def test_a_long_history_is_copied_a_part_in_every_turn(monkeypatch: pytest.Monke
     assert max(parts) <= 2
     finished(rig)
     assert rig.state("f-1").status == "completed"
+
+
+def test_evidence_of_a_fork_lacks_no_claims_of_the_calls_that_its_source_has_made() -> None:
+    rig = done()
+    fork(rig, ends(rig)[2])
+    finished(rig)
+    records = [record for record in rig.records("run-log") if (record.key or b"").startswith(b"f-1/")]
+    bundle = Bundle(RunId("f-1"), [BundledRun(RunId("f-1"), records, ())], [], [], (), redacted=frozenset())
+
+    found = verify_bundle(file_of(bundle), NOBODY)
+
+    assert found.holes == []
+    assert [note for note in found.notes if "claim" in note] == ["1 chained calls have no claim in the bundle"]
