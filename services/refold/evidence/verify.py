@@ -382,8 +382,12 @@ class _Pass:
                 if isinstance(outcome, events.ChildCompleted):
                     self._told["ended", child] = _ended(outcome.status, outcome.result)
             elif isinstance(outcome, events.CallCompleted) and getattr(each, "effect", "") in CHAINED:
-                sent = bool(outcome.attempt) and not outcome.how and not state.copied(state.outcomes[step][2])
-                self.counts["unclaimed"] += sent and state.call_id(step) not in self._claimed
+                acted = _acted(outcome) and not state.copied(state.outcomes[step][2])
+                self.counts["unclaimed"] += acted and state.call_id(step) not in self._claimed
+
+
+def _acted(outcome: events.CallCompleted) -> bool:
+    return bool(outcome.attempt) and not outcome.how
 
 
 def _hole(kind: str, what: str) -> Hole:

@@ -419,9 +419,7 @@ class Lane:
         now = self.clock.now_ms
         self._take_up(now)
         self.admission.admit()
-        while self._kept and self.log.flying < self._limits.turn_entries and not self.log.blocked:
-            if self._decide_loop.copy(*self._kept[0], now):
-                self._kept.popleft()
+        self._copy(now)
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if self._decide_loop.reads(item, now) and not self._awaits_history(item):
@@ -432,6 +430,12 @@ class Lane:
         self.lane_schedule.keep()
         if self.log.snapshot_writer.orders:
             self._keep()
+
+    def _copy(self, now: int) -> None:
+        """Writes the histories of forks, a part of them in every turn."""
+        while self._kept and self.log.flying < self._limits.turn_entries and not self.log.blocked:
+            if self._decide_loop.copy(*self._kept[0], now):
+                self._kept.popleft()
 
     def _take_up(self, now: int) -> None:
         """What is left of a take-over, was halted, or has become due is answered next."""
