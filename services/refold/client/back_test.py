@@ -11,7 +11,7 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.core.errors import NotFoundError
-from refold.core.events import ApprovalDecided, CallProposed
+from refold.core.events import ApprovalDecided, CallProposed, Event
 from refold.core.ids import asked_about, call_id, parse_call_id
 from refold.core.run.state import RunState
 from refold.forks.record import judgement_in
@@ -98,22 +98,27 @@ def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
     """
     policy = run.state.request.policy if run.state.request else ""
     found, own = dict[int, RecordedCall](), set[int]()
+    for at_ms, seq, event in _told(run):
+        known = found.get(getattr(event, "step", 0))
+        said = judgement_in(event, known.judgement.policy if known else policy)
+        own |= {getattr(event, "step", 0)} if copies or not run.state.copied(seq) else set()
+        if isinstance(event, CallProposed) and said is not None:
+            found[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, said)
+        elif known is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
+            call = dataclasses.replace(known.call, args=event.args, key=event.key)
+            found[event.step] = known._replace(edited=call)
+        elif known is not None and said is not None:  # with the arguments that it has by then
+            call = known.edited or known.call
+            found[known.call.step] = known._replace(judgement=said, at_ms=at_ms, call=call, edited=None)
+    return [found[step] for step in sorted(found.keys() & own)]
+
+
+def _told(run: Run) -> Iterator[tuple[int, int, Event]]:
+    """The time, number and event of all that a run has."""
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):
-            known, at_ms = found.get(getattr(event, "step", 0)), judged.entry.at_ms
-            said = judgement_in(event, known.judgement.policy if known else policy)
-            if said is not None and (copies or not run.state.copied(seq)):
-                own.add(getattr(event, "step", 0))
-            if isinstance(event, CallProposed) and said is not None:
-                found[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, said)
-            elif known is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
-                call = dataclasses.replace(known.call, args=event.args, key=event.key)
-                found[event.step] = known._replace(edited=call)
-            elif known is not None and said is not None:  # with the arguments that it has by then
-                call = known.edited or known.call
-                found[known.call.step] = known._replace(judgement=said, at_ms=at_ms, call=call, edited=None)
-    return [found[step] for step in sorted(found.keys() & own)]
+            yield judged.entry.at_ms, seq, event
 
 
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:

@@ -419,7 +419,8 @@ class Lane:
         now = self.clock.now_ms
         self._take_up(now)
         self.admission.admit()
-        self._copy(now)
+        if self._kept:
+            self._copy(now)
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if self._decide_loop.reads(item, now) and not self._awaits_history(item):

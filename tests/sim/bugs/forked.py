@@ -51,10 +51,10 @@ class BillsCopies(Lane):
 class CopiesOnto(DecideLoop):
     """Copies a history onto whatever a fork is by then."""
 
-    def copy(self, item: Pending, asked: forking.ForkAsked, history: Any, now: int) -> None:
+    def copy(self, item: Pending, asked: forking.ForkAsked, history: Any, now: int) -> bool:
         """See `DecideLoop`."""
-        with patch.object(forking, "wants_history", lambda *_: asked.source.run_id):
-            super().copy(item, asked, history, now)
+        with patch.object(forking, "lacks_history", lambda *_: True):
+            return super().copy(item, asked, history, now)
 
 
 def _whole(original: Callable[..., RunId | None]) -> Callable[..., RunId | None]:

@@ -66,7 +66,8 @@ def unlike(known: Mapping[bytes, Datum], run: LoggedRun, entry: Datum) -> Iterat
     if place >= len(fork.names):
         return
     source = known[fork.names[place]]
-    wanted = [_as_copied(fork, kind, event, source) for kind, event in source["events"]]
+    digest = entry["events"][0][1].get("request_digest", "")  # which tells a fork that is asked for again
+    wanted = [_as_copied(fork, kind, event, digest) for kind, event in source["events"]]
     if (entry["events"], entry["at_ms"], entry["held"]) != (wanted, source["at_ms"], source["held"]):
         yield f"copied: entry {entry['seq']} of run {run.id} is not that of {fork.source}"
     lineage = source["events"][0][1]["forked"]["lineage"] if place == 0 and source["events"][0][1]["forked"] else []
@@ -74,12 +75,12 @@ def unlike(known: Mapping[bytes, Datum], run: LoggedRun, entry: Datum) -> Iterat
         yield f"copied: run {run.id} has the lineage {fork.lineage}"
 
 
-def _as_copied(fork: LoggedFork, kind: str, event: Datum, source: Datum) -> tuple[str, Datum]:
+def _as_copied(fork: LoggedFork, kind: str, event: Datum, digest: str) -> tuple[str, Datum]:
     if not kind.endswith(".RunRequested"):
         return kind, event
     budget = {**event["budget"], "root": ""} if event["budget"] else None
     forked = {"run_id": fork.source, "seq": fork.seq, "head": fork.head, "lineage": fork.lineage}
-    bare = {"request_digest": "", "token": "", "outlives": False, "above": []}
+    bare = {"request_digest": digest, "token": "", "outlives": False, "above": []}
     return kind, {**event, **bare, "budget": budget, "forked": forked}
 
 

@@ -124,9 +124,7 @@ class LogFold:
         """
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
-            # What a fork keeps has the times of its source, which say nothing of when it was written.
-            copied = (state := self._state(read.entry.run_id)) is not None and state.copied(read.entry.seq)
-            late = at_ms - read.entry.at_ms > LATE_MS and not copied
+            late = at_ms - read.entry.at_ms > LATE_MS and not self._copied(read.entry)
             return self._judge(Held(read, offset, len(value or b"")), None, shared=shared, late=late)
         parts = parse_log_key(key)
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
@@ -135,6 +133,11 @@ class LogFold:
             self._disorders.pop(run, None)
             return Judged(run, name, None, "unreadable")
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
+
+    def _copied(self, entry: Entry) -> bool:
+        """True for what a fork keeps: it has the times of its source, which say nothing of when it was written."""
+        state = self._state(entry.run_id)
+        return state is not None and state.copied(entry.seq)
 
     def accept(self, record: LogRecord, after: RunState, offset: int) -> Judged:
         """Judges an own record whose place in the log is known; if it counts, `after` is the run's state."""
