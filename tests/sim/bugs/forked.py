@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 from refold.core import events
-from refold.core.ids import RunId
-from refold.core.messages import RunOperation
 from refold.core.planning import forking
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import _TRANSITIONS
@@ -28,16 +26,6 @@ class TellsOfCopies(Lane):
             super().accepted(after, entry, offset)
 
 
-class TellsOfCopiesOfOthers(Lane):
-    """Takes up at a take-over what is kept of another run."""
-
-    def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """See `Lane`."""
-        copied = RunState.copied if self.log.live else lambda *_: False
-        with patch.object(RunState, "copied", copied):
-            super().accepted(after, entry, offset)
-
-
 class BillsCopies(Lane):
     """Counts what a source has spent once more."""
 
@@ -54,16 +42,14 @@ class CopiesOnto(DecideLoop):
     def copy(self, item: Pending, asked: forking.ForkAsked, history: Any, now: int) -> bool:
         """See `DecideLoop`."""
         with patch.object(forking, "lacks_history", lambda *_: True):
-            return super().copy(item, asked, history, now)
+            super().copy(item, asked, history, now)
+        self._inbox.push([item])
+        return True
 
 
-def _whole(original: Callable[..., RunId | None]) -> Callable[..., RunId | None]:
+def _nothing_lacks(state: RunState | None, asked: forking.ForkAsked) -> bool:
     """What there is of a copy is taken for all of it."""
-
-    def wants(state: RunState | None, said: RunOperation) -> RunId | None:
-        return original(state, said) if state is None else None
-
-    return wants
+    return state is None
 
 
 def _key_of_its_source(state: RunState, step: int, rules: Rules) -> str:
@@ -96,15 +82,12 @@ _FORKS = ("forked", "forked-slow", "forked-twice")
 
 FORKED: dict[str, Bug] = {
     "copies-are-told": Bug(_FORKS, (("planner.service.Lane", TellsOfCopies),)),
-    "copies-are-told-by-a-successor": Bug(
-        ("forked-slow", "forked-once"), (("planner.service.Lane", TellsOfCopiesOfOthers),)
-    ),
     "copies-are-billed": Bug(("limit-forked",), (("planner.service.Lane", BillsCopies),)),
     "copied-onto-another-fork": Bug(("forked-waiting",), (("planner.lane.DecideLoop", CopiesOnto),)),
     "half-a-copy-goes-on": Bug(
         ("forked-asleep", "forked-waiting"), (("forking.may_come", _anything),), ("die-after", "die")
     ),
-    "half-a-copy-is-all": Bug(_FORKS, (("forking.wants_history", _whole(forking.wants_history)),), ("die-after",)),
+    "half-a-copy-is-all": Bug(_FORKS, (("forking.lacks_history", _nothing_lacks),), ("die-after",)),
     "fork-under-the-keys-of-its-source": Bug(("forked-slow", "forked-once"), (("forking._key", _key_of_its_source),)),
     "failed-under-the-key-of-its-source": Bug(("forked-held",), (("forking._keys", _open_keys),)),
     "fork-without-its-children": Bug(("forked-parent",), (("planning.family._begin_again", _nobody),)),

@@ -48,7 +48,7 @@ PLACES: dict[str, str] = {
     "decide.take_signal": "refold.core.planning.decide:take_signal",
     "decide.unsuccessful": "refold.core.planning.decide:unsuccessful",
     "forking.may_come": "refold.core.planning.forking:may_come",
-    "forking.wants_history": "refold.core.planning.forking:wants_history",
+    "forking.lacks_history": "refold.core.planning.forking:lacks_history",
     "forking._key": "refold.core.planning.forking:_key",
     "forking._keys": "refold.core.planning.forking:_keys",
     "planning.family._begin_again": "refold.core.planning.family:_begin_again",

@@ -91,7 +91,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "What is asked for anew is another call, for a tombstone has closed the first.": ("retried-under-a-closed-id",),
     "Of what a fork keeps of its source nothing follows, whoever reads it.": (
         "copies-are-told",
-        "copies-are-told-by-a-successor",
         "copies-are-billed",
     ),
     "A fork goes on when it has all that it is to keep, and nothing of another one.": (
