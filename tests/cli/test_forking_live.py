@@ -34,8 +34,8 @@ def done_at(dev: Dev, run: str, step: int) -> int:
 @pytest.fixture(scope="module")
 def source(dev: Dev) -> str:
     """Give the id of a run that has left four marks."""
-    dev.refold("run", "start", "marks", "--id", "source-1", "--input", '{"count": 4}', "--wait")
-    return "source-1"
+    dev.refold("run", "start", "marks", "--id", "forksource-1", "--input", '{"count": 4}', "--wait")
+    return "forksource-1"
 
 
 def test_a_live_fork_does_the_rest_again_and_nothing_of_what_it_keeps(dev: Dev, source: str) -> None:
@@ -78,14 +78,14 @@ def test_a_planner_may_be_killed_at_any_moment_of_a_fork(dev: Dev, source: str) 
 
 
 def test_people_are_asked_anew_about_a_call_of_a_fork(dev: Dev) -> None:
-    dev.refold("run", "start", "cleaner", "--id", "asked-1")
-    (first,) = eventually(lambda: [each for each in dev.read("approval", "list") if each["run_id"] == "asked-1"])
-    seq = dev.read("run", "show", "asked-1")["seq"]
+    dev.refold("run", "start", "cleaner", "--id", "forkasked-1")
+    (first,) = eventually(lambda: [each for each in dev.read("approval", "list") if each["run_id"] == "forkasked-1"])
+    seq = dev.read("run", "show", "forkasked-1")["seq"]
 
-    name = dev.read("run", "fork", "asked-1", "--at", str(seq), "--live", "--yes")["run_id"]
+    name = dev.read("run", "fork", "forkasked-1", "--at", str(seq), "--live", "--yes")["run_id"]
     (second,) = eventually(lambda: [each for each in dev.read("approval", "list") if each["run_id"] == name])
     dev.refold("approval", "reject", first["approval"], "--message", "not today")
-    ended(dev, "asked-1", "failed")
+    ended(dev, "forkasked-1", "failed")
 
     assert second["approval"].startswith(f"{name}/")
     assert dev.read("run", "show", name)["status"] == "suspended", "the word was about another call"

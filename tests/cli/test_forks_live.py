@@ -44,17 +44,17 @@ def records(dev: Dev, run: str) -> Counter[str]:
 @pytest.fixture(scope="module")
 def forked(dev: Dev) -> str:
     """Give the id of a run that is over, with two children and a decision; there is another one beside it."""
-    dev.refold("run", "start", "marks", "--id", "home-2", "--input", '{"count": 2}', "--wait")
-    dev.refold("run", "start", "household", "--id", "home-1")
-    (question,) = [row for row in eventually_asked(dev) if row["run_id"].startswith("home-1")]
+    dev.refold("run", "start", "marks", "--id", "forkhome-2", "--input", '{"count": 2}', "--wait")
+    dev.refold("run", "start", "household", "--id", "forkhome-1")
+    (question,) = eventually_asked(dev, "forkhome-1")
     dev.refold("approval", "reject", question["approval"], "--message", "not today")
-    dev.refold("run", "watch", "home-1", code=1)
-    return "home-1"
+    dev.refold("run", "watch", "forkhome-1", code=1)
+    return "forkhome-1"
 
 
-def eventually_asked(dev: Dev) -> list[dict[str, str]]:
-    """The open questions, once there is one."""
-    return list(eventually(lambda: dev.read("approval", "list")))
+def eventually_asked(dev: Dev, run: str) -> list[dict[str, str]]:
+    """The open questions of a family, once there is one."""
+    return eventually(lambda: [row for row in dev.read("approval", "list") if row["run_id"].startswith(run)])
 
 
 def test_forks_write_nothing_and_act_on_nobody(dev: Dev, forked: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_forks_write_nothing_and_act_on_nobody(dev: Dev, forked: str, monkeypatc
     same = dev.read("run", "fork", forked, "--app", str(APP))
     stopped = dev.read("run", "fork", child, "--app", str(APP), "--decide", f"{child}/3=approve", code=4)
     other = dev.read("run", "fork", child, "--app", str(APP), "--decide", f'{child}/3=answer:"by hand"', code=OTHER)
-    cohort = dev.read("fork", "--app", str(APP), "--runs", "home-*", "--jobs", "2")
+    cohort = dev.read("fork", "--app", str(APP), "--runs", "forkhome-*", "--jobs", "2")
 
     assert (same["verdict"], same["calls"]) == ("same", [])
     assert [(want["tool"], want["phase"]) for want in stopped["stopped"]] == [("wipe", "dispatched")]
@@ -75,7 +75,7 @@ def test_forks_write_nothing_and_act_on_nobody(dev: Dev, forked: str, monkeypatc
 
 
 def test_a_cohort_goes_on_where_it_was_stopped(dev: Dev, forked: str, tmp_path: Path) -> None:
-    words = ("fork", "--app", str(APP), "--runs", "home-*", "--to", str(tmp_path / "forks.jsonl"))
+    words = ("fork", "--app", str(APP), "--runs", "forkhome-*", "--to", str(tmp_path / "forks.jsonl"))
     whole = dev.read(*words)
     lines = (tmp_path / "forks.jsonl").read_text().splitlines()
     junk = b'\xff\n5\n[]\n{"key":[1],"run_id":[1]}\n' + b"[" * 9_000 + b"\n"
@@ -91,7 +91,7 @@ def test_a_cohort_goes_on_where_it_was_stopped(dev: Dev, forked: str, tmp_path: 
 def test_the_page_of_a_cohort_shows_hostile_texts_as_what_they_are(dev: Dev, forked: str, tmp_path: Path) -> None:
     page, lines = tmp_path / "forks.html", tmp_path / "forks.jsonl"
     files = ("--page", str(page), "--to", str(lines))
-    dev.refold("fork", "--app", str(APP), "--runs", "home-*", *files)
+    dev.refold("fork", "--app", str(APP), "--runs", "forkhome-*", *files)
     report = ForkReport.model_validate({**json.loads(lines.read_text().splitlines()[0]), "verdict": "other"})
     hostile = report.model_copy(update={"agent": "<script>alert(1)</script>", "message": "a\u202eb"})
 
@@ -152,7 +152,7 @@ def verified(file: Path) -> VerifiedBundle:
         ("--budget", "calls=3"),
         ("--at", "99", "--input", "{}"),
         ("--at", "99", "--edit-call", "1={}"),
-        ("--decide", "home-1/3=maybe"),
+        ("--decide", "forkhome-1/3=maybe"),
         ("--to", "/nowhere/fork.jsonl"),
         ("--stub", "/nowhere/stubs.yaml"),
         ("--stub", str(Path(__file__).parent / "bomb.yaml")),

@@ -33,7 +33,7 @@ def told_of_the_gateway() -> str:
         return type(error).__name__
 
 
-TOLD = [dict(os.environ), [Path(f"/proc/self/fd/{fd}").exists() for fd in range(3, 200)], told_of_the_gateway()]
+TOLD = [dict(os.environ), [Path(f"/proc/self/fd/{fd}").exists() for fd in range(3, 2_000)], told_of_the_gateway()]
 ACTS: dict[str, Callable[[], list[Any]]] = {"hangs": spins, "exits": lambda: os._exit(3), "tells": lambda: TOLD}
 
 

@@ -243,6 +243,7 @@ class Fork:
     ) -> None:
         self.app, self.root, self.changes, self.around = app, run, changes, around
         self.family, source = family, family[run]
+        at = max(at, _forked_until(source))
         self.since = next((place for place, entry, _ in source.entries if entry.last_seq > at), LAST)
         self.now_ms = 0
         self.answered: Counter[str] = Counter()
@@ -668,6 +669,14 @@ class Fork:
         if (found := written(line.state, verdict, self.now_ms, react, by=(ACTOR, nonce), hold=hold)) is not None:
             line.wrote(found, self.since)
             self._tell(line, found.entry, found.entry.at_ms)
+
+
+def _forked_until(source: RecordedRun) -> int:
+    """Last event of what a live fork has of its source: its code never went along that under the name of this run."""
+    begun = (
+        entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
+    )
+    return max((entry.last_seq for entry in begun), default=0)
 
 
 def _started_in(run: RunId) -> int:
