@@ -17,6 +17,7 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from refold.cli.main import app
+from refold.cli.platform import quiet
 from tests.tidy.repository import ROOT
 from tests.waiting import eventually
 
@@ -84,7 +85,8 @@ def served(served_app: Path, data: Path, **more: str) -> Iterator[Dev]:
 
 
 def refold(*words: str, given: str | None = None) -> Result:
-    """A command, run in this process."""
+    """A command, run in this process: of what other threads log nothing comes between its words."""
+    quiet()
     result = CliRunner().invoke(app, list(words), input=given)
     structlog.reset_defaults()
     if result.exception is not None and not isinstance(result.exception, SystemExit):
