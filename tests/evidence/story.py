@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from io import BytesIO
+from typing import Any
 
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey, sealed
+from refold.core.events import Entry
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest, ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import canonical, codec
@@ -159,3 +162,15 @@ def file_of(bundle: Bundle) -> BytesIO:
 
 
 OTHER_ROOT = SigningKey("root-other", "root", b"o" * 32)
+
+
+def under_its_ids(bundle: Bundle, change: Callable[[Any], Any]) -> Bundle:
+    """The bundle with other events in entries that keep their ids, as redacted ones do."""
+    runs = []
+    for run in bundle.runs:
+        records = []
+        for record in run.records:
+            found = codec.decode(Entry, record.value or b"")
+            records.append(record._replace(value=codec.encode(replace(found, events=[*map(change, found.events)]))))
+        runs.append(replace(run, records=records))
+    return replace(bundle, runs=runs)

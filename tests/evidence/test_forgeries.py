@@ -31,7 +31,7 @@ from refold.ports.log import Record
 from refold.views.history import Run
 from refold.views.why import why
 from tests.approval.driving import PARTITIONS, SERVICE
-from tests.evidence.story import CLAIMED, Story, file_of, renumbered, told
+from tests.evidence.story import CLAIMED, Story, file_of, renumbered, told, under_its_ids
 from tests.evidence.test_verify import LINES, _consistent, _rewritten, _sealed, fields, resealed
 from tests.roots import TRUST, entry
 
@@ -41,18 +41,6 @@ NOTHING = f"blob:{'0' * 64}:9"
 def kinds(found: VerifiedBundle) -> set[tuple[str, str]]:
     """The kinds of holes, with their runs."""
     return {(hole.kind, hole.run_id) for hole in found.holes}
-
-
-def under_its_ids(bundle: Bundle, change: Callable[[Any], Any]) -> Bundle:
-    """The bundle with other events in entries that keep their ids, as redacted ones do."""
-    runs = []
-    for run in bundle.runs:
-        records = []
-        for record in run.records:
-            found = codec.decode(Entry, record.value or b"")
-            records.append(record._replace(value=codec.encode(replace(found, events=[*map(change, found.events)]))))
-        runs.append(replace(run, records=records))
-    return replace(bundle, runs=runs)
 
 
 def changed(kind: Any, **fields: Any) -> Callable[[Any], Any]:

@@ -22,7 +22,7 @@ from refold.core.wire import codec
 from refold.core.wire.blobs import is_pointer
 from refold.evidence.bundle import LINE_BYTES, Bundle, BundledRun, Hole, Line, contents_of, read
 from refold.evidence.verify import VerifiedBundle, verify_bundle
-from tests.evidence.story import OTHER_ROOT, Story, file_of, told
+from tests.evidence.story import OTHER_ROOT, Story, file_of, told, under_its_ids
 from tests.roots import TRUST
 
 LINES = file_of(told().bundle()).getvalue().splitlines(keepends=True)
@@ -486,14 +486,7 @@ class TestRedacted:
                 return replace(event, args=f"blob:{'0' * 64}:9")
             return event
 
-        runs = []
-        for run in bundle.runs:
-            records = []
-            for record in run.records:
-                entry = codec.decode(Entry, record.value or b"")
-                records.append(record._replace(value=codec.encode(replace(entry, events=[*map(other, entry.events)]))))
-            runs.append(replace(run, records=records))
-        found = resealed(replace(bundle, runs=runs))
+        found = resealed(under_its_ids(bundle, other))
 
         assert {(hole.kind, hole.run_id) for hole in found.holes} == {("decision", "run-1"), ("decision", "run-1.3")}
 

@@ -56,13 +56,13 @@ def shut(*, network: bool = False) -> bool:
     """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if sys.platform == "linux":  # code that never ends would outlive who has started it, and could end it
-        ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
+    linux = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if linux:  # code that never ends would outlive who has started it, and could end it
+        linux.prctl(_PARENT_DIES, signal.SIGKILL)
     if network:
         return False
     alone = False
-    if sys.platform == "linux":
-        linux = ctypes.CDLL(None)
+    if linux:
         alone = bool(linux.unshare(_NETWORK | _USER) == 0)
         _lock(linux)
     # Neither a function of ours nor a cell of one: what an app can find, it can change.

@@ -11,10 +11,9 @@ from refold.core.events import CallProposed, ChildCompleted, ChildStarted, Entry
 from refold.core.ids import RunId, child_id, home, run_id
 from refold.core.planning.forking import FORK, fork_asked, fork_digest
 from refold.core.run.fold import fold
-from refold.core.run.handed import Pointed
+from refold.core.run.handed import Pointed, pointers_in
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.core.wire.blobs import is_pointer
 from refold.operations.operation import Followed, OperationRow
 from refold.operations.run import Done, left_behind, operated
 from refold.ports.blobs import Blobs
@@ -86,9 +85,8 @@ def _places(run: RunId, told: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
     """Places of large values, and the step whose child each is of; 0: it is of the run itself."""
     for event in told:
         step = event.step if isinstance(event, ChildStarted | ChildCompleted) else 0
-        for name in ("input", "result", "data"):
-            if isinstance(text := getattr(event, name, ""), str) and is_pointer(text):
-                yield (child_id(run, step) if step else run, text), step
+        for pointer in pointers_in(event):
+            yield (child_id(run, step) if step else run, pointer), step
 
 
 def fork_live(
@@ -124,7 +122,8 @@ def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[s
         hint = f"fork at {whole.seqs[step - 1] - 1} or before"
         raise UsageError(f"step {step} was asked for before the cut", hint=hint)
     call = whole.steps[first - 1] if first <= len(whole.steps) else None
-    if edits.keys() != {first} or not isinstance(call, CallProposed):
-        what = f"the next step, {first}, is {'a call of ' + call.tool if isinstance(call, CallProposed) else 'no call'}"
-        raise UsageError(f"--live takes other arguments for the next step alone: {what}", hint="fork it elsewhere")
-    return call.tool, edits[first]
+    if isinstance(call, CallProposed) and edits.keys() == {first}:
+        return call.tool, edits[first]
+    what = f"a call of {call.tool}" if isinstance(call, CallProposed) else "no call"
+    refused = f"--live takes other arguments for the next step alone: the next step, {first}, is {what}"
+    raise UsageError(refused, hint="fork it elsewhere")

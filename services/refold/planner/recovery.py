@@ -17,7 +17,7 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, child_id, parse_log_key
 from refold.core.messages import Marks, RunOperation
 from refold.core.planning.family import UNREAD
-from refold.core.planning.forking import FORK, ForkAsked, fork_asked, kept_for, wants_history
+from refold.core.planning.forking import FORK, ForkAsked, fork_asked, kept_for, lacks_history
 from refold.core.planning.redrive import failure_named
 from refold.core.planning.verdict import ChildEnded, Input
 from refold.core.run import chain
@@ -297,10 +297,11 @@ class Histories:
     def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
         """True if a fork has to wait for the history that it keeps of its source, or for room."""
         try:
-            source = wants_history(self._log.known(item.run_id), said)
+            asked = fork_asked(said)
         except MalformedError as error:
             raise ConflictError(error.message) from None
-        if source is None or not self._log.forkable(item.run_id):
+        source = RunId(asked.source.run_id)
+        if not (lacks_history(self._log.known(item.run_id), asked) and self._log.forkable(item.run_id)):
             return False
         if source in self._log.erased.runs:
             raise ConflictError(f"run {source} was erased: nothing is left to fork")

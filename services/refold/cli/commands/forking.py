@@ -122,16 +122,8 @@ class OneFork(Forking, Operator):
     def start(self, run: str) -> None:
         """Starts a live fork; asks before what may have had its effect is done once more."""
         for_one_process = (
-            "input_",
-            "result",
-            "decide",
-            "policy",
-            "model",
-            "stub",
-            "allow_pure",
-            "archive",
-            "to",
-            "page",
+            *("input_", "result", "decide", "policy", "model"),
+            *("stub", "allow_pure", "archive", "to", "page"),
         )
         if given := [name for name in for_one_process if getattr(self, name)]:
             option = f"--{given[0].strip('_').replace('_', '-')}"
@@ -142,8 +134,8 @@ class OneFork(Forking, Operator):
             )
         found = self.runs.get(run)
         kept = kept_prefix(found, self.at)
-        edit, name = edit_of(kept, found.state, _by_step(self.edit_call, "--edit-call")), RunId(run)
-        name = fork_id(name, self.runs.partitions, self.as_)
+        edit = edit_of(kept, found.state, _by_step(self.edit_call, "--edit-call"))
+        name = fork_id(found.state.run_id, self.runs.partitions, self.as_)
         if again := repeats(kept.state, found.state):
             keeps = f"The fork keeps {run} up to event {kept.state.head.seq}. "
             agree(keeps + repeat_warning(again), "nothing was forked", yes=self.yes)

@@ -159,7 +159,7 @@ def request_digest(request: RunRequest) -> str:
     rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
     said = json.dumps(rest, sort_keys=True)
-    return _digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{said}")
+    return asked_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{said}")
 
 
 def conflict(request: RunRequest, asked: events.RunRequested) -> str:
@@ -173,10 +173,11 @@ def conflict(request: RunRequest, asked: events.RunRequested) -> str:
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
     """True if a request with this digest is the one that a run began with, by the digest that its history has."""
     # Runs that began before had less in theirs.
-    return began_with in (digest, _digest(f"{len(request.agent)}:{request.agent}{request.input}"))
+    return began_with in (digest, asked_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 
 
-def _digest(content: str) -> str:
+def asked_digest(content: str) -> str:
+    """Return a name for what somebody has asked for, by its content."""
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
@@ -199,17 +200,21 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
     """A fork has children of its own in the place of those that were under way where it was cut."""
-    for step in sorted(state.open) if not state.over else ():
-        started = state.steps[step - 1]
-        if isinstance(started, events.ChildStarted):
-            yield _start(state, step, child_id(state.run_id, step), started)
+    for step, started in _waited_for(state):
+        yield _start(state, step, child_id(state.run_id, step), started)
 
 
 def _paused(state: RunState, seq: int) -> Iterator[FamilyMessage]:
-    for step in sorted(state.open) if not state.over else ():  # what is over says more than that
-        started = state.steps[step - 1]
-        if isinstance(started, events.ChildStarted) and not started.outlives:
+    for step, started in _waited_for(state):
+        if not started.outlives:
             yield PauseAbove(child_id(state.run_id, step), state.run_id, seq)
+
+
+def _waited_for(state: RunState) -> Iterator[tuple[int, events.ChildStarted]]:
+    """The steps in which a run waits for others; of one that is over its end says more than that."""
+    for step in sorted(state.open) if not state.over else ():
+        if isinstance(started := state.steps[step - 1], events.ChildStarted):
+            yield step, started
 
 
 def _left(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:

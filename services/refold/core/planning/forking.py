@@ -7,7 +7,6 @@ one lane. Nothing follows of a copied entry. `RunForked` ends the copy: from the
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import blake2b
 from typing import NamedTuple
 
 from refold.core import events
@@ -15,6 +14,7 @@ from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.core.events import Entry, ForkedFrom
 from refold.core.ids import RunId, run_id
 from refold.core.messages import RunOperation
+from refold.core.planning.family import asked_digest
 from refold.core.planning.operator_commands import REASON_CHARS
 from refold.core.planning.redrive import renewed
 from refold.core.planning.verdict import Ignore, Input, Refuse, Rules, Ruling, Start
@@ -52,15 +52,6 @@ def fork_asked(said: RunOperation) -> ForkAsked:
     return ForkAsked(source, canonical.dumps(edit) if edit is not None else "", tool, reason)
 
 
-def wants_history(state: RunState | None, said: RunOperation) -> RunId | None:
-    """The run whose history a fork needs now; None if it has all, or none of it will be used.
-
-    **Raises** MalformedError.
-    """
-    asked = fork_asked(said)
-    return RunId(asked.source.run_id) if lacks_history(state, asked) else None
-
-
 def lacks_history(state: RunState | None, asked: ForkAsked) -> bool:
     """True if a run is this very fork, or may become it, and has not all of the history that it keeps."""
     return state is None or (state.copying and _is_of(state, asked) and state.head.seq < asked.source.seq)
@@ -89,9 +80,7 @@ def may_come(what: Input | None) -> bool:
 
 def fork_digest(asked: ForkAsked) -> str:
     """A digest that tells a fork that is asked for again from another one."""
-    return blake2b(
-        canonical.dumps([asked.source.head.hex(), asked.tool, asked.edit]).encode(), digest_size=16
-    ).hexdigest()
+    return asked_digest(canonical.dumps([asked.source.head.hex(), asked.tool, asked.edit]))
 
 
 def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None) -> Entry:
@@ -137,7 +126,8 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
 
 def frees(state: RunState, fresh: list[events.Event]) -> bool:
     """True if a run is paused no more by these events, for it was with its parent, and has none as a fork."""
-    return isinstance(fresh[0], events.RunForked) and all(pause.role == PARENT for pause in state.paused)
+    first = next(iter(fresh), None)
+    return isinstance(first, events.RunForked) and all(pause.role == PARENT for pause in state.paused)
 
 
 def _is_of(state: RunState, asked: ForkAsked) -> bool:

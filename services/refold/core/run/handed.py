@@ -46,10 +46,14 @@ def own_pointers(told: Iterable[Event]) -> Iterator[str]:
     """What stands for a value of the run that these events are of; those of its children lie with the children."""
     for event in told:
         if not isinstance(event, ChildStarted | ChildCompleted):
-            for name in ("input", "result", "data"):
-                text = getattr(event, name, "")
-                if isinstance(text, str) and is_pointer(text):
-                    yield text
+            yield from pointers_in(event)
+
+
+def pointers_in(event: Event) -> Iterator[str]:
+    """Pointers to large values in an event, of its run or of a child."""
+    for name in ("input", "result", "data"):
+        if isinstance(text := getattr(event, name, ""), str) and is_pointer(text):
+            yield text
 
 
 @dataclass(frozen=True, slots=True)
