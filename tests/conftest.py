@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -18,6 +19,15 @@ from tests.order import Together, longest_first
 settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("whole", max_examples=30, deadline=None)
 settings.load_profile("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Leave modules and items out of garbage collections: there are many, they are made at once, and stay."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
