@@ -87,7 +87,11 @@ FORKED: dict[str, Bug] = {
     "half-a-copy-goes-on": Bug(
         ("forked-asleep", "forked-waiting"), (("forking.may_come", _anything),), ("die-after", "die")
     ),
-    "half-a-copy-is-all": Bug(_FORKS, (("forking.lacks_history", _nothing_lacks),), ("die-after",)),
+    "half-a-copy-is-all": Bug(
+        _FORKS,
+        (("forking.lacks_history", _nothing_lacks), ("planner.recovery.lacks_history", _nothing_lacks)),
+        ("die-after",),
+    ),
     "fork-under-the-keys-of-its-source": Bug(("forked-slow", "forked-once"), (("forking._key", _key_of_its_source),)),
     "failed-under-the-key-of-its-source": Bug(("forked-held",), (("forking._keys", _open_keys),)),
     "fork-without-its-children": Bug(("forked-parent",), (("planning.family._begin_again", _nobody),)),

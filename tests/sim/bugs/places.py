@@ -137,6 +137,7 @@ PLACES: dict[str, str] = {
     "TakeOver._has_all": "refold.planner.recovery:TakeOver._has_all",
     "TakeOver._read_inputs": "refold.planner.recovery:TakeOver._read_inputs",
     "TakeOver.admits": "refold.planner.recovery:TakeOver.admits",
+    "planner.recovery.lacks_history": "refold.planner.recovery:lacks_history",
     "TakeOver.resume": "refold.planner.recovery:TakeOver.resume",
     "Holds.review": "refold.planner.agents.stalls:Holds.review",
     "migrating.pairwise": "refold.planner.agents.agent_host:pairwise",
