@@ -109,6 +109,35 @@ def test_a_step_that_the_log_lacks_is_missed() -> None:
     assert differences("p-1", _RACE, [less])[0].startswith("program: missing: run p-1")
 
 
+def _round(first: int, until_ms: int) -> list[tuple[str, dict[str, Any]]]:
+    """What a group does once whose call is denied at once."""
+    call, wait = {**_proposed(1)[1], "step": first}, {"step": first + 1, "name": "go", "match": "", "until_ms": until_ms}
+    notes = [("NoteRecorded", {"step": first + 2 + n, "kind": "left", "data": str(n)}) for n in (1, 2)]
+    denied = "CallFailed", {"step": first, "failure": {"code": "denied"}}
+    return [("CallProposed", call), denied, ("WaitStarted", wait), ("StepGivenUp", {"step": first + 1}), *notes]
+
+
+def test_of_two_equal_waits_after_a_retry_the_one_that_began_first_is_the_first() -> None:
+    wait = {"do": "wait", "n": 2, "name": "go", "match": "", "ms": 300}
+    group = {"do": "group", "n": 3, "of": [{"do": "call", "n": 1, "tool": "push", "tries": 0}, wait]}
+    tree = {"do": "again", "n": 4, "times": 2, "of": [group]}
+    asked = "RunRequested", {"agent": "program", "input": json.dumps({"tree": tree})}
+    again, failed = ("NoteRecorded", {"kind": "again", "data": "4"}), ("RunFailed", {"failure": {"code": "ExceptionGroup"}})
+
+    def life(first: int, at_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        over = again[0], {**again[1], "step": first + 5}
+        return [*_round(first, at_ms + 300), over, *_round(first + 6, at_ms + 300), failed]
+
+    entry = {"run_id": "p-1", "seq": 1, "held": False}
+    retried = "RunRetried", {"from_step": 0, "again": []}
+    log = [
+        {**entry, "at_ms": 1_000, "events": [asked, ("RunStarted", {}), *life(1, 1_000)]},
+        {**entry, "at_ms": 2_000, "events": [retried, *life(12, 2_000)]},
+    ]
+
+    assert differences("p-1", tree, log) == []
+
+
 def test_a_program_is_spared_the_parts_that_it_fails_without() -> None:
     with planted("give-up-lost"):
         case = next(case for case in programs(200, seed=35) if case.run().wrong)

@@ -56,11 +56,10 @@ class Notebook:
     def number(self, step: int, key: Key, *, late: bool = False) -> bool:
         """The first of those that were asked for with this key has this number; whether there is one.
 
-        `late`: what waits until some time may wait until another.
+        `late`: what waits until some time may wait until another, and what was asked for first has the first number.
         """
-        ask = next((ask for ask in self.asked if ask.key == key), None)
-        if ask is None and late and key[0] in _TIMED:
-            ask = next((ask for ask in self.asked if ask.key[:-1] == key[:-1]), None)
+        cut = -1 if late and key[0] in _TIMED else None
+        ask = next((ask for ask in self.asked if ask.key[:cut] == key[:cut]), None)
         if ask is None:
             return False
         self.asked.remove(ask)
