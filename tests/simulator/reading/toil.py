@@ -31,7 +31,8 @@ DEADLINES = 3
 class Toil:
     """What is done, beside what the log says of it at that moment.
 
-    `began` are the runs of tools by call. A request that its sender sends after it has stood still, or that the network
+    `began` are the runs of tools by call. `usurped` counts, by call, leases of a successor that a process has ended
+    which stood still between its clock and the ledger: that call begins there, and once more here. A request that its sender sends after it has stood still, or that the network
     keeps back, is `stale`: the log has gone on meanwhile, and nobody could know.
     """
 
@@ -42,6 +43,7 @@ class Toil:
         self._idle: dict[bytes, str] = {}
         self._idle_at: dict[tuple[int, int], str] = {}
         self.began: Counter[str] = Counter()
+        self.usurped: Counter[str] = Counter()
         self.published = self.short = 0
         self.wrong: list[str] = []
 
@@ -109,7 +111,7 @@ class Toil:
                 yield from self._calls(run, call, faults=faults, most_ms=DEADLINES * deadline_ms + lost_ms)
 
     def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, most_ms: int) -> Iterator[str]:
-        most = len(call.attempts) + faults
+        most = len(call.attempts) + faults + self.usurped[call.id]
         if self.began[call.id] > most:
             yield f"toil: {call.id} ({call.effect}) began {self.began[call.id]} times, and {most} are accounted for"
         if call.waited_ms > most_ms:

@@ -23,7 +23,7 @@ from refold.core.topics import (
 )
 from refold.planner.intake.inputs import FROM_USERS
 from refold.ports.effects import LoadBlob, SaveBlob, StartTool
-from refold.ports.ledger import Claim, Stored
+from refold.ports.ledger import Claim, Lapsed, Stored, inherits
 from refold.ports.log import NEVER, Delivery, Outgoing, Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS, POOL, SimSettings
@@ -284,6 +284,10 @@ class World(Surroundings):
             if isinstance(what, Claim):
                 self._check_claim(process, what)
             reply = self.ledger.run([what])[0]
+            if isinstance(what, Lapsed) and what.heir and process.stood_still:
+                entries = self.ledger.entries()
+                found = [entries[what.home, what.pool, key] for key, _ in reply]
+                self.witness.toil.usurped.update(each.call for each in found if inherits(what.heir, each.owner))
             if isinstance(what, Claim) and isinstance(reply, Stored):
                 self.witness.stored.add(what.key)
             if self.forgot:
