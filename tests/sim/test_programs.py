@@ -111,7 +111,10 @@ def test_a_step_that_the_log_lacks_is_missed() -> None:
 
 def _round(first: int, until_ms: int) -> list[tuple[str, dict[str, Any]]]:
     """What a group does once whose call is denied at once."""
-    call, wait = {**_proposed(1)[1], "step": first}, {"step": first + 1, "name": "go", "match": "", "until_ms": until_ms}
+    call, wait = (
+        {**_proposed(1)[1], "step": first},
+        {"step": first + 1, "name": "go", "match": "", "until_ms": until_ms},
+    )
     notes = [("NoteRecorded", {"step": first + 2 + n, "kind": "left", "data": str(n)}) for n in (1, 2)]
     denied = "CallFailed", {"step": first, "failure": {"code": "denied"}}
     return [("CallProposed", call), denied, ("WaitStarted", wait), ("StepGivenUp", {"step": first + 1}), *notes]
@@ -122,7 +125,10 @@ def test_of_two_equal_waits_after_a_retry_the_one_that_began_first_is_the_first(
     group = {"do": "group", "n": 3, "of": [{"do": "call", "n": 1, "tool": "push", "tries": 0}, wait]}
     tree = {"do": "again", "n": 4, "times": 2, "of": [group]}
     asked = "RunRequested", {"agent": "program", "input": json.dumps({"tree": tree})}
-    again, failed = ("NoteRecorded", {"kind": "again", "data": "4"}), ("RunFailed", {"failure": {"code": "ExceptionGroup"}})
+    again, failed = (
+        ("NoteRecorded", {"kind": "again", "data": "4"}),
+        ("RunFailed", {"failure": {"code": "ExceptionGroup"}}),
+    )
 
     def life(first: int, at_ms: int) -> list[tuple[str, dict[str, Any]]]:
         over = again[0], {**again[1], "step": first + 5}

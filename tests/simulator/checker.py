@@ -30,6 +30,7 @@ from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS
 from tests.simulator.workload.inputs import OPERATOR, USER, Scenario
 from tests.simulator.world.crew import SEAL
+from tests.simulator.world.faults import LOSES_LEDGER
 from tests.simulator.world.law import OUTSIDER, REQUESTER
 from tests.simulator.world.people import Say
 from tests.simulator.world.world import World
@@ -73,7 +74,10 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
     faults = len(world.struck) + sum(fault.endswith("-die") for fault in world.struck)  # those are two in one
-    found += world.witness.toil.objections(faults=faults, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back)
+    forgot = sum(any(mode in fault for mode in (*LOSES_LEDGER, "mirror")) for fault in world.struck)
+    found += world.witness.toil.objections(
+        faults=faults, forgot=forgot, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back
+    )
     found += _prompt(world)
     # What a decree takes back is tried again, or doubted, for that.
     if not scenario.decrees and all(fault.endswith(":drain") for fault in world.struck):

@@ -32,8 +32,9 @@ class Toil:
     """What is done, beside what the log says of it at that moment.
 
     `began` are the runs of tools by call. `usurped` counts, by call, leases of a successor that a process has ended
-    which stood still between its clock and the ledger: that call begins there, and once more here. A request that its sender sends after it has stood still, or that the network
-    keeps back, is `stale`: the log has gone on meanwhile, and nobody could know.
+    which stood still between its clock and the ledger: that call begins there, and once more here. A request that its
+    sender sends after it has stood still, or that the network keeps back, is `stale`: the log has gone on meanwhile,
+    and nobody could know.
     """
 
     def __init__(self, history: History) -> None:
@@ -92,9 +93,10 @@ class Toil:
             return f"its run was {run.status}"
         return f"it was {call.phase}" if call.settled or call.phase in ("renewed", "left") else ""
 
-    def objections(self, *, faults: int, deadline_ms: int, lost_ms: int, went_back: bool) -> Iterator[str]:
+    def objections(self, *, faults: int, forgot: int, deadline_ms: int, lost_ms: int, went_back: bool) -> Iterator[str]:
         """What took too much or too long. `deadline_ms`: when an unanswered call is asked for again at the latest;
-        `lost_ms`: for how long nobody was there.
+        `lost_ms`: for how long nobody was there. `forgot`: how many of the faults lose the ledger. Each of these costs
+        a call two: the attempt under way, whose end it does not take, and an older one, whose end it has forgotten.
 
         Where the log `went_back`, nobody knows of the attempts that it has lost but the ledger, and a call that has
         fewer by now waits until that forgets them.
@@ -108,7 +110,7 @@ class Toil:
             yield f"toil: {self.published} records were published for {events} events and {faults} faults"
         for run in self._history.runs.values() if not went_back else ():
             for call in run.calls.values():
-                yield from self._calls(run, call, faults=faults, most_ms=DEADLINES * deadline_ms + lost_ms)
+                yield from self._calls(run, call, faults=faults + forgot, most_ms=DEADLINES * deadline_ms + lost_ms)
 
     def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, most_ms: int) -> Iterator[str]:
         most = len(call.attempts) + faults + self.usurped[call.id]

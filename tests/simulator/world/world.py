@@ -284,9 +284,9 @@ class World(Surroundings):
             if isinstance(what, Claim):
                 self._check_claim(process, what)
             reply = self.ledger.run([what])[0]
-            if isinstance(what, Lapsed) and what.heir and process.stood_still:
+            if isinstance(what, Lapsed) and isinstance(reply, list) and what.heir and process.stood_still:
                 entries = self.ledger.entries()
-                found = [entries[what.home, what.pool, key] for key, _ in reply]
+                found = [entries[what.home, what.pool, str(key)] for key, _ in reply]
                 self.witness.toil.usurped.update(each.call for each in found if inherits(what.heir, each.owner))
             if isinstance(what, Claim) and isinstance(reply, Stored):
                 self.witness.stored.add(what.key)
