@@ -41,6 +41,24 @@ def test_runs_of_a_platform_under_faults_are_themselves_again(kind: str, first: 
     assert counts["same"] > 10
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param("random", 219, id="a child begins in the turn in which its parent is cancelled"),
+        pytest.param(
+            "random", 264, id="time comes while the run is paused, as it was asked for later than in the record"
+        ),
+        pytest.param("minds", 262, id="a paid result of an earlier attempt ends a question"),
+        pytest.param("minds", 265, id="an operator settles a doubt, as the policy of that time named nobody"),
+    ],
+)
+def test_what_once_became_another_run_is_itself_again(kind: str, seed: int) -> None:
+    counts, others = verdicts(kind, range(seed, seed + 1), 10)
+
+    assert others == []
+    assert counts["same"] > 0
+
+
 @pytest.mark.long
 def test_a_hundred_recorded_runs_forked_from_every_tenth_event_do_nothing_twice() -> None:
     """With models, people, children and failures, under faults: in processes that count what is wanted of them."""

@@ -38,10 +38,12 @@ class ForkAuthority(Authority):
         super().__init__(FactsTable(app.tools), environment, catalog)
         self._draft, self._recall, self._doubt = draft, recall, doubt
         self._again: Mapping[int, Judgement] = {}
+        self._asks_nobody = False
 
-    def follow(self, again: Mapping[int, Judgement]) -> None:
-        """Has an input followed after which the record has judged these calls again, by step."""
+    def follow(self, again: Mapping[int, Judgement], *, asks_nobody: bool = False) -> None:
+        """Has an input followed after which the record judged these calls again, by step, or asked about no doubt."""
         self._again = {} if self._draft else again
+        self._asks_nobody = asks_nobody and not self._draft
 
     def changed(self, policy: str) -> bool:
         """True while an input is followed after which the record has judged by another policy."""
@@ -69,5 +71,7 @@ class ForkAuthority(Authority):
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
         """Who says what came of a call in doubt, by the policy that judges it here."""
+        if self._asks_nobody:
+            return None
         digest = self._draft.digest if self._draft else policy
         return super().settlers(digest) if digest in self.catalog.policies else self._doubt

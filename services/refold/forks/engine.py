@@ -390,6 +390,8 @@ class Fork:
             return
         for step, opened in sorted(line.state.open.items()):
             answer = self._answer(line, step, opened)
+            if answer is not None and line.state.paused and _is_time(answer, opened):
+                continue  # it does nothing to a run that is paused, and has come when that goes on
             if answer is not None and (
                 isinstance(answer.given, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
             ):
@@ -462,7 +464,8 @@ class Fork:
             self._told.remove(answer)
             self._hear(given)
             return
-        self._authority.follow({line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {})
+        judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
+        self._authority.follow(judged, asks_nobody=cue is not None and cue.asks_nobody)
         if step == 0:
             verdict = self._of_run(line, cue)
         else:
@@ -621,9 +624,10 @@ class Fork:
         run, origin = told.request.run_id, told.origin
         assert origin is not None, "a run that another starts has an origin"
         parent = self.lines[origin.parent]
-        if run in self.lines or not waits_for(parent.state, origin):
-            return
         source = self._source_of(run)
+        crossed = source is not None and parent.state.at_ms == self.now_ms  # in one turn, after a take-over
+        if run in self.lines or not (crossed or waits_for(parent.state, origin)):
+            return
         if source is None and parent.matched[_started_in(run)][0] is not None:
             return  # its history is gone; if somebody waits for it, its end is in that of its parent
         seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
@@ -677,6 +681,11 @@ def _forked_until(source: RecordedRun) -> int:
         entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
     )
     return max((entry.last_seq for entry in begun), default=0)
+
+
+def _is_time(answer: _Answer, opened: OpenStep) -> bool:
+    """True if nobody answers a step but time, in the record or here."""
+    return answer.cue.kind == "due" if answer.cue else answer.given is None and opened.phase != "dispatched"
 
 
 def _started_in(run: RunId) -> int:

@@ -63,6 +63,13 @@ class Cue:
         """When it came, by the log."""
         return self.entry.at_ms
 
+    @property
+    def asks_nobody(self) -> bool:
+        """True if a doubt was left to operators then: the policy in force named nobody."""
+        doubted = self.kind == "reopened" or self.of(events.CallDoubted, events.DoubtResolved) is not None
+        asked = (event for event in self.entry.events if isinstance(event, events.ApprovalRequested))
+        return doubted and not any(event.about == DOUBT for event in asked)
+
     def of(self, *kinds: type[E]) -> E | None:
         """The first event of its entry that is of one of these classes."""
         return next((event for event in self.entry.events if isinstance(event, kinds)), None)
@@ -238,7 +245,7 @@ def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement
     first, step = told[0], 0
     kind: CueKind = "kin" if _is_of_parent(first, entry.run_id) else "outside"
     if isinstance(first, events.ApprovalDecided):
-        kind, step = _of_question(entry, first), first.step
+        kind, step = _of_question(told, first), first.step
     elif isinstance(first, events.LateResultRecorded) and not isinstance(_second(told), events.CallCompleted):
         kind = "late"
     elif type(first) in _KINDS:
@@ -252,11 +259,11 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
     return isinstance(event, events.RunCancelled) and event.actor != "" and event.actor == parent_of(run)[0]
 
 
-def _of_question(entry: Entry, first: events.ApprovalDecided) -> CueKind:
+def _of_question(told: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
     """Kind of what ends a question: people, time, a result that came all the same, or a decision that did not hold."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
-        after = _second(entry.events)
+        after = _second(told)
         denied = isinstance(after, events.CallFailed) and after.failure.code == "denied"
         ended = isinstance(after, OUTCOMES_OF_CALLS) and not denied
         kind = "due" if not first.message else "result" if ended else "reopened"
