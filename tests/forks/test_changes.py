@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -45,6 +46,31 @@ def test_a_call_that_the_record_has_not_ends_the_fork_before_it_fires() -> None:
         "allow",
     )
     assert [(call.change, call.tool, call.after) for call in report.calls] == [("added", "buy", 4)]
+
+
+def _looks(*, sleeps: bool) -> App:
+    found = App("looks")
+
+    @found.tool(effect="pure")
+    def see(what: int) -> int:
+        return what
+
+    @found.agent
+    async def looks(ctx: Context) -> list[int]:
+        waits = [asyncio.sleep(0.5)] if sleeps else []
+        seen = await asyncio.gather(*(ctx.call(see, number) for number in range(3)), *waits)
+        return [*filter(None, seen)]
+
+    return found
+
+
+def test_a_timer_that_the_record_has_not_is_due_once_a_pause_is_over() -> None:
+    run = start(_looks(sleeps=False), "looks").pause("look first")
+    run.settle(1)
+    run.settle(2)
+    report = fork(_looks(sleeps=True), family_of(run.resume().finish()), "r-1", 0)
+
+    assert (report.status, report.result) == (("completed", "completed"), ([1, 2], [1, 2]))
 
 
 def test_an_answer_is_for_the_tool_and_the_arguments_and_not_for_the_tool_alone() -> None:
