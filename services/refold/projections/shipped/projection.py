@@ -136,9 +136,14 @@ def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
         row[RunAt.forked_from], row[RunAt.forked_at] = event.forked.run_id, event.forked.seq
     for name, value in event.labels.items():
         turn.batch.write(tables.RUN_LABELS, (run, name), [run, name, cut(value)])
-    for number, session in enumerate(dict.fromkeys(event.sessions), start=1):
-        turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number, turn.entry.at_ms])
+    _in_sessions(turn, event)
     turn.sums()[DayAt.runs_requested] += 1
+
+
+def _in_sessions(turn: Turn, request: events.RunRequested) -> None:
+    run = turn.entry.run_id
+    for number, session in enumerate(dict.fromkeys(request.sessions), start=1):
+        turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number, turn.entry.at_ms])
 
 
 def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
@@ -201,13 +206,14 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
         turn.run[RunAt.forked_at] = seq - 1
     turn.run[RunAt.requested_ms] = turn.entry.at_ms
     turn.sums()[DayAt.runs_requested] += 1
-    _refold(turn, event, seq)
+    if request := _refold(turn, event, seq).request:
+        _in_sessions(turn, request)
     for step in filter(None, map(turn.step, map(int, event.keys))):
         if not step[StepAt.ended_ms]:
             step[StepAt.attempt] = step[StepAt.attempts] = step[StepAt.dispatches] = step[StepAt.approvals] = 0
 
 
-def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
+def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> RunState:
     """Which steps an operator leaves behind, and which wait again, follows from the whole history: it is folded."""
     batch, entry = turn.batch, turn.entry
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
@@ -232,6 +238,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
         turn.count(step, 1)
         if was_asked != asks(step):
             turn.question(step, open=int(not was_asked))
+    return state
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
