@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold import App, Context, UsageError
+from refold.core.events import ApprovalRequested
 from refold.core.messages import ToolRequest, ToolResult
 from refold.forks.engine import PeopleSaid
 from refold.testing import attempts, reject
@@ -248,6 +249,15 @@ def test_signals_come_when_they_came_and_time_passes_without_them() -> None:
 def test_a_change_of_what_is_kept_is_refused(at: int, change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         fork(app, family_of(RUNS["plain"]()), "r-1", at, **change)
+
+
+def test_an_edit_of_a_call_in_doubt_is_refused_as_that_was_sent() -> None:
+    run = RUNS["doubted"]()
+    call = next(event for event in run.events if isinstance(event, ApprovalRequested) and event.about == "doubt")
+
+    decided = PeopleSaid("edit", content='{"item":"milk","many":1}')
+    with pytest.raises(UsageError, match="sent once"):
+        fork(app, family_of(run), "r-1", 0, decisions={run.state.call_id(call.step): decided})
 
 
 def test_a_change_to_which_the_fork_never_comes_is_named() -> None:

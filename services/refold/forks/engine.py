@@ -530,9 +530,11 @@ class Fork:
         return self._decide(line, input_for(state, step, cue))
 
     def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
-        """The events of a decision, as `decide` has them of one that is signed."""
+        """The events of a decision, as `decide` has them of one that is signed. **Raises** UsageError."""
         state, token = line.state, said.event.token if said.event else ""
         told = _decision(state, step, said, self.now_ms)
+        if said.event is None and (why := asking.contradiction(state, step, told)):
+            raise UsageError(f"{said.verdict} for {state.call_id(step)}: {why}", hint="approve or reject")
         found = asking.accepted(state, step, told, token, now=self.now_ms, rules=self.rules)
         found = pausing.keep_back(found) if state.paused else found
         if any(isinstance(event, events.CallDoubted) for event in found):
