@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from refold.core.errors import FoldError
-from refold.core.events import Entry, RunRequested
+from refold.core.events import Entry, ForkedFrom, RunForked, RunRequested
 from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
@@ -83,17 +83,18 @@ class _Over(NamedTuple):
     request_digest: str
     at_ms: int
     pools: tuple[str, ...]
+    forked: ForkedFrom | None
     heads: bytes
 
     @classmethod
     def packed(cls, state: RunState) -> _Over:
-        digest = state.request.request_digest if state.request else ""
+        digest, forked = (state.request.request_digest, state.request.forked) if state.request else ("", None)
         heads = b"".join([_HEAD.pack(head.seq, head.id) for head in state.heads])
-        return cls(state.status, digest, state.at_ms, state.called_pools(), heads)
+        return cls(state.status, digest, state.at_ms, state.called_pools(), forked, heads)
 
     def state(self, run: RunId) -> RunState:
         heads = PersistentList(Head(EntryId(name), seq) for seq, name in _HEAD.iter_unpack(self.heads))
-        request = RunRequested(agent="", input="", request_digest=self.request_digest, seed="")
+        request = RunRequested("", "", self.request_digest, seed="", forked=self.forked)
         return RunState(run, heads[-1], self.status, request, at_ms=self.at_ms, heads=heads, pools=self.pools)
 
 
@@ -135,9 +136,12 @@ class LogFold:
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
 
     def _copied(self, entry: Entry) -> bool:
-        """True for what a fork keeps: it has the times of its source, which say nothing of when it was written."""
-        state = self._state(entry.run_id)
-        return state is not None and state.copied(entry.seq)
+        """True for what a fork keeps: it has the times of its source, which say nothing of when it was written.
+
+        Behind what is kept that is so, too: a zombie may copy on where a fork was cancelled meanwhile.
+        """
+        state, ends = self._state(entry.run_id), isinstance(entry.events[0], RunForked)
+        return state is not None and state.copied(entry.seq if ends else entry.seq - 1)
 
     def accept(self, record: LogRecord, after: RunState, offset: int) -> Judged:
         """Judges an own record whose place in the log is known; if it counts, `after` is the run's state."""
