@@ -55,6 +55,30 @@ def test_a_run_that_begins_while_a_fork_waits_for_its_history_is_left_alone(monk
     assert rig.state("f-1").status == "completed"
 
 
+@pytest.mark.parametrize("answers", [1, 2])
+def test_a_fork_may_name_what_came_since_the_reading_began_that_it_shares(
+    answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = begun(shop(three), done=1)
+    asked = list[tuple[str, int, int]]()
+    read = rig._log.read
+    monkeypatch.setattr(rig._log, "read", lambda *place: asked.append(place))
+    rig.operate("f-1", "fork", **asked_for(rig, 99))
+    rig.run()
+    for _ in range(answers):  # after the second the source is over
+        rig.finish(SOURCE)
+        rig.run()
+    rig.operate("f-2", "fork", **asked_for(rig, rig.state(SOURCE).head.seq - (answers == 2)))
+    rig.run()
+    monkeypatch.undo()
+    for place in asked:
+        read(*place)
+    rig.run()
+
+    assert rig.letters() == 0
+    assert [rig.events(name).count("RunForked") for name in ("f-1", "f-2")] == [1, 1]
+
+
 @pytest.mark.parametrize("first", [1, 2])
 def test_two_forks_into_one_id_at_once_are_never_one_history(first: int) -> None:
     rig = done()

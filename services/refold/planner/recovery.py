@@ -365,7 +365,7 @@ class Histories:
             if unknown:  # read once more, it would be the same
                 del self._log.redriven_runs.unknown[run]
                 self._log.freeze(run, error.message)
-            return brings + [Unmended(item, error.message) for item in items]
+            return brings + self._unmended(items, error)
         if unknown:
             self._log.redriven_runs.take_back(reread)
             offsets = {seq: offset for offset, seq, _ in reread.entries}
@@ -377,6 +377,11 @@ class Histories:
         self._inbox.push(items)
         return brings
 
+    def _unmended(self, items: Iterable[Pending], error: ConflictError) -> list[Unmended]:
+        # What came after the reading began, or lies beyond what a zombie has read, may be named: then it is read again.
+        final = (item for item in items if self._inbox.confirms(item, self._goal, speculated=False))
+        return [Unmended(item, error.message) for item in final]
+
     def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | KeptHistory]:
         for item in items:
             try:
@@ -385,7 +390,7 @@ class Histories:
                 elif isinstance(item.input, RunOperation) and _forks(item.input):
                     yield self._kept(item, fork_asked(item.input), records)
             except ConflictError as error:
-                yield Unmended(item, error.message)
+                yield from self._unmended([item], error)
 
     def _mend(self, item: Pending, records: Mapping[EntryId, Record]) -> None:
         """Writes the history once more that shall count. **Raises** ConflictError."""
@@ -404,15 +409,10 @@ class Histories:
         entries, source = read_entries(records), RunId(asked.source.run_id)
         history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
         stands = state is not None and source not in self._log.fold.frozen
-        counts = [head.id for head in state.heads] if state and stands else path(entries, self._end(source, entries))
+        counts = [head.id for head in state.heads] if state and stands else path(entries, self._head(source, entries))
         if history[-1] not in counts:
             raise ConflictError(f"entry {history[-1].hex()} of run {source} does not count")
         return KeptHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
-
-    def _end(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
-        """The head of a run that is over, or where it was when the reading began, if it has ended since."""
-        row, ends = self._log.latest(run), heads(entries)
-        return ends[0] if row and row.head.id not in entries and len(ends) == 1 else self._head(run, entries)
 
     def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
         state = self._log.latest(run)
