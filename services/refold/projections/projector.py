@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, get_type_hints
 
 from refold.archive.erasure import run_of
 from refold.core import events
-from refold.core.errors import RefoldError, UsageError
+from refold.core.errors import FoldError, RefoldError, UsageError
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
@@ -234,7 +234,10 @@ class Projector:
         if head.status == "erased":
             self.counts["void"] += 1
         elif isinstance(found, LogRecord) and not head.reason and not head.orphans and _counts(head, found.entry):
-            self._accept(batch, Accepted(found.id, found.entry, record, record.offset), head)
+            try:
+                self._accept(batch, Accepted(found.id, found.entry, record, record.offset), head)
+            except FoldError:  # it contradicts its history, as a lying planner's may: the fold of all readers will tell
+                aside[run] = None
         elif isinstance(found, LogRecord) and not head.reason and found.entry.seq <= head.last.seq:
             self.counts["void"] += 1
         elif found == "tombstone":
@@ -256,6 +259,8 @@ class Projector:
         self._seq = entry.seq
         try:
             self._take(batch, accepted)
+        except FoldError:
+            raise
         except Exception as error:  # the code is the user's: it stops its own projection
             where = f"{type(self.projection).__name__}.apply, run {entry.run_id}, seq {self._seq}"
             raise ProjectionError(

@@ -218,11 +218,10 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     batch, entry = turn.batch, turn.entry
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
-    timeline = Timeline(entry.run_id)
+    state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
+    fold.advance(state, [event], seq=seq, at_ms=entry.at_ms)
     for _, each in history:
         timeline.feed(each)
-    state = fold.fold(history, entry.run_id)
-    fold.advance(state, [event], seq=seq, at_ms=entry.at_ms)
     timeline.feed(replace(entry, events=[event]))
     _set_run(turn.run, state)
     for line in timeline.steps:

@@ -1,0 +1,130 @@
+"""Whoever may write the run log lies about forks: each reader goes on, and so does every other run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from refold.core.approval.signature import NOBODY
+from refold.core.events import CallDispatched, CallRenewed, Entry, Event, ForkedFrom, RunForked, StatusSet
+from refold.core.ids import RunId, log_key
+from refold.core.run.chain import Head
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
+from refold.evidence.bundle import Bundle, BundledRun
+from refold.evidence.verify import verify_bundle
+from refold.ports.log import Outgoing
+from refold.projections.projector import HEADS
+from tests.evidence.story import file_of
+from tests.projections.viewed import Log, Viewed, folded
+from tests.recovery.rig import Rig
+from tests.recovery.test_forking import SOURCE, fork, house, requests
+
+FOREIGN = ForkedFrom(RunId("zz"), 4, b"x" * 16)
+KEY = "5" * 64
+
+Lie = Callable[[RunState], Sequence[Event]]
+
+
+def lie(rig: Rig, run: str, fresh: Sequence[Event], head: Head | None = None) -> Head:
+    """The log takes an entry that extends a run."""
+    head = head or rig.state(run).head
+    entry = Entry(RunId(run), head.seq + 1, head.id, rig.now, None, "liar", b"n" * 16, list(fresh))
+    name, value = codec.encode_entry(entry)
+    rig.broker.write(Outgoing(RUN_LOG, 0, log_key(entry.run_id, entry.seq, name), value, (), 0))
+    return Head(name, entry.last_seq)
+
+
+def forked() -> Rig:
+    """A run that sleeps, waits and calls, and its fork."""
+    rig = Rig(house())
+    rig.start(SOURCE, "patient")
+    rig.run()
+    rig.later(3_600_000)
+    fork(rig, 99)
+    assert rig.asked("f-1")
+    assert rig.asked(SOURCE)
+    return rig
+
+
+def own(state: RunState) -> ForkedFrom:
+    """The source of a fork, or of none."""
+    return (state.request.forked if state.request else None) or FOREIGN
+
+
+def begins_again(state: RunState) -> list[Event]:
+    """A run is forked far behind its end, by its own request."""
+    assert state.request
+    return [replace(state.request, forked=ForkedFrom(RunId(SOURCE), 1_000_000, b"q" * 16))]
+
+
+LIES: dict[str, Lie] = {
+    "once more": lambda state: [RunForked(own(state), "liar")],
+    "of another": lambda state: [RunForked(FOREIGN, "liar")],
+    "not first": lambda state: [StatusSet("x"), RunForked(own(state), "liar")],
+    "key of no step": lambda state: [RunForked(own(state), "liar", keys={"99": KEY})],
+    "key of a word": lambda state: [RunForked(own(state), "liar", keys={"x": KEY})],
+    "key of nothing": lambda state: [RunForked(own(state), "liar", keys={"0": KEY})],
+    "key of a sleep": lambda state: [RunForked(own(state), "liar", keys={"1": KEY})],
+    "edit": lambda state: [RunForked(own(state), "liar", edit="{", tool="charge")],
+    "edit of no tool": lambda state: [RunForked(own(state), "liar", edit='{"n":7}', tool="")],
+    "deadline": lambda state: [RunForked(own(state), "liar", deadline_ms=-5)],
+    "begins again": begins_again,
+    "renewed": lambda state: [RunForked(own(state), "liar"), CallRenewed(1)],
+    "sent": lambda state: [
+        RunForked(own(state), "liar", keys={"3": KEY}),
+        CallRenewed(3),
+        CallDispatched(3, 1, state.at_ms),
+    ],
+}
+
+
+CONTRADICTIONS = ("key of no step", "key of a word", "key of a sleep", "renewed")
+
+
+def holes(rig: Rig, run: str) -> int:
+    """How many holes a bundle of a run has."""
+    records = [record for record in rig.records(RUN_LOG) if (record.key or b"").startswith(f"{run}/".encode())]
+    bundle = Bundle(RunId(run), [BundledRun(RunId(run), records, ())], [], [], (), redacted=frozenset())
+    return len(verify_bundle(file_of(bundle), NOBODY).holes)
+
+
+@pytest.mark.parametrize("run", ["f-1", SOURCE])
+@pytest.mark.parametrize("what", LIES)
+def test_a_lie_about_a_fork_stops_no_reader_and_no_other_run(what: str, run: str) -> None:
+    rig = forked()
+    lie(rig, run, LIES[what](rig.state(run)))
+    rig.run()
+    rig.broker.log("run-snapshot", 0).records.clear()
+    rig.deploy(house())
+    rig.start("r-9", "helper", n=1)
+    rig.run()
+    for _ in range(6):
+        rig.finish()
+        rig.run()
+
+    assert rig.state("r-9").status == "completed"
+    log = Log(record for record in rig.records(RUN_LOG))
+    viewed = Viewed.of(log)
+    heads = {row["run_id"]: row["seq"] for row in viewed.rows(HEADS)}
+    if what != "renewed":  # which a view that does not fold takes as it comes
+        assert heads == {name: each.state.head.seq for name, each in folded(log).items()}
+    assert bool(holes(rig, run)) == (what in CONTRADICTIONS)
+    keys = [request.key for request in requests(rig, "f-1")]
+    assert not set(keys) & {request.key for request in requests(rig, SOURCE)}
+
+
+def test_a_fork_behind_what_contradicts_its_history_stops_no_view() -> None:
+    rig = forked()
+    head = lie(rig, "f-1", [CallRenewed(99)])
+    lie(rig, "f-1", [RunForked(FOREIGN, "liar")], head)
+    rig.start("r-9", "helper", n=1)
+    rig.run()
+
+    viewed = Viewed.of(Log(rig.records(RUN_LOG)))
+
+    assert {row["run_id"]: row["reason"] for row in viewed.rows(HEADS)}["f-1"]
+    assert "r-9" in {row["run_id"] for row in viewed.rows(HEADS)}
