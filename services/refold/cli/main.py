@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from typer._completion_classes import completion_init
 from refold.cli.commands import COMMANDS
 from refold.cli.errors import expected, tell
 from refold.cli.groups import PlainGroup, Verb
+from refold.runtime.memory import COLLECT_AFTER
 
 
 class Root(PlainGroup):
@@ -20,6 +22,7 @@ class Root(PlainGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; an expected error becomes words and an exit code."""
+        gc.set_threshold(COLLECT_AFTER)
         try:
             return super().invoke(ctx)
         except expected() as error:

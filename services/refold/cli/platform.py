@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +24,6 @@ from refold.core.errors import MalformedError, UsageError
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
 from refold.runtime.clock import clock_ms
-from refold.runtime.memory import COLLECT_AFTER
 from refold.schemas import decoder
 from refold.views.history import Run
 
@@ -90,7 +88,6 @@ def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
     quiet()
     where = addresses(kafka=kafka, redis=redis, data=data)
     decoder.choose(where.settings.decoder)
-    gc.set_threshold(COLLECT_AFTER)
     return Platform(where)
 
 

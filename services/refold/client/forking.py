@@ -37,6 +37,7 @@ from refold.forks.worker import ForkJob, ForkSetup
 from refold.planner.settings import Bounds
 from refold.ports.blobs import Blobs
 from refold.ports.log import Record
+from refold.runtime.memory import COLLECT_AFTER
 from refold.runtime.settings import PREFIX, Settings
 from refold.views.history import Run
 
@@ -103,6 +104,11 @@ def bounds_of(settings: Settings) -> Bounds:
     )
 
 
+_AS_M = (
+    f"import gc, runpy, sys; gc.set_threshold({COLLECT_AFTER}); runpy.run_module(sys.argv[1], None, '__main__', True)"
+)
+
+
 class ForkProcess:
     """A process of forks. Loading the app may take `limit_s`, and so may each fork."""
 
@@ -113,7 +119,7 @@ class ForkProcess:
         room = "refold.client.pure" if budget else "refold.forks.worker"
         self._setup, self._limit_s = setup, limit_s
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", room],  # -P: a file of the app's folder is no module of the walls
+            [sys.executable, "-P", "-c", _AS_M, room],  # -P: a file of the app's folder is no module of the walls
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -33,7 +33,6 @@ from refold.core.topics import CATALOG
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
-from refold.runtime.memory import COLLECT_AFTER
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
 from refold.schemas import decoder
@@ -158,7 +157,6 @@ class Served:
     def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
         """Runs until SIGTERM or SIGINT, then drains; the process ends with it. `serves` is published meanwhile."""
         gc.freeze()
-        gc.set_threshold(COLLECT_AFTER)
         with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
             shown = self.shown(host.vitals)
