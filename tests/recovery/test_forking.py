@@ -20,6 +20,7 @@ from refold.core.run import chain
 from refold.core.run.state import Asked
 from refold.core.wire import canonical, codec
 from refold.ports.log import Delivery, Outgoing
+from refold.views.steps import Timeline
 from tests.recovery.retrying import begun, charge, shop, three
 from tests.recovery.rig import NOW, Rig
 
@@ -408,6 +409,21 @@ def test_what_failed_before_a_fork_is_tried_again_under_a_key_of_its_own() -> No
     keys = {request.run_id: request.key for request in rig.asked()}
     assert keys.keys() == {SOURCE, "f-1"}
     assert len({*keys.values()}) == 2
+
+
+def test_a_call_that_is_asked_for_anew_began_with_the_fork() -> None:
+    rig = begun(shop(three), done=1)
+    rig.later(60_000)
+    fork(rig, 99)
+    finished(rig)
+    timeline = Timeline(RunId("f-1"))
+    for entry in entries(rig, "f-1"):
+        timeline.feed(entry)
+
+    kept, anew, _ = timeline.steps
+
+    assert kept.ended_ms < NOW + 60_000 <= anew.started_ms
+    assert anew.ended_ms - anew.started_ms < 60_000
 
 
 def test_a_fork_of_a_paused_run_starts_when_it_goes_on() -> None:

@@ -202,7 +202,7 @@ class Timeline:
             case events.RunRetried():
                 self._retry(event)
             case events.RunForked():
-                self._fork(event, at_ms - self._at_ms)
+                self._fork(event, at_ms)
             case events.CallRenewed():
                 self._renew(event.step, call_id(self.run_id, seq))
             case events.RunPaused() | events.RunUnpaused():
@@ -218,16 +218,17 @@ class Timeline:
         for step in event.again:
             self._renew(step, self.steps[step - 1].call_id)
 
-    def _fork(self, event: events.RunForked, later_ms: int) -> None:
-        """What was under way was so in another run; what waits for time waits as much longer."""
+    def _fork(self, event: events.RunForked, at_ms: int) -> None:
+        """What was under way was so in another run, and begins here; what waits for time waits as much longer."""
         self.forked = event
         self.pauses = [each for each in self.pauses if each[1].role != PARENT]
         for line in self.steps:
             if (key := event.keys.get(str(line.step))) is not None:
-                fresh = {} if line.ended_ms else {"attempts": [], "approvals": [], "status": "proposed"}
+                anew = {"started_ms": at_ms, "attempts": [], "approvals": [], "status": "proposed"}
+                fresh = {} if line.ended_ms else anew
                 self._set(line.step, {"key": key, **fresh})
             elif not line.ended_ms and line.until_ms:
-                self._set(line.step, {"until_ms": line.until_ms + later_ms})
+                self._set(line.step, {"until_ms": line.until_ms + at_ms - self._at_ms})
 
     def _renew(self, step: int, call: str) -> None:
         """The call is asked for anew, under another id; its outcome before stays to be seen."""

@@ -210,6 +210,7 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
         _in_sessions(turn, request)
     for step in filter(None, map(turn.step, map(int, event.keys))):
         if not step[StepAt.ended_ms]:
+            step[StepAt.started_ms] = turn.entry.at_ms
             step[StepAt.attempt] = step[StepAt.attempts] = step[StepAt.dispatches] = step[StepAt.approvals] = 0
 
 
