@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from refold.core.ids import call_id
-from refold.core.messages import ToolRequest
-from refold.core.wire import codec
+from refold.core.events import Entry
+from refold.core.ids import RunId, call_id, log_key
+from refold.core.messages import RunOperation, ToolRequest
+from refold.core.planning.forking import copy_of, fork_asked
+from refold.core.topics import RUN_LOG
+from refold.core.wire import canonical, codec
 from tests.planner import kin
 from tests.planner.clocked import DAY, Rig
 from tests.roots import TRUST, entry
@@ -113,3 +118,34 @@ def test_an_order_names_the_agents_that_wait_for_its_run(agent: str, above: list
     orders = [record.value for record in family.reader.scan("tool-requested.default") if record.value]
     [request] = [codec.decode(ToolRequest, order) for order in orders]
     assert (request.agent, request.above) == ("worker", above)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("lifted", ["within", "after"])
+def test_a_call_of_a_fork_goes_out_once_and_none_of_what_it_copies(rig: Rig, lifted: str, dies: bool) -> None:
+    halting(rig, "halt/tool/pay")
+    rig.start("r-1", "paying", {"what": "it"})
+    rig.run(1_000)
+    head = rig.history("r-1")[0].head
+    said = {"source": "r-1", "at": head.seq, "head": head.id.hex()}
+    operation, before = RunOperation(RunId("f-1"), "o", "fork", canonical.dumps(said)), None
+    for record in [each for each in rig.broker.log(RUN_LOG, 0).records if (each.key or b"").startswith(b"r-1/")]:
+        entry = codec.decode(Entry, record.value or b"")
+        fresh = replace(copy_of(entry, fork_asked(operation), RunId("f-1"), before), nonce=b"copy")
+        name, value = codec.encode_entry(fresh)
+        rig.write(RUN_LOG, log_key(fresh.run_id, fresh.seq, name).decode(), value)
+        rig.run()
+        before = rig.history("f-1")[0]
+    if dies:
+        rig.successor()
+    rig.run(1_000)
+    if lifted == "within":
+        halting(rig, "halt/tool/pay", None)
+        rig.run(DAY)
+    assert [call for call, _ in ordered(rig) if call.startswith("f-1")] == []
+
+    rig.operate("f-1", "fork", said)
+    rig.run(1_000)
+    halting(rig, "halt/tool/pay", None)
+
+    assert [each for each in ordered(rig) if each[0].startswith("f-1")] == [(f"f-1/{head.seq + 2}", False)]

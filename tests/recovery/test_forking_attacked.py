@@ -222,6 +222,25 @@ def test_a_long_history_is_copied_a_part_in_every_turn(monkeypatch: pytest.Monke
     assert rig.state("f-1").status == "completed"
 
 
+@pytest.mark.parametrize("most", [1, 200])
+@pytest.mark.parametrize("kind", ["cancel", "pause", "annotate"])
+def test_words_that_came_before_a_fork_wait_for_it_and_a_cancel_comes_before_any_call(
+    kind: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(turn_entries=most)
+    monkeypatch.setattr("tests.recovery.rig.PlannerSettings", partial(PlannerSettings, limits=limits))
+    rig = begun(shop(three), done=1)
+    rig.operate("f-1", kind, note="look")
+    rig.run()
+    rig.now += 1
+    fork(rig, 99)
+
+    last = {"cancel": "RunCancelled", "pause": "RunSuspended", "annotate": "RunAnnotated"}[kind]
+    assert (rig.events("f-1")[-1], rig.letters()) == (last, 0)
+    assert len(requests(rig, "f-1")) == (kind != "cancel")
+    assert rig.events("f-1").count("RunForked") == 1
+
+
 def test_evidence_of_a_fork_lacks_no_claims_of_the_calls_that_its_source_has_made() -> None:
     rig = done()
     fork(rig, ends(rig)[2])

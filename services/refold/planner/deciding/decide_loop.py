@@ -536,6 +536,8 @@ class DecideLoop:
             sent = SentEntry(name, copied, before, value, Pending(run, None))
             self._log.send(sent)
             self._outbox.append(sent, value)
+        if not has:  # a cancel that has waited for the run comes before any cost; all else waits on
+            self._inbox.unpark(run)
         return False
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
