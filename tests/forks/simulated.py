@@ -40,12 +40,15 @@ def played(kind: str, seed: int) -> World:
 def families(world: World) -> Iterator[tuple[RunId, Family, dict[RunId, RecordedRun]]]:
     """The families of runs whose whole history is in the log, by the id of the first run."""
     for partition in range(world.settings.partitions):
-        fold, found = LogFold(), dict[str, Family]()
-        for record in world.broker.log("run-log", partition).records:
+        fold, found, log = LogFold(), dict[str, Family](), world.broker.log("run-log", partition).records
+        lies = {record.offset: record for record in log}
+        for record in log:
             judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
-            if judged.entry is not None and not judged.void:
-                rows = found.setdefault(root_of(judged.run_id), {}).setdefault(judged.run_id, [])
-                rows.append(LogRow(record.offset, record.key or b"", record.value or b""))
+            # A mirror may have brought them in another order.
+            for at, each in ((record.offset, judged), *((each.offset, each) for each in judged.linked)):
+                if each.entry is not None and not each.void:
+                    rows = found.setdefault(root_of(each.run_id), {}).setdefault(each.run_id, [])
+                    rows.append(LogRow(at, lies[at].key or b"", lies[at].value or b""))
         for root, family in found.items():
             try:
                 recorded = {run: RecordedRun.of(rows) for run, rows in family.items()}

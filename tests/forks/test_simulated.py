@@ -49,6 +49,8 @@ def test_runs_of_a_platform_under_faults_are_themselves_again(kind: str, first: 
             "random", 264, id="time comes while the run is paused, as it was asked for later than in the record"
         ),
         pytest.param("minds", 262, id="a paid result of an earlier attempt ends a question"),
+        pytest.param("random", 5116, id="an executor sends back a call that another one may have made"),
+        pytest.param("minds", 5145, id="an executor sends back a call that may have been paid"),
         pytest.param("minds", 265, id="an operator settles a doubt, as the policy of that time named nobody"),
     ],
 )

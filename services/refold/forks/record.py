@@ -124,7 +124,9 @@ class RecordedRun:
             if not isinstance(record, chain.LogRecord):
                 raise MalformedError(f"a record is none of a run log that can be read here: {record}")
             found = found or RecordedRun.empty(record.entry.run_id)
-            found.take(row.place, record.entry, record.id)
+            # After a mirror records may lie in another order than that of the history, which they are handed over in.
+            place = max(row.place, found.entries[-1][0] + 1) if found.entries else row.place
+            found.take(place, record.entry, record.id)
         if found is None:
             raise MalformedError("there is no record of a run", hint="name a run that has a history")
         return found
@@ -332,9 +334,11 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
         case events.CallFailed():
             return replace(told, status="broken" if event.acted else told.status, retryable=False)
         case events.AttemptFailed():
-            back = event.failure.code in SENT_BACK
+            wait_ms = max(0, event.retry_ms - cue.at_ms)
+            back = event.failure.code in SENT_BACK and not (event.unknown and wait_ms)  # else it was judged at once
             status = "unauthorised" if back else "unknown" if event.unknown else told.status
-            return replace(told, status=status, retry_after_ms=max(0, event.retry_ms - cue.at_ms))
+            again = told.again or (back and (unknown or event.unknown))
+            return replace(told, status=status, again=again, retry_after_ms=wait_ms)
         case events.CallDoubted():
             return replace(told, status="doubt")
         case events.LateResultRecorded():
