@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
 
 from refold import App, Context, UsageError
 from refold.core.events import ApprovalRequested
+from refold.core.ids import RunId
 from refold.core.messages import ToolRequest, ToolResult
 from refold.forks.engine import PeopleSaid
+from refold.forks.record import RecordedRun
 from refold.testing import attempts, reject
 from tests.forks.recording import family_of, fork
 from tests.forks.zoo import POLICY, RUNS, app, buy, look, start
@@ -47,6 +50,33 @@ def test_a_call_that_the_record_has_not_ends_the_fork_before_it_fires() -> None:
         "allow",
     )
     assert [(call.change, call.tool, call.after) for call in report.calls] == [("added", "buy", 4)]
+
+
+def _patient(seconds: float) -> App:
+    found = App("patient")
+
+    @found.tool(effect="pure")
+    def see(what: str) -> str:
+        return what
+
+    @found.agent
+    async def waits(ctx: Context) -> str:
+        try:
+            async with asyncio.timeout(seconds):
+                return str(await ctx.call(see, "it"))
+        except TimeoutError:
+            return (await ctx.wait_for("go")).name
+
+    return found
+
+
+def test_a_call_that_the_record_gave_up_is_named_where_the_fork_needs_its_answer() -> None:
+    run = start(_patient(0.5), "waits")
+    run.settle(1)
+    report = fork(_patient(math.inf), family_of(run.signal("go").finish()), "r-1", 0)
+
+    (want,) = report.stopped
+    assert (report.verdict, want.phase, want.tool, want.args) == ("stopped", "dispatched", "see", {"what": "it"})
 
 
 def _looks(*, sleeps: bool) -> App:
@@ -258,6 +288,16 @@ def test_an_edit_of_a_call_in_doubt_is_refused_as_that_was_sent() -> None:
     decided = PeopleSaid("edit", content='{"item":"milk","many":1}')
     with pytest.raises(UsageError, match="sent once"):
         fork(app, family_of(run), "r-1", 0, decisions={run.state.call_id(call.step): decided})
+
+
+def test_a_history_that_a_mirror_has_brought_in_another_order_is_cut_where_it_ends() -> None:
+    rows = family_of(RUNS["plain"]())[RunId("r-1")]
+    first, second, third, *rest = [row.place for row in rows]
+    mirrored = [row._replace(place=place) for row, place in zip(rows, (first, third, second, *rest), strict=True)]
+    at = RecordedRun.of(rows[:2]).state.head.seq
+    report = fork(app, {RunId("r-1"): mirrored}, "r-1", at)
+
+    assert (report.kept, report.verdict) == ({"r-1": 2}, "same")
 
 
 def test_a_change_to_which_the_fork_never_comes_is_named() -> None:

@@ -48,6 +48,8 @@ ATTEMPT_MS = 1_000
 NEAR_MS = 1_000
 """Longest time after which a run of a family hears of another: then it is the same that it heard in the record."""
 
+_RESTING = ("child", "wait", "sleep", "proposed", "backoff")
+
 LAST = 1 << 62
 """The place of what no record has: it comes after all that came at the same time."""
 
@@ -322,6 +324,9 @@ class Fork:
                     break
         finally:
             self._agents.forget_all()
+        if self.family[self.root].state.over and not (self.wants or self.lines[self.root].state.over):
+            every = ((line, *each) for line in self.lines.values() for each in sorted(line.state.open.items()))
+            self.wants = [self._want(*each) for each in every if each[2].phase not in _RESTING]
         return self
 
     def _begin(self, source: RecordedRun) -> None:
@@ -390,8 +395,12 @@ class Fork:
             return
         for step, opened in sorted(line.state.open.items()):
             answer = self._answer(line, step, opened)
-            if answer is not None and line.state.paused and _is_time(answer, opened):
-                continue  # it does nothing to a run that is paused, and has come when that goes on
+            if (
+                answer is not None
+                and line.state.paused  # time does nothing to it
+                and (answer.cue.kind == "due" if answer.cue else answer.given is None and opened.phase != "dispatched")
+            ):
+                continue
             if answer is not None and (
                 isinstance(answer.given, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
             ):
@@ -412,7 +421,9 @@ class Fork:
         if opened.phase == "dispatched":
             return self._instead(line, step)
         timed = opened.phase in ("sleep", "wait", "callback", "backoff") and opened.due_ms > 0
-        return _Answer(opened.due_ms, LAST, step, None) if timed and not line.left(step, opened.phase) else None
+        # What the record left may have been ended by others, however late; a call is tried again by time alone.
+        over = line.waits_still(step) if opened.phase == "backoff" else line.left(step, opened.phase)
+        return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
 
     def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
         """Answer that the changes have in the place of what the record has."""
@@ -435,7 +446,7 @@ class Fork:
 
     def _rests(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
         """True if nothing has to answer a step: others or time end it, or the record left it as it is here."""
-        return opened.phase in ("child", "wait", "sleep", "proposed", "backoff") or line.left(step, opened.phase)
+        return opened.phase in _RESTING or line.left(step, opened.phase)
 
     def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
         state, authority = line.state, self.rules.authority
@@ -683,11 +694,6 @@ def _forked_until(source: RecordedRun) -> int:
         entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
     )
     return max((entry.last_seq for entry in begun), default=0)
-
-
-def _is_time(answer: _Answer, opened: OpenStep) -> bool:
-    """True if nobody answers a step but time, in the record or here."""
-    return answer.cue.kind == "due" if answer.cue else answer.given is None and opened.phase != "dispatched"
 
 
 def _started_in(run: RunId) -> int:

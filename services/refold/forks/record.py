@@ -67,8 +67,7 @@ class Cue:
     def asks_nobody(self) -> bool:
         """True if a doubt was left to operators then: the policy in force named nobody."""
         doubted = self.kind == "reopened" or self.of(events.CallDoubted, events.DoubtResolved) is not None
-        asked = (event for event in self.entry.events if isinstance(event, events.ApprovalRequested))
-        return doubted and not any(event.about == DOUBT for event in asked)
+        return doubted and not any(getattr(event, "about", "") == DOUBT for event in self.entry.events)
 
     def of(self, *kinds: type[E]) -> E | None:
         """The first event of its entry that is of one of these classes."""
@@ -334,16 +333,19 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
         case events.CallFailed():
             return replace(told, status="broken" if event.acted else told.status, retryable=False)
         case events.AttemptFailed():
-            wait_ms = max(0, event.retry_ms - cue.at_ms)
-            back = event.failure.code in SENT_BACK and not (event.unknown and wait_ms)  # else it was judged at once
-            status = "unauthorised" if back else "unknown" if event.unknown else told.status
-            again = told.again or (back and (unknown or event.unknown))
-            return replace(told, status=status, again=again, retry_after_ms=wait_ms)
+            return _tried_again(told, event, max(0, event.retry_ms - cue.at_ms))
         case events.CallDoubted():
             return replace(told, status="doubt")
         case events.LateResultRecorded():
             return replace(told, status=event.status, result=event.result, late=True)
     return told
+
+
+def _tried_again(told: ToolResult, event: events.AttemptFailed, wait_ms: int) -> ToolResult:
+    back = event.failure.code in SENT_BACK and not (event.unknown and wait_ms)  # which is judged at once
+    again = told.again or (back and (told.status == "unknown" or event.unknown))
+    status = "unauthorised" if back else "unknown" if event.unknown else told.status
+    return replace(told, status=status, again=again, retry_after_ms=wait_ms)
 
 
 def retry_for(state: RunState, event: events.RunRetried) -> RunOperation:
