@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import Budget, Price, Reserve, UsageError
-from refold.cli.commands.run import smaller_budget
+from refold.cli.platform import smaller_budget
 from refold.core.events import Spendable
 from refold.core.planning.budgets import narrowed
 from refold.core.run.metering import in_usd, nano_usd, usage_of

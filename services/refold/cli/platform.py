@@ -21,6 +21,8 @@ from refold.client.addresses import addresses
 from refold.client.platform import Platform
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import MalformedError, UsageError
+from refold.core.events import Spendable
+from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
 from refold.runtime.clock import clock_ms
@@ -117,6 +119,20 @@ def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
 def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
     """The labels of an option. **Raises** UsageError."""
     return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
+
+
+def smaller_budget(text: str) -> Spendable | None:
+    """`usd=2.50,tokens=10000,calls=20`, some of it, or nothing. **Raises** UsageError."""
+    said: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition("=")
+        if name == "usd":
+            said["nano_usd"] = nano_usd(dollars(number, "--budget usd="))
+        elif name in ("tokens", "calls") and number.isdecimal():
+            said[name] = int(number)
+        else:
+            raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
+    return Spendable(**said) if said else None  # type: ignore[arg-type]
 
 
 def source(text: str) -> str:

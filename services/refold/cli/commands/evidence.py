@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 from refold.cli import options, output
-from refold.cli.commands.run import FromLog, known_family
 from refold.cli.platform import Printer, Shell, source, writing
+from refold.cli.recorded import FromLog, known_family
 from refold.client.addresses import addresses
 from refold.client.evidence import bundle_of, claims_of, linked_runs, reading, run_of_key
 from refold.core.approval.signature import trusted

@@ -20,10 +20,10 @@ import orjson
 from refold.cli import options, output
 from refold.cli.commands.provision import merged_policy
 from refold.cli.commands.replaying import ArchiveUrl, recorded_runs
-from refold.cli.commands.run import smaller_budget, store_of
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.operator import Operator, repeat_warning
-from refold.cli.platform import Shell, agree, json_value, pair, since_ms, source, writing
+from refold.cli.platform import Shell, agree, json_value, pair, since_ms, smaller_budget, source, writing
+from refold.cli.recorded import store_of
 from refold.client import policies
 from refold.client.forking import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.archives import archive_store, archived, history
-from refold.cli.commands.run import BundleFile, in_bundle, store_of
 from refold.cli.platform import Shell
+from refold.cli.recorded import BundleFile, in_bundle, store_of
 from refold.client.forking import checks
 from refold.client.values import values_of
 from refold.core.errors import NotFoundError

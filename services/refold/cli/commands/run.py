@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
-from refold.adapters.blobs.store import ObjectBlobs
 from refold.cli import options, output
 from refold.cli.errors import fail
-from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms, until_ms
+from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms, smaller_budget, until_ms
+from refold.cli.recorded import BundleFile, FromLog, in_bundle, recorded_run, store_of, views_of
 from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.addresses import own_key
-from refold.client.evidence import bundled_runs
 from refold.client.platform import login
-from refold.client.stores import archived_blobs, blob_store
+from refold.client.stores import blob_store
 from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, NotFoundError, UsageError, may_be_archived
-from refold.core.events import Spendable
-from refold.core.ids import RunId, is_below, root_of
+from refold.core.errors import ConflictError, UsageError
+from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.planning.windows import value_digest
-from refold.core.redaction import public_url
-from refold.core.run.metering import dollars, nano_usd
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
 from refold.operations.operation import follow_up, publish_input
 from refold.operations.run import prepared, start_run
 from refold.operations.runs import Runs, Selector
 from refold.runtime.clock import clock_ms
-from refold.runtime.settings import Settings, load
 from refold.views.audit import audit_of
 from refold.views.budget import LimitInUse, limits_in_use
 from refold.views.diff import run_diff
@@ -66,9 +58,7 @@ _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
 """Conditions that a run may meet beside its status, and their source."""
 
 ArchiveUrl = Annotated[str, "URL", "Read the copy in this archive, not Kafka."]
-BundleFile = Annotated[str, "FILE", "Read the copy in this bundle, not Kafka."]
 AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-31T12:00Z, 2h ago."]
-FromLog = Annotated[bool, "Read the log in place of the view."]
 
 
 @dataclass(frozen=True)
@@ -141,7 +131,7 @@ class Showing(Shell):
 def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     """Show a run: its status, its steps, and what waits for people."""
     bundle = showing.bundle
-    shown, family, archive = _history(run, showing.archive, showing, from_log=showing.from_log, bundle=bundle)
+    shown, family, archive = recorded_run(run, showing.archive, showing, from_log=showing.from_log, bundle=bundle)
     shown = point(shown, showing.at)
     texts = texts_of(shown.state.run_id, lambda: store_of(archive, showing))
     if showing.messages:
@@ -210,7 +200,7 @@ class Events(Shell):
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
         """The events, or records, that are there."""
         from_log = self.from_log or self.raw
-        history, _, archive = _history(run, self.archive, self, from_log=from_log, bundle=self.bundle)
+        history, _, archive = recorded_run(run, self.archive, self, from_log=from_log, bundle=self.bundle)
         after_ms = since_ms(self.since)
         rows = records_of(history) if self.raw else events_of(history)
         newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
@@ -308,20 +298,20 @@ def diff_run(
     """Compare two points of a run, or two runs, or a run with its fork: status, steps, outcomes, budget, signals."""
     if not (left or bundle):
         raise UsageError("there is nothing to compare with", hint="name two points, another run, or --bundle FILE")
-    known, *_ = _history(run, "", shell, from_log=from_log)
+    known, *_ = recorded_run(run, "", shell, from_log=from_log)
     if bundle:
         found = run_diff(point(known, left), point(in_bundle(bundle, run)[run], right))
     elif right:
         found = run_diff(point(known, left), point(known, right))
     else:
-        other, *_ = _history(left, "", shell, from_log=from_log)
+        other, *_ = recorded_run(left, "", shell, from_log=from_log)
         found = run_diff(known, other)
     shell.tell(found, lambda: run_views.print_diff(found))
 
 
 def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: FromLog = False, shell: Shell) -> None:
     """Print the audit trail of a run as JSON Lines: who did what, why, and by which input."""
-    history, *_ = _history(run, archive, shell, from_log=from_log)
+    history, *_ = recorded_run(run, archive, shell, from_log=from_log)
     for line in audit_of(history):
         output.emit(line)
 
@@ -333,91 +323,10 @@ def point(run: Run, at: str) -> Run:
     return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at))
 
 
-def smaller_budget(text: str) -> Spendable | None:
-    """`usd=2.50,tokens=10000,calls=20`, some of it, or nothing. **Raises** UsageError."""
-    said: dict[str, int] = {}
-    for part in filter(None, text.split(",")):
-        name, _, number = part.partition("=")
-        if name == "usd":
-            said["nano_usd"] = nano_usd(dollars(number, "--budget usd="))
-        elif name in ("tokens", "calls") and number.isdecimal():
-            said[name] = int(number)
-        else:
-            raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
-    return Spendable(**said) if said else None  # type: ignore[arg-type]
-
-
-def _history(
-    run: str, archive: str, shell: Shell, *, from_log: bool, bundle: str = ""
-) -> tuple[Run, Callable[[], list[Run]], str]:
-    """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below.
-
-    What neither has any more comes from the archive that is set, if it has it. The last is the archive that was read.
-    A `bundle` is asked instead of all of them.
-    """
-    if bundle:
-        there = in_bundle(bundle, run)
-        return there[run], lambda: [each for name, each in there.items() if is_below(name, run) and name != run], ""
-    if archive:
-        return _archived(archive, run), list, archive
-    runs, settings = shell.runs, shell.platform.settings
-    try:
-        if (views := _views(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
-            return found.run, lambda: found.family, ""
-        return runs.get(run), lambda: runs.family(run), ""
-    except NotFoundError as missing:
-        if from_log or (copy := _copy(run, missing, settings.archive.url)) is None:
-            raise
-    output.note(f"from the archive {public_url(settings.archive.url)}: the log does not have it any more")
-    return copy, list, settings.archive.url
-
-
-def in_bundle(bundle: str, run: str) -> dict[str, Run]:
-    """Runs of a bundle by their ids; warns if one is a fork. **Raises** as `bundled_runs`."""
-    there = bundled_runs(Path(bundle), run)
-    if first := there[run].forked:
-        output.warn(f"this is a fork of {run}: its events from {first} on lie in no topic")
-    return there
-
-
-def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
-    """A run with its whole family, or with what is below it where the rest is gone. **Raises** NotFoundError."""
-    for name in dict.fromkeys((root_of(run), run)):
-        with suppress(NotFoundError):
-            found, below, _ = _history(name, "", shell, from_log=from_log)
-            known = {str(each.state.run_id): each for each in (found, *below())}
-            if run in known:
-                return known
-    raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
-
-
-def _copy(run: str, missing: NotFoundError, archive: str) -> Run | None:
-    """The run's copy in an archive, if it has one."""
-    if archive and may_be_archived(missing):
-        with suppress(NotFoundError):
-            return _archived(archive, run)
-    return None
-
-
-def _archived(archive: str, run: str) -> Run:
-    from refold.cli.archives import archived  # it needs an extra
-
-    return archived(archive, run)
-
-
-def _views(settings: Settings, *, from_log: bool) -> ModuleType | None:
-    """What reads runs out of views, where a database of them is set. It needs an extra, and a tenth of a second."""
-    if from_log or not settings.views.url:
-        return None
-    from refold.client import views
-
-    return views
-
-
 def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> tuple[list[RunRow], int, int]:
     """The newest runs of those that are meant, how many these are, and how many there are in all."""
     settings = shell.platform.settings
-    if (views := _views(settings, from_log=from_log)) and (
+    if (views := views_of(settings, from_log=from_log)) and (
         found := views.listed(settings, which, status, shell.limit, shell.runs)
     ):
         return [row_of(run) for run in found.runs], found.meant, found.total
@@ -434,7 +343,7 @@ def _listed_at(
         raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
     settings = shell.platform.settings
     only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
-    if (views := _views(settings, from_log=from_log)) and (
+    if (views := views_of(settings, from_log=from_log)) and (
         found := views.listed_at(settings, which, shell.limit, at_ms, only)
     ):
         return [run_then(run) for run in found.runs], found.meant, found.total
@@ -451,11 +360,6 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
     """What is told of a run, with its large values, where there is a store to ask."""
     store = store_of(archive, shell)
     return in_full(data, RunId(run), store) if store else data
-
-
-def store_of(archive: str, shell: Shell) -> ObjectBlobs | None:
-    """The store of large values of an archive, or of the platform, if one is set."""
-    return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:

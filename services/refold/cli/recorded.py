@@ -1,0 +1,95 @@
+"""A recorded run as commands read it: from a view, the log, an archive or a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+from refold.adapters.blobs.store import ObjectBlobs
+from refold.cli import output
+from refold.cli.platform import Shell
+from refold.client.evidence import bundled_runs
+from refold.client.stores import archived_blobs, blob_store
+from refold.core.errors import NotFoundError, may_be_archived
+from refold.core.ids import is_below, root_of
+from refold.core.redaction import public_url
+from refold.runtime.settings import Settings, load
+from refold.views.history import Run
+
+BundleFile = Annotated[str, "FILE", "Read the copy in this bundle, not Kafka."]
+FromLog = Annotated[bool, "Read the log in place of the view."]
+
+
+def recorded_run(
+    run: str, archive: str, shell: Shell, *, from_log: bool, bundle: str = ""
+) -> tuple[Run, Callable[[], list[Run]], str]:
+    """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below.
+
+    What neither has any more comes from the archive that is set, if it has it. The last is the archive that was read.
+    A `bundle` is asked instead of all of them.
+    """
+    if bundle:
+        there = in_bundle(bundle, run)
+        return there[run], lambda: [each for name, each in there.items() if is_below(name, run) and name != run], ""
+    if archive:
+        return _archived(archive, run), list, archive
+    runs, settings = shell.runs, shell.platform.settings
+    try:
+        if (views := views_of(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
+            return found.run, lambda: found.family, ""
+        return runs.get(run), lambda: runs.family(run), ""
+    except NotFoundError as missing:
+        if from_log or (copy := _copy(run, missing, settings.archive.url)) is None:
+            raise
+    output.note(f"from the archive {public_url(settings.archive.url)}: the log does not have it any more")
+    return copy, list, settings.archive.url
+
+
+def in_bundle(bundle: str, run: str) -> dict[str, Run]:
+    """Runs of a bundle by their ids; warns if one is a fork. **Raises** as `bundled_runs`."""
+    there = bundled_runs(Path(bundle), run)
+    if first := there[run].forked:
+        output.warn(f"this is a fork of {run}: its events from {first} on lie in no topic")
+    return there
+
+
+def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
+    """A run with its whole family, or with what is below it where the rest is gone. **Raises** NotFoundError."""
+    for name in dict.fromkeys((root_of(run), run)):
+        with suppress(NotFoundError):
+            found, below, _ = recorded_run(name, "", shell, from_log=from_log)
+            known = {str(each.state.run_id): each for each in (found, *below())}
+            if run in known:
+                return known
+    raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
+
+
+def _copy(run: str, missing: NotFoundError, archive: str) -> Run | None:
+    """The run's copy in an archive, if it has one."""
+    if archive and may_be_archived(missing):
+        with suppress(NotFoundError):
+            return _archived(archive, run)
+    return None
+
+
+def _archived(archive: str, run: str) -> Run:
+    from refold.cli.archives import archived  # it needs an extra
+
+    return archived(archive, run)
+
+
+def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:
+    """What reads runs out of views, where a database of them is set. It needs an extra, and a tenth of a second."""
+    if from_log or not settings.views.url:
+        return None
+    from refold.client import views
+
+    return views
+
+
+def store_of(archive: str, shell: Shell) -> ObjectBlobs | None:
+    """The store of large values of an archive, or of the platform, if one is set."""
+    return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)
