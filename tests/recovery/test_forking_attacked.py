@@ -241,6 +241,26 @@ def test_words_that_came_before_a_fork_wait_for_it_and_a_cancel_comes_before_any
     assert rig.events("f-1").count("RunForked") == 1
 
 
+@pytest.mark.parametrize("most", [100, 300, 340, 600, 900])
+def test_a_fork_that_the_log_does_not_take_whole_fails_and_is_retried_under_no_key_of_its_source(most: int) -> None:
+    rig = begun(shop(three), done=1)
+    rig.refuses["run-log"] = most
+    fork(rig, 99, reason="x" * 900)
+    rig.refuses.clear()
+    rig.deploy(shop(three))
+    rig.later(1)
+    if rig.state("f-1").over:
+        assert rig.state("f-1").status == "failed"
+        rig.operate("f-1", "retry", seq=rig.state("f-1").head.seq)
+        rig.run()
+    finished(rig)
+
+    assert not {request.key for request in requests(rig, "f-1")} & {request.key for request in requests(rig, SOURCE)}
+    assert not rig.state("f-1").copying
+    assert rig.holds() == 0
+    assert rig.events("f-1").count("RunForked") == ("RunRequested" in rig.events("f-1"))
+
+
 def test_evidence_of_a_fork_lacks_no_claims_of_the_calls_that_its_source_has_made() -> None:
     rig = done()
     fork(rig, ends(rig)[2])

@@ -559,7 +559,9 @@ class DecideLoop:
                 return
             kept = []
         after = before.copy() if before else RunState(item.run_id)
-        ending: list[Event] = [*kept, RunFailed(failure)]
+        # A fork that fails within its copy may be retried: never under the keys of its source.
+        cut = forking.cut_short(before, self._shared.actor, self._rules) if before else []
+        ending: list[Event] = [*kept, *cut, RunFailed(failure)]
         advance(after, ending, seq=after.head.seq + 1, at_ms=now)
         after.unseen = 0
         self._send(before, after, ending, item, now)
@@ -622,7 +624,7 @@ class DecideLoop:
 def _begins(event: Event, most: int) -> bool:
     """True if an event, in that of a small input, is what makes a run, or lets one go on: it fails behind that."""
     return isinstance(event, RunRetried) or (
-        isinstance(event, RunRequested) and canonical.utf8_bytes(event.input) <= most
+        isinstance(event, RunRequested) and not event.forked and canonical.utf8_bytes(event.input) <= most
     )
 
 
