@@ -74,9 +74,9 @@ class SimProcess:
     `read_upto` is, by partition, up to where it has to read the decisions before it makes any; `looked`, by attempt,
     where the run log ended when it ordered the tool to start; `read_from`, by topic and partition, from where it has
     read since the partition is its own. `act` is what it is about to do, `due_ms` when it wants to be called though
-    nothing came. `stood_still`: it froze in the middle of this turn, or for so long that it was `expelled` and does not
-    know; `dazed`: it will freeze, with the next records that it reads in its hands. `leave_by_ms`: it was told to end,
-    and is gone by then.
+    nothing came. `delayed` are places where a record of this turn comes later. `stood_still`: it froze in the middle of
+    this turn, or for so long that it was `expelled` and does not know; `dazed`: it will freeze, with the next records
+    that it reads in its hands. `leave_by_ms`: it was told to end, and is gone by then.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class SimProcess:
         self.read_from: dict[Place, int] = {}
         self.skew_ms = 0
         self._born_ms = world.now_ms
+        self.delayed: set[tuple[str, int]] = set()
         self._carrying: Carrying | None = None
         self.act: Act | None = None
         self._reply: Any = None
@@ -124,6 +125,7 @@ class SimProcess:
             return True
         self.stood_still = self.stood_still and (bool(self._held) or self.expelled)
         inbox, self._held = self._held or self._take(), []
+        self.delayed.clear()
         now = self.world.now_ms
         if not inbox and now < self.due_ms:
             return False

@@ -213,12 +213,16 @@ class World(Surroundings):
         if mode in ("unsure", "overdue"):
             self._do(process, act)
         elif mode == "delayed":
-            record: Outgoing = act.what
-            self.witness.toil.stale(record.value)
-            self.at(self.settings.delay_ms, partial(arrive, self, record, self.counts["mirrored"]))
+            self._delay(process, act.what)
         if act.kind == "append":
             self.counts["lost_acks"] += 1
         return None
+
+    def _delay(self, process: SimProcess, record: Outgoing) -> None:
+        """Has a record come later, and what the same turn writes behind it: a producer keeps their order."""
+        process.delayed.add((record.topic, record.partition))
+        self.witness.toil.stale(record.value)
+        self.at(self.settings.delay_ms, partial(arrive, self, record, self.counts["mirrored"]))
 
     def _refuse(self, process: SimProcess, act: Act) -> Any:
         """Too large for its topic, if it may be: what the log once took it takes again, and marks are always small.
@@ -279,6 +283,8 @@ class World(Surroundings):
             self.witness.history.limits.dazed = self.erasures.dazed = process.stood_still
             if process.stood_still:
                 self.witness.toil.stale(what.value)
+            if (what.topic, what.partition) in process.delayed:
+                return self._delay(process, what)
             return self.broker.write(what)
         if kind == "ledger":
             if isinstance(what, Claim):
