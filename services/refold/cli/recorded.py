@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -35,17 +35,21 @@ def recorded_run(
         there = in_bundle(bundle, run)
         return there[run], lambda: [each for name, each in there.items() if is_below(name, run) and name != run], ""
     if archive:
-        return _archived(archive, run), list, archive
+        return from_archive(archive, run), list, archive
     runs, settings = shell.runs, shell.platform.settings
     try:
         if (views := views_of(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
             return found.run, lambda: found.family, ""
         return runs.get(run), lambda: runs.family(run), ""
     except NotFoundError as missing:
-        if from_log or (copy := _copy(run, missing, settings.archive.url)) is None:
+        copy, url = None, settings.archive.url
+        if url and not from_log and may_be_archived(missing):
+            with suppress(NotFoundError):
+                copy = from_archive(url, run)
+        if copy is None:
             raise
-    output.note(f"from the archive {public_url(settings.archive.url)}: the log does not have it any more")
-    return copy, list, settings.archive.url
+    output.note(f"from the archive {public_url(url)}: the log does not have it any more")
+    return copy, list, url
 
 
 def in_bundle(bundle: str, run: str) -> dict[str, Run]:
@@ -67,18 +71,28 @@ def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
     raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
 
 
-def _copy(run: str, missing: NotFoundError, archive: str) -> Run | None:
-    """The run's copy in an archive, if it has one."""
-    if archive and may_be_archived(missing):
-        with suppress(NotFoundError):
-            return _archived(archive, run)
-    return None
+def from_archive(archive: str, run: str) -> Run:
+    """A run as its copy has it. **Raises** NotFoundError."""
+    found: Run = _archives().archived(archive, run)
+    return found
 
 
-def _archived(archive: str, run: str) -> Run:
-    from refold.cli.archives import archived  # it needs an extra
+def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
+    """Every run that there is, a part at a time."""
+    if not archive:
+        yield from shell.all_runs()
+        return
+    told, archives = output.progress(), _archives()
+    files = (place := archives.archive_store(archive)).files()
+    for number, file in enumerate(files):
+        told("read the archive", number, len(files))
+        yield from map(archives.history, place.runs(file))
 
-    return archived(archive, run)
+
+def _archives() -> ModuleType:
+    from refold.cli import archives  # it needs an extra
+
+    return archives
 
 
 def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:

@@ -70,6 +70,11 @@ def load_files(paths: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def merged_policy(content: dict[str, Any]) -> Policy:
+    """The one policy that several files make."""
+    return Policy.parse(merge(content))
+
+
 def load_file(path: Path) -> Any:
     """The content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError if it is none."""
     try:

@@ -18,12 +18,11 @@ from typing import Annotated, Any
 import orjson
 
 from refold.cli import options, output
-from refold.cli.commands.provision import merged_policy
-from refold.cli.commands.replaying import ArchiveUrl, recorded_runs
+from refold.cli.commands.replaying import ArchiveUrl
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.operator import Operator, repeat_warning
 from refold.cli.platform import Shell, agree, json_value, pair, since_ms, smaller_budget, source, writing
-from refold.cli.recorded import store_of
+from refold.cli.recorded import recorded_runs, store_of
 from refold.client import policies
 from refold.client.forking import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 from refold.core.errors import NotFoundError, UsageError
@@ -63,7 +62,7 @@ class Forking(Shell):
     @cached_property
     def draft(self) -> dict[str, Any] | None:
         """The policy of --policy. **Raises** UsageError, MalformedError."""
-        return merged_policy(policies.load_files(self.policy)).content if self.policy else None
+        return policies.merged_policy(policies.load_files(self.policy)).content if self.policy else None
 
     @property
     def spendable(self) -> Spendable | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.commands.provision import merged_policy, nobody_text, policy_entries, roles_entry
+from refold.cli.commands.provision import nobody_text, policy_entries, roles_entry
 from refold.cli.platform import Printer, Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.cli.views import policies as policy_views
@@ -44,7 +44,7 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer
         wrong = policies.problems_of(content)
     except MalformedError as error:
         wrong = [policies.Problem("", "", f"{error.message} ({error.hint})")]
-    policy = None if any(problem.fatal for problem in wrong) else merged_policy(content)
+    policy = None if any(problem.fatal for problem in wrong) else policies.merged_policy(content)
     wrong += policies.sent_once(policy, (tool.facts for tool in tools)) if policy else []
     digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
     row = {"ok": not wrong, "digest": digest, "rules": rules, "files": sorted(content), "problems": wrong}
@@ -72,7 +72,7 @@ def publish_policy(
     who = actor or login()
     people = [roles_entry(Path(roles), who)] if roles else []
     content = policies.load_files(files) if files else {}
-    policy = merged_policy(content) if files else None
+    policy = policies.merged_policy(content) if files else None
     warnings = [_problem_text(problem) for problem in policies.problems_of(content)] if files else []
     # The policy before the word that it is in force, and roles that it may name before both.
     entries = [*people, *(policy_entries(policy, who) if policy else [])]
@@ -148,7 +148,7 @@ def try_policy(
     """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
     after_ms, named = since_ms(since), runs and "all" not in runs
     there = shell.platform
-    asked = _back_test(merged_policy(policies.load_files(files)), app_, there)
+    asked = _back_test(policies.merged_policy(policies.load_files(files)), app_, there)
     chosen = [there.runs.get(name) for name in dict.fromkeys(runs or ())] if named else there.runs.all()
     chosen = list(filter(Selector(agent=agent).takes, chosen)) if agent else chosen
     calls = [call for run in chosen for call in back_test.recorded(run) if call.at_ms >= after_ms]
@@ -181,7 +181,7 @@ def explain_judgement(
     recorded = back_test.find(platform.runs.get(run), call)
     if recorded.call_id != call:
         output.note(f"approval {call}: call {recorded.call_id}")
-    policy = merged_policy(content) if content is not None else _policy_of(platform, recorded)
+    policy = policies.merged_policy(content) if content is not None else _policy_of(platform, recorded)
     asked = _back_test(policy, app_, platform)
     now, rules = asked.judge(recorded.state, recorded.call), asked.explain(recorded.state, recorded.call)
     args, edited = recorded.call.args, recorded.edited

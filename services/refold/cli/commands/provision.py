@@ -6,7 +6,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
@@ -18,7 +18,7 @@ from refold.cli.signing import root_key
 from refold.client import catalog, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
-from refold.core.approval.policy import Policy, merge
+from refold.core.approval.policy import Policy
 from refold.core.approval.signature import ROOT, KeyRing, PublicKey, SigningKey, Trust, pinned
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.messages import CatalogEntry
@@ -128,7 +128,7 @@ class Provision:
         signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if local else [])]
         if not folder and not local:
             return [*signing, *people]
-        policy = merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
+        policy = policies.merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
         return [*signing, *people, *policy_entries(policy, _ACTOR)]
 
 
@@ -145,11 +145,6 @@ def save_pub(path: Path, public: str) -> None:
         write_atomic(path, public + "\n")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", hint="name another place") from None
-
-
-def merged_policy(content: dict[str, Any]) -> Policy:
-    """The one policy that several files make."""
-    return Policy.parse(merge(content))
 
 
 def policy_entries(policy: Policy, actor: str) -> list[CatalogEntry]:

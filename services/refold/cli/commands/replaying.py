@@ -9,9 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated
 
 from refold.cli import options, output
-from refold.cli.archives import archive_store, archived, history
 from refold.cli.platform import Shell
-from refold.cli.recorded import BundleFile, in_bundle, store_of
+from refold.cli.recorded import BundleFile, from_archive, in_bundle, recorded_runs, store_of
 from refold.client.forking import checks
 from refold.client.values import values_of
 from refold.core.errors import NotFoundError
@@ -75,23 +74,11 @@ def replay_run(
     shell: Shell,
 ) -> None:
     """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
-    found = in_bundle(bundle, run)[run] if bundle else archived(archive, run) if archive else shell.runs.get(run)
+    found = in_bundle(bundle, run)[run] if bundle else from_archive(archive, run) if archive else shell.runs.get(run)
     (row,) = checks([CheckJob(found.state, values_of(found.state, store_of(archive, shell)))], app)
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
     shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")
-
-
-def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
-    """Every run that there is, a part at a time."""
-    if not archive:
-        yield from shell.all_runs()
-        return
-    told, place = output.progress(), archive_store(archive)
-    files = place.files()
-    for number, file in enumerate(files):
-        told("read the archive", number, len(files))
-        yield from map(history, place.runs(file))
 
 
 def _line(row: ReplayCheck) -> str:
