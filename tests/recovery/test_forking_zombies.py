@@ -75,3 +75,17 @@ def test_a_copy_of_a_zombie_behind_the_cut_of_a_fork_that_was_cancelled_stalls_n
     fork(rig, ends(rig)[2])
     assert rig.letters() == 0
     assert rig.events("f-1")[-1] == "RunCancelled"
+
+
+def test_a_copy_of_a_zombie_that_comes_when_its_id_is_that_of_an_ordinary_run_stalls_nothing() -> None:
+    rig = done()
+    rig.start("f-1", "shop")
+    rig.run()
+    finished(rig)
+    rig.later(86_400_000)
+    stray(rig, 0)
+    forgetful(rig)
+    rig.deploy(shop(three))
+
+    assert rig.holds() == 0
+    assert rig.state("f-1").status == "completed"

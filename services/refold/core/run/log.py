@@ -140,8 +140,10 @@ class LogFold:
 
         Behind what is kept that is so, too: a zombie may copy on where a fork was cancelled meanwhile.
         """
-        state, ends = self._state(entry.run_id), isinstance(entry.events[0], RunForked)
-        return state is not None and state.copied(entry.seq if ends else entry.seq - 1)
+        state, first = self._state(entry.run_id), entry.events[0]
+        if isinstance(first, RunRequested):  # one that began may be no fork
+            return first.forked is not None
+        return state is not None and state.copied(entry.seq - (not isinstance(first, RunForked)))
 
     def accept(self, record: LogRecord, after: RunState, offset: int) -> Judged:
         """Judges an own record whose place in the log is known; if it counts, `after` is the run's state."""
