@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from refold.core import events
 from refold.core.errors import MalformedError, UsageError
 from refold.core.messages import RunOperation
-from refold.core.planning import asking, family
+from refold.core.planning import asking, family, pausing
 from refold.core.planning.outgoing import let_out
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
@@ -175,7 +175,8 @@ def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) 
     for step in sorted(after.open):
         if after.is_call(step) and not after.over:
             add(events.CallRenewed(step))
-            add(*_out(after, step, now, rules))
+            out = _out(after, step, now, rules)
+            add(*(pausing.keep_back(out) if after.paused else out))  # now, for questions have the numbers of events
     return added
 
 
