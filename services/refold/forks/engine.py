@@ -395,12 +395,9 @@ class Fork:
             return
         for step, opened in sorted(line.state.open.items()):
             answer = self._answer(line, step, opened)
-            if (
-                answer is not None
-                and line.state.paused  # time does nothing to it
-                and (answer.cue.kind == "due" if answer.cue else answer.given is None and opened.phase != "dispatched")
-            ):
-                continue
+            due = answer is not None and (answer.given is None or (answer.cue is not None and answer.cue.kind == "due"))
+            if due and line.state.paused and opened.phase != "dispatched":
+                continue  # time does nothing to it
             if answer is not None and (
                 isinstance(answer.given, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
             ):
