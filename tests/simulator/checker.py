@@ -312,7 +312,11 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         # A result of a call, or of a run, that the log knew once, and does not know again so far.
         unknown = letter["topic"] == ANSWERS and letter["code"] in ("unknown_call", "unknown_run")
         resolving |= unknown and world.hit("truncate-log")
-        run = world.witness.history.runs.get(_run_named(letter["key"].decode(errors="replace")))
+        named = _run_named(letter["key"].decode(errors="replace"))
+        run = world.witness.history.runs.get(RunId(named))
+        # What is said to a fork that the log has lost: its request was answered, so it does not begin again.
+        lost = letter["code"] == "unknown_run" and run is None and "-fork" in named
+        resolving |= lost and world.hit("truncate-log")
         early = letter["code"] == "unknown_run" and _said_early(world, letter, scenario)
         once = sum((given.topic, given.key) == (letter["topic"], letter["key"]) for given in scenario.inputs) == 1
         yield from _alive(world, letter, run) if early and once else ()
