@@ -41,7 +41,7 @@ def test_the_numbers_of_columns_are_those_of_the_declarations() -> None:
         (tables.StepAt, tables.STEPS.names),
         (tables.DayAt, tables.DAILY.names[tables.DAILY.keys :][:15]),
     ):
-        found = {name: number for name, number in vars(numbers).items() if isinstance(number, int)}
+        found = {name: number for name, number in vars(numbers).items() if not name.startswith("__")}
         found = {("b0" if name == "first_bucket" else name): number for name, number in found.items()}
         assert found == {name: number for number, name in enumerate(names)}
 
