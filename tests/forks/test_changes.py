@@ -302,6 +302,17 @@ def test_a_history_that_a_mirror_has_brought_in_another_order_is_cut_where_it_en
 
 def test_a_change_to_which_the_fork_never_comes_is_named() -> None:
     family = family_of(RUNS["plain"]())
-    changed = fork(app, family, "r-1", 0, edits={99: "{}"}, decisions={"r-1/77": PeopleSaid("approve")})
+    said = {"r-1/77": PeopleSaid("approve")}
+    changed = fork(app, family, "r-1", 0, edits={99: "{}"}, results={98: "1"}, decisions=said)
 
-    assert (changed.verdict, changed.message) == ("same", "it never came to step 99, r-1/77")
+    assert (changed.verdict, changed.message) == ("same", "it never came to step 99, the result of step 98, r-1/77")
+
+
+def test_a_result_that_people_give_first_and_a_decision_that_nobody_is_asked_for_are_named() -> None:
+    run = start(app, "shops", items=["tea"], policy=POLICY, decisions={"buy": reject("too dear")}).finish()
+    step = run.state.step_of(4)
+    given = fork(app, family_of(run), "r-1", 0, policy=POLICY, results={step: '"free"'})
+    said = fork(app, family_of(RUNS["plain"]()), "r-1", 0, decisions={"r-1/3": PeopleSaid("reject")})
+
+    assert (given.verdict, given.message) == ("same", f"it never came to the result of step {step}")
+    assert (said.verdict, said.message) == ("same", "it never came to r-1/3")

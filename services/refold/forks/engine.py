@@ -249,6 +249,7 @@ class Fork:
         self.since = next((place for place, entry, _ in source.entries if entry.last_seq > at), LAST)
         self.now_ms = 0
         self.answered: Counter[str] = Counter()
+        self.used: set[int | str] = set()  # of the changes: results by step, decisions by call
         self.lines: dict[RunId, ForkedRun] = {}
         self.wants: list[UnansweredStep] = []
         self._told: list[_Answer] = []
@@ -511,9 +512,12 @@ class Fork:
             return self._recorded(line, step, answer.cue)
         if isinstance(given, PeopleSaid):
             self.answered["decided"] += 1
+            self.used.add(state.call_id(step))
             return self._people(line, step, given)
         if isinstance(given, str):
-            self.answered["given" if step in self.changes.results and state.run_id == self.root else "stub"] += 1
+            own = step in self.changes.results and state.run_id == self.root
+            self.answered["given" if own else "stub"] += 1
+            self.used |= {step} if own else set()
             done = ToolResult(state.call_id(step), state.run_id, step, opened.attempt, "completed", given)
             return self._decide(line, done)
         if opened.phase == "dispatched":

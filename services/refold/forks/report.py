@@ -10,7 +10,7 @@ from pydantic import Field
 
 from refold.core import events
 from refold.core.approval.policy import Judgement
-from refold.core.ids import RunId, parse_call_id
+from refold.core.ids import RunId
 from refold.core.run.fold import fold
 from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
@@ -141,16 +141,11 @@ def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkRepor
 
 
 def _unused(fork: Fork, mine: RunState) -> Iterator[str]:
-    """The changes of which nothing came, as the fork had no such step."""
+    """The changes of which nothing came, as the fork had no such step, or others answered it."""
     changes = fork.changes
-    yield from (
-        f"step {step}" for step in sorted(changes.edits.keys() | changes.results.keys()) if step > len(mine.steps)
-    )
-    for call in changes.decisions:
-        run, seq = parse_call_id(call)
-        line = fork.lines.get(run)
-        if line is None or line.state.step_of(seq) is None:
-            yield call
+    yield from (f"step {step}" for step in sorted(changes.edits) if step > len(mine.steps))
+    yield from (f"the result of step {step}" for step in sorted(changes.results) if step not in fork.used)
+    yield from (call for call in changes.decisions if call not in fork.used)
 
 
 def _of_fork(fork: Fork) -> Data:
