@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.core import events
-from refold.core.errors import UsageError
+from refold.core.errors import FoldError, UsageError
 from refold.ports.tables import ViewTable
 from refold.projections.projector import CALLS, HEADS, ProjectionError
 from refold.sdk import projection as declared
@@ -54,6 +54,13 @@ def refusal(apply: Callable[[View, Recorded], None], *tables: ViewTable) -> str:
         Viewed.of(log_of(entries("r-1", begun())), projection=does(apply, *tables))
     assert "run r-1, seq 1" in stopped.value.message
     return stopped.value.message
+
+
+def test_an_error_of_the_fold_in_code_of_a_user_stops_its_projection_as_any_other_does() -> None:
+    def apply(view: View, recorded: Recorded) -> None:
+        raise FoldError("run r-0 contradicts itself")
+
+    assert "run r-0 contradicts itself" in refusal(apply, PAID)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,21 @@ from dataclasses import replace
 import pytest
 
 from refold.core.approval.signature import NOBODY
-from refold.core.events import CallDispatched, CallRenewed, Entry, Event, ForkedFrom, RunForked, StatusSet
+from refold.core.events import (
+    ApprovalDecided,
+    AttemptFailed,
+    CallDispatched,
+    CallProposed,
+    CallRenewed,
+    DoubtResolved,
+    Entry,
+    Event,
+    Failure,
+    ForkedFrom,
+    LateResultRecorded,
+    RunForked,
+    StatusSet,
+)
 from refold.core.ids import RunId, log_key
 from refold.core.run.chain import Head
 from refold.core.run.state import RunState
@@ -61,6 +75,11 @@ def begins_again(state: RunState) -> list[Event]:
     return [replace(state.request, forked=ForkedFrom(RunId(SOURCE), 1_000_000, b"q" * 16))]
 
 
+def charged(state: RunState) -> CallProposed:
+    """A call of a run."""
+    return next(step for step in state.steps if isinstance(step, CallProposed))
+
+
 LIES: dict[str, Lie] = {
     "once more": lambda state: [RunForked(own(state), "liar")],
     "of another": lambda state: [RunForked(FOREIGN, "liar")],
@@ -69,6 +88,10 @@ LIES: dict[str, Lie] = {
     "key of a word": lambda state: [RunForked(own(state), "liar", keys={"x": KEY})],
     "key of nothing": lambda state: [RunForked(own(state), "liar", keys={"0": KEY})],
     "key of a sleep": lambda state: [RunForked(own(state), "liar", keys={"1": KEY})],
+    "key of a step of the same entry": lambda state: [
+        replace(charged(state), step=len(state.steps) + 1),
+        RunForked(own(state), "liar", keys={str(len(state.steps) + 1): KEY}),
+    ],
     "edit": lambda state: [RunForked(own(state), "liar", edit="{", tool="charge")],
     "edit of no tool": lambda state: [RunForked(own(state), "liar", edit='{"n":7}', tool="")],
     "deadline": lambda state: [RunForked(own(state), "liar", deadline_ms=-5)],
@@ -128,3 +151,24 @@ def test_a_fork_behind_what_contradicts_its_history_stops_no_view() -> None:
 
     assert {row["run_id"]: row["reason"] for row in viewed.rows(HEADS)}["f-1"]
     assert "r-9" in {row["run_id"] for row in viewed.rows(HEADS)}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ApprovalDecided(1, 1, "approve"),
+        AttemptFailed(1, 1, Failure("x", "y"), unknown=False, retry_ms=0),
+        DoubtResolved(99, 1, "happened", "liar"),
+        LateResultRecorded(99, 1, "completed", "1", contradicts=False),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_who_lies_of_a_step_stops_no_reader_of_other_runs(event: Event) -> None:
+    rig = forked()
+    lie(rig, SOURCE, [event])
+    rig.start("r-9", "helper", n=1)
+    rig.run()
+    rig.finish("r-9")
+    rig.run()
+
+    assert folded(Log(rig.records(RUN_LOG)))[RunId("r-9")].state.status == "completed"

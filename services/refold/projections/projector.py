@@ -236,8 +236,10 @@ class Projector:
         elif isinstance(found, LogRecord) and not head.reason and not head.orphans and _counts(head, found.entry):
             try:
                 self._accept(batch, Accepted(found.id, found.entry, record, record.offset), head)
-            except FoldError:  # it contradicts its history, as a lying planner's may: the fold of all readers will tell
-                aside[run] = None
+            except ProjectionError as error:
+                if not isinstance(error.__cause__, FoldError):
+                    raise
+                aside[run] = None  # it contradicts its history, as a lying planner's may: the fold of all will tell
         elif isinstance(found, LogRecord) and not head.reason and found.entry.seq <= head.last.seq:
             self.counts["void"] += 1
         elif found == "tombstone":
@@ -259,8 +261,6 @@ class Projector:
         self._seq = entry.seq
         try:
             self._take(batch, accepted)
-        except FoldError:
-            raise
         except Exception as error:  # the code is the user's: it stops its own projection
             where = f"{type(self.projection).__name__}.apply, run {entry.run_id}, seq {self._seq}"
             raise ProjectionError(

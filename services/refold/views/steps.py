@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from typing import Any, Literal
 
@@ -179,7 +180,8 @@ class Timeline:
             if step := _begun(event, self.run_id, seq, at_ms):
                 self.steps.append(step)
             elif change := _CHANGES.get(type(event)):
-                self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
+                with suppress(LookupError, ValueError):  # who lies of a step stops no reader of other runs
+                    self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)
         self._known, self._at_ms = known, at_ms

@@ -259,6 +259,7 @@ def _held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None
 
 
 def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int) -> None:
+    state.call(event.step)  # or it contradicts the history
     state.resolved = state.resolved.set(event.step, event)
     if opened := state.open.get(event.step):
         if opened.phase == "held" and event.verdict == "did_not_happen" and of_budget(opened.failure):
@@ -312,6 +313,7 @@ def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) 
 
 
 def _late(state: RunState, event: events.LateResultRecorded, seq: int, at_ms: int) -> None:
+    state.call(event.step)
     state.late = state.late.set(event.step, (*state.late.get(event.step, ()), event))
 
 

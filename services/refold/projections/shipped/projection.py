@@ -220,10 +220,11 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
     state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
-    fold.advance(state, [event], seq=seq, at_ms=entry.at_ms)
+    told = entry.events[: seq - entry.seq + 1]
+    fold.advance(state, told, seq=entry.seq, at_ms=entry.at_ms)
     for _, each in history:
         timeline.feed(each)
-    timeline.feed(replace(entry, events=[event]))
+    timeline.feed(replace(entry, events=told))
     _set_run(turn.run, state)
     for line in timeline.steps:
         if (step := turn.step(line.step)) is None:
