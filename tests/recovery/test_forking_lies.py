@@ -9,8 +9,11 @@ import pytest
 
 from refold.core.approval.signature import NOBODY
 from refold.core.events import (
+    DOUBT,
     ApprovalDecided,
+    ApprovalRequested,
     AttemptFailed,
+    CallCompleted,
     CallDispatched,
     CallProposed,
     CallRenewed,
@@ -20,7 +23,9 @@ from refold.core.events import (
     Failure,
     ForkedFrom,
     LateResultRecorded,
+    Requirement,
     RunForked,
+    SleepEnded,
     StatusSet,
 )
 from refold.core.ids import RunId, log_key
@@ -156,19 +161,32 @@ def test_a_fork_behind_what_contradicts_its_history_stops_no_view() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        ApprovalDecided(1, 1, "approve"),
-        AttemptFailed(1, 1, Failure("x", "y"), unknown=False, retry_ms=0),
+        ApprovalRequested(2, 1, 1, "p", "r", Requirement(["ada"]), "dev", "1", "", "0" * 64, about=DOUBT),
+        CallDispatched(2, 1, 0),
+        AttemptFailed(2, 1, Failure("x", "y"), unknown=False, retry_ms=0),
+        CallCompleted(2, 1, "1"),
         DoubtResolved(99, 1, "happened", "liar"),
         LateResultRecorded(99, 1, "completed", "1", contradicts=False),
+        SleepEnded(3),
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_who_lies_of_a_step_stops_no_reader_of_other_runs(event: Event) -> None:
+def test_who_lies_of_a_step_stops_its_run_alone(event: Event) -> None:
     rig = forked()
+    head = rig.state(SOURCE).head
     lie(rig, SOURCE, [event])
     rig.start("r-9", "helper", n=1)
     rig.run()
     rig.finish("r-9")
     rig.run()
 
-    assert folded(Log(rig.records(RUN_LOG)))[RunId("r-9")].state.status == "completed"
+    runs = folded(Log(rig.records(RUN_LOG)))
+    assert (runs[RunId(SOURCE)].state.head, runs[RunId("r-9")].status) == (head, "completed")
+
+
+def test_who_lists_runs_reads_on_behind_a_decision_that_nobody_was_asked_for() -> None:
+    rig = forked()
+    source = rig.state(SOURCE)
+    lie(rig, SOURCE, [ApprovalDecided(charged(source).step, 1, "approve")])
+
+    assert folded(Log(rig.records(RUN_LOG)))[RunId(SOURCE)].state.head.seq == source.head.seq + 1

@@ -171,6 +171,7 @@ def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: in
     people = tuple(event.requirement.approvers)
     asked = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
     waiting = opened._replace(question=asked, due_ms=asked.due_ms, rounds=opened.rounds + 1)
+    state.call(event.step)  # or it contradicts the history
     if event.about != DOUBT:  # what came of a call is asked beside what its policy says of it
         waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
     keep(state, event.step, waiting, opened)
@@ -259,7 +260,7 @@ def _held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None
 
 
 def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int) -> None:
-    state.call(event.step)  # or it contradicts the history
+    state.call(event.step)
     state.resolved = state.resolved.set(event.step, event)
     if opened := state.open.get(event.step):
         if opened.phase == "held" and event.verdict == "did_not_happen" and of_budget(opened.failure):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from refold.core.errors import FoldError
+from refold.core.events import CallCompleted, CallFailed
 from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Step
+
+_NO_CALLS = frozenset({"sleep", "wait", "callback", "child"})
+_OF_CALLS = frozenset({CallCompleted, CallFailed})
 
 
 def number(state: RunState, event: Step, seq: int) -> int:
@@ -16,6 +20,8 @@ def number(state: RunState, event: Step, seq: int) -> int:
 
 def keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None = None) -> None:
     """Sets what a step is by now; `before` is what it was."""
+    if before is not None and before.phase in _NO_CALLS and opened.phase != before.phase:
+        raise KeyError(step)  # only calls are tried, judged and doubted
     state.busy += (opened.phase not in WAITING) - (before is not None and before.phase not in WAITING)
     state.open = state.open.set(step, opened)
 
@@ -23,6 +29,8 @@ def keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None =
 def settle(state: RunState, step: int, outcome: Settled, *, seq: int, at_ms: int) -> None:
     """Closes a step with what came of it, by event `seq`."""
     opened = state.open[step]
+    if (opened.phase in _NO_CALLS) is (type(outcome) in _OF_CALLS):
+        raise KeyError(step)
     state.busy -= opened.phase not in WAITING
     state.open = state.open.delete(step)
     state.outcomes = state.outcomes.add(step, (at_ms, outcome, seq))
