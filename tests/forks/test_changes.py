@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from refold import App, Context, UsageError
+from refold import App, CallFailed, Context, UsageError
 from refold.core.events import ApprovalRequested
 from refold.core.ids import RunId
 from refold.core.messages import ToolRequest, ToolResult
@@ -316,3 +317,19 @@ def test_a_result_that_people_give_first_and_a_decision_that_nobody_is_asked_for
 
     assert (given.verdict, given.message) == ("same", f"it never came to the result of step {step}")
     assert (said.verdict, said.message) == ("same", "it never came to r-1/3")
+
+
+def test_a_call_that_people_reject_in_a_fork_makes_another_run_of_the_same_end() -> None:
+    anew = other("")
+
+    @anew.agent
+    async def carefree(ctx: Context) -> str:
+        with suppress(CallFailed):
+            await ctx.call(buy, "tea")
+        return "done"
+
+    run = start(anew, "carefree", policy=POLICY).finish()
+    said = {run.state.call_id(1): PeopleSaid("reject", "no")}
+    report = fork(anew, family_of(run), "r-1", 0, policy=POLICY, decisions=said)
+
+    assert (report.verdict, report.result) == ("other", ("done", "done"))

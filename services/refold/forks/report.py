@@ -16,7 +16,7 @@ from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer, stands_for
 from refold.forks.agreement import check_replay
-from refold.forks.engine import Fork, ForkChanges, StandstillError, Surroundings, UnansweredStep
+from refold.forks.engine import Fork, ForkChanges, ForkedRun, StandstillError, Surroundings, UnansweredStep
 from refold.forks.record import LogRow, RecordedRun
 from refold.sdk.app import App
 from refold.views.model import Data, ReadModel, json_text, plain
@@ -130,7 +130,8 @@ def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkRepor
         **_of_fork(fork),
         **_spent(fork.app, recorded, after),
     }
-    same = not found["calls"] and not found["judgements"] and _same_end(mine, theirs)
+    same = _same_end(mine, theirs) and all(map(_same_outcomes, fork.lines.values()))
+    same = same and not found["calls"] and not found["judgements"]
     found["verdict"] = "same" if same else "other"
     if fork.wants or (theirs.over and not mine.over):
         found["verdict"] = "stopped"
@@ -228,6 +229,13 @@ def _same_end(mine: RunState, theirs: RunState) -> bool:
     if isinstance(mine.end, events.RunFailed) and isinstance(theirs.end, events.RunFailed):
         return mine.end.failure.code == theirs.end.failure.code
     return True
+
+
+def _same_outcomes(line: ForkedRun) -> bool:
+    """True if no step of a run has failed that had a result, or the other way round."""
+    were = line.source.state.outcomes if line.source else {}
+    ended = ((line.matched[step][0], outcome) for step, (_, outcome, _) in line.state.outcomes.items())
+    return all(found is None or found not in were or type(were[found][1]) is type(outcome) for found, outcome in ended)
 
 
 def _result(state: RunState) -> Data | Any:
