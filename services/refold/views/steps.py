@@ -226,9 +226,8 @@ class Timeline:
         self.pauses = [each for each in self.pauses if each[1].role != PARENT]
         for line in self.steps:
             if (key := event.keys.get(str(line.step))) is not None:
-                again = {"started_ms": at_ms, "attempts": [], "approvals": [], "status": "proposed"}
-                fresh = {} if line.ended_ms else again
-                self._set(line.step, {"key": key, **fresh})
+                fresh = {"started_ms": at_ms, "attempts": [], "approvals": [], "status": "proposed"}
+                self._set(line.step, {"key": key} if line.ended_ms else {"key": key, **fresh})
             elif not line.ended_ms and line.until_ms:
                 self._set(line.step, {"until_ms": line.until_ms + at_ms - self._at_ms})
 

@@ -136,14 +136,9 @@ def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
         row[RunAt.forked_from], row[RunAt.forked_at] = event.forked.run_id, event.forked.seq
     for name, value in event.labels.items():
         turn.batch.write(tables.RUN_LABELS, (run, name), [run, name, cut(value)])
-    _in_sessions(turn, event)
-    turn.sums()[DayAt.runs_requested] += 1
-
-
-def _in_sessions(turn: Turn, request: events.RunRequested) -> None:
-    run = turn.entry.run_id
-    for number, session in enumerate(dict.fromkeys(request.sessions), start=1):
+    for number, session in enumerate(dict.fromkeys(event.sessions), start=1):
         turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number, turn.entry.at_ms])
+    turn.sums()[DayAt.runs_requested] += 1
 
 
 def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
@@ -206,15 +201,16 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
         turn.run[RunAt.forked_at] = seq - 1
     turn.run[RunAt.requested_ms] = turn.entry.at_ms
     turn.sums()[DayAt.runs_requested] += 1
-    if request := _refold(turn, event, seq).request:
-        _in_sessions(turn, request)
+    _refold(turn, event, seq)
+    for row in turn.batch.rows_of(tables.RUN_SESSIONS):
+        turn.batch.write(tables.RUN_SESSIONS, tuple(row[:2]), [*row[:3], turn.entry.at_ms])
     for step in filter(None, map(turn.step, map(int, event.keys))):
         if not step[StepAt.ended_ms]:
             step[StepAt.started_ms] = turn.entry.at_ms
             step[StepAt.attempt] = step[StepAt.attempts] = step[StepAt.dispatches] = step[StepAt.approvals] = 0
 
 
-def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> RunState:
+def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
     """Which steps an operator leaves behind, and which wait again, follows from the whole history: it is folded."""
     batch, entry = turn.batch, turn.entry
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
@@ -239,7 +235,6 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
         turn.count(step, 1)
         if was_asked != asks(step):
             turn.question(step, open=int(not was_asked))
-    return state
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
