@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -22,8 +21,6 @@ from refold.views.history import Run
 
 BundleFile = Annotated[str, "FILE", "Read the copy in this bundle, not Kafka."]
 FromLog = Annotated[bool, "Read the log in place of the view."]
-_ARCHIVES = "refold.cli.archives"
-"""It needs an extra."""
 
 
 def recorded_run(
@@ -76,7 +73,7 @@ def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
 
 def from_archive(archive: str, run: str) -> Run:
     """A run as its copy has it. **Raises** NotFoundError."""
-    found: Run = import_module(_ARCHIVES).archived(archive, run)
+    found: Run = _archives().archived(archive, run)
     return found
 
 
@@ -85,16 +82,26 @@ def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
     if not archive:
         yield from shell.all_runs()
         return
-    told, archives = output.progress(), import_module(_ARCHIVES)
+    told, archives = output.progress(), _archives()
     files = (place := archives.archive_store(archive)).files()
     for number, file in enumerate(files):
         told("read the archive", number, len(files))
         yield from map(archives.history, place.runs(file))
 
 
+def _archives() -> ModuleType:
+    from refold.cli import archives  # it needs an extra
+
+    return archives
+
+
 def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:
     """What reads runs out of views, where a database of them is set. It needs an extra, and a tenth of a second."""
-    return None if from_log or not settings.views.url else import_module("refold.client.views")
+    if from_log or not settings.views.url:
+        return None
+    from refold.client import views
+
+    return views
 
 
 def store_of(archive: str, shell: Shell) -> ObjectBlobs | None:
