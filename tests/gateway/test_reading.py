@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,6 +93,17 @@ def served(patch: pytest.MonkeyPatch, *, wait_s: float = 0.0) -> Iterator[Bench]
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with served(monkeypatch, wait_s=0.2) as site:
         yield site
+
+
+def test_a_gateway_hears_kafka_once_it_serves() -> None:
+    before = {*threading.enumerate()}
+    site = Bench()
+    made = [thread.name for thread in {*threading.enumerate()} - before]
+    with site.http:
+        serves = [thread.name for thread in {*threading.enumerate()} - before]
+
+    assert "refold-gateway-refusals" not in made
+    assert "refold-gateway-refusals" in serves
 
 
 def test_pages_of_runs_follow_each_other(site: Bench) -> None:

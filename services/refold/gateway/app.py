@@ -80,12 +80,13 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Gateway]]]
 
 
 def build_api(gateway: Gateway) -> Api:
-    """Return the application. It closes the gateway when it ends."""
+    """Return the application. It opens the gateway when it begins, and closes it when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Gateway]]:
         # A write waits in a thread for its outcome: as many as there may be leave room for all reads.
         current_default_thread_limiter().total_tokens = MOST_READS + MOST_WRITES + 16
+        gateway.writing.open()
         yield {"gateway": gateway}
         gateway.streams.close()
         gateway.forks.close()

@@ -47,6 +47,9 @@ class Refusals:
         self.log = ""
         self.ends: deque[tuple[float, dict[Place, int]]] = deque(maxlen=1800)
         self.listens, self.heard_s = threading.Event(), time.monotonic()
+
+    def open(self) -> None:
+        """Begin to read."""
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
     def of(self, position: Cause) -> RefoldError | None:
@@ -78,7 +81,8 @@ class Refusals:
                             self.heard_s = time.monotonic()
             except RefoldError as error:
                 self.listens.clear()
-                _log.warning("gateway.refusals_unread", reason=error.message)
+                if not self._stop.is_set():
+                    _log.warning("gateway.refusals_unread", reason=error.message)
                 self._stop.wait(LISTEN_AGAIN_S)
 
     def _take(self, records: list[Record]) -> None:
@@ -166,6 +170,10 @@ class WriteSide:
         """Return a run as the view has it. **Raises** NotFoundError."""
         with self._reading.still() as view:
             return self._reading.run(view, RunId(run))
+
+    def open(self) -> None:
+        """Begin to hear what becomes of writes."""
+        self._refusals.open()
 
     def close(self) -> None:
         """Send nothing any more."""
