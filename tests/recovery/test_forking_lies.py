@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -182,6 +184,22 @@ def test_who_lies_of_a_step_stops_its_run_alone(event: Event) -> None:
 
     runs = folded(Log(rig.records(RUN_LOG)))
     assert (runs[RunId(SOURCE)].state.head, runs[RunId("r-9")].status) == (head, "completed")
+
+
+def test_what_contradicts_a_history_does_so_without_the_assertions_of_python_too() -> None:
+    started = "[events.RunRequested('a', 'null', 'd', seed='s'), events.RunStarted('1'), events.SleepStarted(1, 5)]"
+    lied = "[events.DoubtResolved(1, 1, 'happened', 'liar')]"
+    code = f"""
+from refold.core import events
+from refold.core.run.fold import advance
+from refold.core.run.state import RunState
+state = RunState('r-1')
+advance(state, {started}, seq=1, at_ms=1)
+advance(state, {lied}, seq=4, at_ms=2)
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert "FoldError: event 4 of run r-1 contradicts its history" in done.stderr
 
 
 def test_who_lists_runs_reads_on_behind_a_decision_that_nobody_was_asked_for() -> None:

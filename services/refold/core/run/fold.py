@@ -59,7 +59,7 @@ def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: 
             raise FoldError(f"{type(event).__name__} is not an event of a run", hint="upgrade this service")
         try:
             transition(state, event, seq, at_ms)
-        except (LookupError, ValueError, AssertionError):
+        except (LookupError, ValueError):
             raise FoldError(f"event {seq} of run {state.run_id} contradicts its history") from None
         seq += 1
         text = _TEXTS.get(type(event))

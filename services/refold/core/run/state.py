@@ -302,9 +302,10 @@ class RunState:
         return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
-        """The call of a step as it would go out now: as proposed, or as people have edited it."""
+        """The call of a step as it would go out now: as proposed, or as people have edited it. **Raises** KeyError."""
         call = self.steps[step - 1]
-        assert isinstance(call, events.CallProposed), "only calls go out"
+        if not isinstance(call, events.CallProposed):
+            raise KeyError(step)
         if edit := self.edited.get(step):
             return dataclasses.replace(call, args=edit.args, key=edit.key)
         return call
