@@ -141,8 +141,6 @@ def _figures(report: dict[str, Any]) -> dict[str, float]:
         "events/s folded from the broker": report["fold"]["events_per_s"],
         "memory of a service, MiB": max(found["memory_mib"].values()),
     }
-    if by_c := report["fold"].get("compiled_per_s"):
-        figures["events/s folded from the broker, by C"] = by_c
     figures |= gaps.figures(report["gaps"])
     figures["a run that waits for a call, KiB of code"] = round(next(iter(report["parked"].values()))[0], 1)
     figures["steps/s with a policy that allows all"] = report["policy"]["shares"]["allows all"]

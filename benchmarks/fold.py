@@ -37,7 +37,6 @@ from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
 from refold.runtime.memory import COLLECT_AFTER
 from refold.runtime.settings import KafkaSettings
-from refold.schemas import decoder
 
 RESULT = json.dumps({"image": "registry/service@sha256:" + "0" * 64, "size": 184320, "ok": 1}, separators=(",", ":"))
 ARGS = '{"service":"checkout","version":"4.2.1"}'
@@ -102,23 +101,17 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def rate_from_broker(settings: KafkaSettings) -> dict[str, float]:
-    """Read a whole run log from the broker and fold it, in this process, with a service's collector; medians of three.
-
-    `compiled_per_s` is by the decoder in C, in turns with Python, where one is compiled.
-    """
+    """Read a run log from the broker and fold it in this process, with the collector of a service: median of three."""
     reader, events, before = KafkaLogReader(settings), 0, gc.get_threshold()
-    rates: dict[str, list[float]] = {}
+    rates: list[float] = []
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     for _ in range(3):
-        for wanted in ("python", "auto"):
-            name = decoder.choose(wanted).name
-            started = time.perf_counter()
-            events = fold((record.key or b"", record.value or b"") for record in reader.scan("run-log"))
-            rates.setdefault(name, []).append(events / (time.perf_counter() - started))
+        started = time.perf_counter()
+        events = fold((record.key or b"", record.value or b"") for record in reader.scan("run-log"))
+        rates.append(events / (time.perf_counter() - started))
     gc.set_threshold(*before)
-    found = {name: round(statistics.median(each)) for name, each in rates.items()}
-    return {"events": events, "events_per_s": found.pop("python")} | {f"{name}_per_s": n for name, n in found.items()}
+    return {"events": events, "events_per_s": round(statistics.median(rates))}
 
 
 def without_collector(work: Callable[[], object]) -> None:

@@ -78,12 +78,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def fast(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
-    """Give an environment after `pip install 'refold[fast]'`."""
-    return install(tmp_path_factory.mktemp("fast"), wheel, "[fast]")
-
-
-@pytest.fixture(scope="session")
 def developing(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
     """Give an environment after `pip install 'refold[dev]'`."""
     return install(tmp_path_factory.mktemp("developing"), wheel, "[dev]")

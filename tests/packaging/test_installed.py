@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,34 +78,6 @@ def test_every_command_of_a_plain_installation_runs_or_says_what_to_install(plai
         assert ("Usage:" in helped["output"]) is not lacking, (words, helped)
         hinted = re.search("Usage:|next: |^problem ", bare["output"], re.MULTILINE)
         assert (bare["code"] != 0) is bool(hinted), (words, bare)
-
-
-def test_a_decoder_is_compiled_into_an_installation_and_used_until_it_is_changed(fast: Environment) -> None:
-    def decoder(**variables: str) -> dict[str, str]:
-        settings = [f"{name}={value}" for name, value in variables.items()]
-        addresses = ("--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0")
-        done = fast.run("env", *settings, fast.refold, "doctor", "--json", *addresses)
-        findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
-        return next(finding for finding in findings if finding["check"] == "decoder")
-
-    before, compiled = decoder(), fast.run(fast.refold, "schemas", "compile", "--json", timeout=300)
-    if shutil.which(str(sysconfig.get_config_var("LDSHARED")).split()[0]) is None:
-        assert "a C compiler" in compiled.stderr
-        pytest.skip("no C compiler here")
-    module = Path(json.loads(compiled.stdout)["path"])
-    after, off = decoder(), decoder(REFOLD_DECODER="python")
-    module.write_bytes(module.read_bytes() + b"\0")
-    changed = decoder()
-    refused = fast.run("env", "REFOLD_DECODER=compiled", fast.refold, "topics", "list")
-
-    assert module.is_relative_to(fast.folder)
-    assert {file.name for file in module.parent.glob("_decoder*")} == {module.name, f"{module.stem}.stamp"}
-    assert (before["verdict"], before["what"].partition(":")[0]) == ("ok", "python")
-    assert (after["verdict"], after["what"]) == ("ok", f"compiled: {module}")
-    assert off["what"].startswith("python: REFOLD_DECODER")
-    assert (changed["verdict"], changed["what"].partition(":")[0]) == ("warning", "python")
-    assert refused.returncode == 2
-    assert "REFOLD_DECODER=compiled cannot be" in refused.stderr
 
 
 @pytest.mark.parametrize("command", [("dev",), ("dev", "mine.py"), ("schemas", "check")], ids=" ".join)

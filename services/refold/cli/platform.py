@@ -26,7 +26,6 @@ from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
 from refold.operations.runs import Runs
 from refold.runtime.clock import clock_ms
-from refold.schemas import decoder
 from refold.views.history import Run
 
 
@@ -89,7 +88,6 @@ def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
     """The platform that a command is about."""
     quiet()
     where = addresses(kafka=kafka, redis=redis, data=data)
-    decoder.choose(where.settings.decoder)
     return Platform(where)
 
 

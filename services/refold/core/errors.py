@@ -49,7 +49,6 @@ _EXTRAS = {
     "metrics": ("prometheus_client",),
     "telemetry": ("opentelemetry",),
     "postgres": ("psycopg",),
-    "fast": ("Cython",),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, IPvAnyNetwork, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -243,9 +243,6 @@ class Settings(BaseSettings):
     """True if services start beside a Kafka or a Redis that lets everybody do everything, off this machine, too."""
     member: str = ""
     """The name of a process in its group, by default service and host. No fence for anything."""
-    decoder: Literal["auto", "python", "compiled"] = "auto"
-    """The decoder of entries, requests and results: C where `refold schemas compile` has made it for just this Refold
-    and Python, or Python alone; `compiled` is refused where that is not so."""
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     planner: PlannerPart = PlannerPart()

@@ -200,13 +200,12 @@ _REPLAY = CommandGroup(
     },
 )
 _SCHEMAS = CommandGroup(
-    "Export the Avro schemas, and check them; print the OpenAPI and AsyncAPI documents; compile the decoder in C.",
+    "Export the Avro schemas, and check them; print the OpenAPI and AsyncAPI documents.",
     {
         "export": Verb("schemas:append_changes", "Append changed classes as new schema versions."),
         "check": Verb("schemas:compare_schemas", "Compare the classes with the exported schemas."),
         "asyncapi": Verb("schemas:print_asyncapi", "Print the AsyncAPI document of the topics."),
         "openapi": Verb("openapi:print_openapi", "Print the OpenAPI document of the gateway."),
-        "compile": Verb("compiling:compile_decoder", "Compile the decoder in C."),
     },
 )
 

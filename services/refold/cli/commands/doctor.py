@@ -39,7 +39,6 @@ from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
 from refold.runtime.gauges import WAITING_INPUTS
-from refold.schemas import decoder
 from refold.views.halt import halt_rows
 from refold.views.member import agents_served
 
@@ -72,12 +71,10 @@ def doctor(
 ) -> None:
     """Check this machine, Kafka, Redis and an app."""
     there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
-    chosen = decoder.choose(there.settings.decoder)
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),
         ("embedded", _embedded),
         ("schemas", _schemas),
-        ("decoder", lambda: iter([("warning" if chosen.refused else "ok", f"{chosen.name}: {chosen.why}")])),
         ("app", lambda: _app(app)),
         ("kafka", lambda: _kafka(there, app)),
         ("redis", lambda: _redis(there)),

@@ -21,8 +21,6 @@ _T = TypeVar("_T")
 _FRAME = struct.Struct(">bI")
 FRAME_BYTES = _FRAME.size
 ReadBody = Callable[[bytes, int], Any]
-Compiled = dict[int, ReadBody]
-"""Readers by schema id that return None for a body that they do not take."""
 
 SUBJECTS: dict[type, str] = {
     events.Entry: topics.RUN_LOG,
@@ -117,31 +115,11 @@ def _reader(cls: Any, number: bytes) -> ReadBody:
         # A short order is an order, and stands where the others stand.
         kind = next((each for each, name in SUBJECTS.items() if name == subject and issubclass(each, cls)), cls)
         known = avro.reader(schemas.writer_schema(int.from_bytes(number), SUBJECTS[kind]), CLASSES)
-        if compiled := _COMPILED.get(int.from_bytes(number)):
-            known = _first(compiled, known)
         _READERS[cls, number] = known
     return known
 
 
-def _first(compiled: ReadBody, python: ReadBody) -> ReadBody:
-    """A reader by C, with Python's where that takes nothing: a refusal is always Python's own."""
-
-    def read(data: bytes, start: int) -> Any:
-        found = compiled(data, start)
-        return python(data, start) if found is None else found
-
-    return read
-
-
-def accelerate(compiled: Compiled) -> None:
-    """Read by these from now on where there is one for a schema, and by Python where there is none."""
-    _READERS.clear()
-    _COMPILED.clear()
-    _COMPILED.update(compiled)
-
-
 _READERS: dict[tuple[Any, bytes], ReadBody] = {}
-_COMPILED: Compiled = {}
 
 
 def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], pointed: str = "") -> _T:

@@ -35,7 +35,6 @@ from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
-from refold.schemas import decoder
 from refold.sdk.app import App
 
 if TYPE_CHECKING:  # its client takes 15 MiB, and of all services executors alone need it
@@ -198,7 +197,4 @@ def served(service: str, member: str, data: str, *, role: str = "") -> Served:
     where.check()
     usual = f"{role or service}-{socket.gethostname()}{f'-{os.getpid()}' if where.dev else ''}"
     logging.configure(service)
-    if (chosen := decoder.choose(where.settings.decoder)).refused:
-        _log.warning("decoder.refused", problem=chosen.why)
-    _log.info("decoder.chosen", decoder=chosen.name)
     return Served(service, member or where.settings.member or usual, where)
