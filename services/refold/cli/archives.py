@@ -29,7 +29,6 @@ def archived(url: str, run: str) -> Run:
 
 
 def history(run: ArchivedRun) -> Run:
-    """Fold of the records of an archived run."""
     return Runs(ArchiveReader(run)).get(run.run_id)
 
 

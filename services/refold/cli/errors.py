@@ -30,7 +30,6 @@ _CODES: dict[type[RefoldError], int] = {
 
 
 def exit_code(error: RefoldError) -> int:
-    """The exit code that an error stands for."""
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), FAILED)
 
 

@@ -36,7 +36,6 @@ class Verb:
 
     @property
     def function(self) -> Callable[..., None]:
-        """The function, imported."""
         module, _, name = self.place.partition(":")
         found: Callable[..., None] = getattr(import_module(f"refold.cli.commands.{module}"), name)
         return found
@@ -83,14 +82,12 @@ class _Plain:
     """Help in the words of the command: no Python types and ranges, and `AGENT RUN` for `{AGENT} [RUN]`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, each with what to write for it."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for each in found:
             vars(each).update(_shown(each))  # Typer makes its parameters itself, and has no other way in
         return found
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words of the usage line."""
         pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 

@@ -35,7 +35,6 @@ class Operator(Shell):
         return signing(own_key(REQUEST, key, self.data), self.platform.settings.platform)
 
     def perform(self, operation: OperationRow) -> Performed:
-        """Performs an operation and waits for its outcome."""
         return one(self.runs, self.platform.publisher, operation, self.timeout)
 
     def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
@@ -52,7 +51,6 @@ class Operator(Shell):
         self.tell(row, f"{text} is {output.styled(row.status)}")
 
     def tell_many(self, rows: Sequence[Any], words: str, *, ok: bool, **more: Any) -> None:
-        """Tells the outcome for many runs."""
         self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
 
     def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:

@@ -71,12 +71,10 @@ def note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """A warning in plain text on stderr."""
     console(stderr=True).print(f"[yellow]warning: {escape(text)}[/]")
 
 
 def emit(value: Any) -> None:
-    """One JSON value on a line of stdout."""
     seen = sys.stdout.isatty()
     text = json.dumps(plain(value), ensure_ascii=seen)
     sys.stdout.write((text.replace("\x7f", "\\u007f") if seen else text) + "\n")
@@ -109,7 +107,6 @@ def _cell(value: Any) -> str:
 
 
 def styled(status: str) -> str:
-    """A status in its colour."""
     return f"[{STYLES.get(status, 'white')}]{status}[/]"
 
 

@@ -72,7 +72,6 @@ def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
 
 
 def from_archive(archive: str, run: str) -> Run:
-    """A run as its copy has it. **Raises** NotFoundError."""
     found: Run = _archives().archived(archive, run)
     return found
 

@@ -18,7 +18,6 @@ from refold.runtime import keys
 
 
 def root_path(root: str, data: str) -> Path:
-    """Where the root key of a command is."""
     return Path(root) if root else data_dir(data) / ROOT_KEY
 
 

@@ -63,11 +63,9 @@ class BackTest:
 
     @property
     def unknown(self) -> frozenset[str]:
-        """Variables of the policy that are unknown here."""
         return self.policy.needs & OF_THE_APP if self._tools is None else frozenset()
 
     def variables(self, state: RunState, call: CallProposed) -> dict[str, Any]:
-        """Variables of the rules, for a call."""
         needs = self.policy.needs - self.unknown
         tool = (self._tools or {}).get(call.tool)
         return variables(state, call, tool, environment=self._environment, needs=needs)
@@ -79,7 +77,6 @@ class BackTest:
         return self._authority.judge(state, call, self.policy.digest)
 
     def explain(self, state: RunState, call: CallProposed) -> list[Explanation]:
-        """Result of each rule for a call."""
         return self.policy.explain(self.variables(state, call))
 
     def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
@@ -114,7 +111,6 @@ def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
 
 
 def _told(run: Run) -> Iterator[tuple[int, int, Event]]:
-    """The time, number and event of all that a run has."""
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):

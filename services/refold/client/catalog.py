@@ -50,7 +50,6 @@ class CatalogReader:
 
 
 def read(reader: LogReader, trust: Trust) -> CatalogReader:
-    """The catalog, all partitions of it."""
     partitions = [Catalog(trust) for _ in range(reader.partitions(CATALOG))]
     void = []
     for record in reader.scan(CATALOG):

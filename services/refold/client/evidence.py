@@ -134,7 +134,6 @@ def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, 
 
 @contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """The file of a bundle. **Raises** UsageError for none."""
     try:
         with path.open("rb") as file:
             yield file

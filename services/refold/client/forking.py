@@ -128,7 +128,6 @@ class ForkProcess:
         )
 
     def load(self) -> ForkProcess:
-        """Loads the app. **Raises** UsageError where it cannot be."""
         if error := self.ask(self._setup).get("error"):
             raise UsageError(f"{self._setup.target} cannot be loaded in a fork: {error['message']}", hint=error["hint"])
         return self
@@ -170,7 +169,6 @@ class ForkProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends it for who has asked it."""
         self.kill()
         self._process.communicate()
 

@@ -38,7 +38,6 @@ class Platform:
 
     @property
     def settings(self) -> Settings:
-        """The settings by which it is reached."""
         return self.where.settings
 
     @cached_property
@@ -68,7 +67,6 @@ class Platform:
 
     @cached_property
     def publisher(self) -> KafkaPublisher:
-        """Sends inputs and dead letters."""
         most = self.settings.max_payload_bytes
         return KafkaPublisher(
             self.settings.kafka, partitions=self.runs.partitions, source=self.source, payload_bytes=most

@@ -71,7 +71,6 @@ def load_files(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def merged_policy(content: dict[str, Any]) -> Policy:
-    """The one policy that several files make."""
     return Policy.parse(merge(content))
 
 
@@ -210,7 +209,6 @@ def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
 
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
-    """What a requirement may say and nobody means."""
     found = _misnamed(needed)
     if "expires" in text and needed.expires_ms < 1_000:
         left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
@@ -225,7 +223,6 @@ def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -
 
 
 def _doubtful(file: str, needed: Requirement) -> list[Problem]:
-    """What is said of doubts and nobody means."""
     found = _misnamed(needed)
     if "*" in (*needed.approvers, *needed.escalate_to):
         found.append("'*' lets anybody who can sign a vote send a call again of which nobody knows what came of it")
@@ -233,7 +230,6 @@ def _doubtful(file: str, needed: Requirement) -> list[Problem]:
 
 
 def _misnamed(needed: Requirement) -> list[str]:
-    """Names that are nobody's."""
     named = (*needed.approvers, *needed.escalate_to)
     found = [
         f"{name!r} is taken for a person; a role is written role:{name[5:]}"

@@ -66,7 +66,6 @@ class PureCalls:
 
 
 def budget_text(budget: Spendable) -> str:
-    """A budget for the process of forks."""
     return canonical.dumps({"calls": budget.calls, "tokens": budget.tokens, "nano_usd": budget.nano_usd})
 
 

@@ -95,7 +95,6 @@ class Verified:
             kept.ends[state.run_id] = _Ended.of(outcome)
 
     def read(self, reader: LogReader, fold: LogFold, kept: _Kept, erased: Markers) -> None:
-        """Reads the run log."""
         void, marked = Counter[str](), LogFold()
         for record in reader.scan(RUN_LOG):
             if erased.hides(record.key):

@@ -66,7 +66,6 @@ class Watch(Generic[_T]):
             self.hear(record)
 
     def judge(self) -> None:
-        """Answers, if there is an answer by now."""
         if not self.whole or self.answer.done():
             return
         try:
@@ -79,7 +78,6 @@ class Watch(Generic[_T]):
                 self.answer.set_result(found)
 
     def refuse(self, error: RefoldError) -> None:
-        """Answers with an error."""
         with suppress(InvalidStateError):
             self.answer.set_exception(error)
 

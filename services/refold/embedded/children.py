@@ -106,5 +106,4 @@ class Slot:
 
     @property
     def lives(self) -> bool:
-        """True if a process is there and has not ended."""
         return self.process is not None and self.process.poll() is None

@@ -78,7 +78,6 @@ class FolderLock:
         self._handle = handle
 
     def held(self) -> bool:
-        """True if some process has the lock now."""
         try:
             with self._path.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -62,7 +62,6 @@ class EmbeddedKafka(EmbeddedServer):
 
     @property
     def bootstrap(self) -> str:
-        """The address for `bootstrap.servers`."""
         return f"{HOST}:{self.port}"
 
     def prepare(self) -> None:
@@ -86,7 +85,6 @@ class EmbeddedKafka(EmbeddedServer):
         return {}
 
     def command(self) -> list[str]:
-        """Return the command line of the broker."""
         _, flags = self._aot_flags()
         # Native libraries are unpacked at every start and left behind by a crash: keep them out of the
         # machine's /tmp.
@@ -165,7 +163,6 @@ class EmbeddedKafka(EmbeddedServer):
 
     @property
     def store(self) -> Path:
-        """Where the records lie."""
         return self.data_dir / "store"
 
 

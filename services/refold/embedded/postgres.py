@@ -38,12 +38,10 @@ class EmbeddedPostgres(EmbeddedServer):
 
     @property
     def store(self) -> Path:
-        """Where data and socket lie."""
         return self.data_dir / "store"
 
     @property
     def url(self) -> str:
-        """The address of its database."""
         return f"postgresql://postgres@/postgres?host={quote(str(self.store))}"
 
     def prepare(self) -> None:
@@ -66,11 +64,9 @@ class EmbeddedPostgres(EmbeddedServer):
             raise RefoldError(f"initdb failed: {made.stderr.strip()[-300:]}", hint=hint)
 
     def command(self) -> list[str]:
-        """Return the command line of the server."""
         return self._run("postgres", "-h", "", "-k", str(self.store), "-D")
 
     def answers(self) -> bool:
-        """Tell whether it takes connections."""
         asked = [str(self._programs / "pg_isready"), "-q", "-U", "postgres", "-h", str(self.store)]
         return subprocess.run(asked, check=False).returncode == 0
 

@@ -45,7 +45,6 @@ class EmbeddedServer(ABC):
 
     @property
     def running(self) -> bool:
-        """True if the process that `start` made lives."""
         return self._process is not None and self._process.poll() is None
 
     @property

@@ -53,14 +53,12 @@ class EmbeddedValkey(EmbeddedServer):
         return f"redis://{HOST}:{self.port}/0"
 
     def prepare(self) -> None:
-        """Write valkey.conf."""
         self.store.mkdir(parents=True, exist_ok=True)
         fixed = {"bind": HOST, "port": str(self.port), "dir": str(self.store), "daemonize": "no"}
         lines = [f'{key} "{value}"' for key, value in {**_DURABLE, **fixed, **self._overrides}.items()]
         self._conf.write_text("\n".join(lines) + "\n")
 
     def command(self) -> list[str]:
-        """Return the command line of the server."""
         return [str(_binary()), str(self._conf)]
 
     def answers(self) -> bool:
@@ -78,7 +76,6 @@ class EmbeddedValkey(EmbeddedServer):
 
     @property
     def store(self) -> Path:
-        """Where the data lie."""
         return self.data_dir / "store"
 
 

@@ -57,7 +57,6 @@ class Insights(Projection):
         self._price, self.inputs = price, price_table
 
     def apply(self, view: View, recorded: Recorded) -> None:
-        """Count an event."""
         event, minute = recorded.event, recorded.at_ms // MINUTE_MS
         if isinstance(event, events.RunRequested):
             view.put(self.runs, agent=cut(event.agent), minute=0, tool="", equal_calls=0)

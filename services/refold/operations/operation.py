@@ -58,7 +58,6 @@ class Followed(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """True if the run is over by the last record."""
         return is_over(self.run, self.judged)
 
 

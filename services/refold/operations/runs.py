@@ -47,7 +47,6 @@ class Runs:
 
     @cached_property
     def partitions(self) -> int:
-        """The number of homes."""
         return self.reader.partitions(RUN_LOG)
 
     def get(self, run: str) -> Run:
@@ -287,7 +286,6 @@ class Selector:
         return self != Selector()
 
     def takes(self, run: Run) -> bool:
-        """True if a run is meant."""
         asked = run.state.request
         if asked is None:
             return not self

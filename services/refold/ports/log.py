@@ -216,9 +216,7 @@ class EventLog(Protocol):
         """Takes no more from there until `resume`, wherever `read` goes meanwhile, or until it is revoked."""
         ...
 
-    def resume(self, topic: str, partition: int, *, under: int | None = None) -> None:
-        """Undoes `pause`."""
-        ...
+    def resume(self, topic: str, partition: int, *, under: int | None = None) -> None: ...
 
     def depth(self) -> Depth:
         """Return how far it has read and written, and if the group has placed it."""
@@ -251,9 +249,7 @@ class LogFeed(Protocol):
         """The ends that were reached, by topic and partition. No record lies between the last one and such an end."""
         ...
 
-    def close(self) -> None:
-        """Read no more."""
-        ...
+    def close(self) -> None: ...
 
 
 class LogSource(Protocol):
@@ -263,9 +259,7 @@ class LogSource(Protocol):
     """
 
     @property
-    def reader(self) -> LogReader:
-        """A reader of the same log."""
-        ...
+    def reader(self) -> LogReader: ...
 
     def identity(self) -> str:
         """Return a text that no other log has: a position means nothing in another."""

@@ -49,12 +49,10 @@ class ViewTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
         return tuple(self.columns)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """The names of the columns of the key."""
         return self.names[: self.keys]
 
     @cached_property
@@ -150,17 +148,13 @@ class ViewReader(Protocol):
     generation was dropped.
     """
 
-    def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
-        """Return the rows that there are of these keys."""
-        ...
+    def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]: ...
 
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         """Return the rows of a run, in order of their keys."""
         ...
 
-    def query(self, query: Query) -> list[ViewRow]:
-        """Return a page of rows."""
-        ...
+    def query(self, query: Query) -> list[ViewRow]: ...
 
     def count(self, query: Query) -> int:
         """Return how many rows meet the conditions of a query, on whichever page."""
@@ -247,13 +241,9 @@ class ViewDatabase(Protocol):
         """
         ...
 
-    def bytes(self) -> int:
-        """Return the size of the database."""
-        ...
+    def bytes(self) -> int: ...
 
-    def close(self) -> None:
-        """Close it."""
-        ...
+    def close(self) -> None: ...
 
 
 def rows_digest(table: ViewTable, rows: Iterable[ViewRow]) -> int:

@@ -105,7 +105,6 @@ class Follower:
                 raise ConflictError(f"the log is at {self.positions}, and does not come to {dict(until)}")
 
     def close(self) -> None:
-        """Read no more. The next `advance` begins at the positions."""
         feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()

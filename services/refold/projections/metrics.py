@@ -49,7 +49,6 @@ class ViewMetrics(Collector):
         self._closed: tuple[int, str, dict[str, Counter[str]]] = (0, "", {})
 
     def collect(self) -> Iterator[Metric]:
-        """Return what there is."""
         if time.monotonic() >= self._until:
             away = 0
             try:

@@ -96,9 +96,7 @@ class WholeRuns(Protocol):
     """Reads runs whole, each from its home."""
 
     @property
-    def partitions(self) -> int:
-        """The number of homes."""
-        ...
+    def partitions(self) -> int: ...
 
     def home(self, run: RunId) -> int:
         """Return the partition of a run: what lies in others under its name is none of its history."""

@@ -82,7 +82,6 @@ class KeptProjection:
 
     @property
     def name(self) -> str:
-        """The name of the projection."""
         return self.projection.name
 
     def turn(self, timeout_s: float) -> int:
@@ -112,7 +111,6 @@ class KeptProjection:
         return self._serving is not None and not self.stopped
 
     def close(self) -> None:
-        """Read no more; the next turn begins anew."""
         for follower in (self._serving, self._building):
             if follower is not None:
                 follower.close()
@@ -212,7 +210,6 @@ class KeptProjection:
 
     @property
     def tables(self) -> tuple[ViewTable, ...]:
-        """All tables of a generation."""
         return Projector.tables_of(self.projection)
 
     def begun(self) -> dict[str, str]:

@@ -59,7 +59,6 @@ class Relay:
             self._offers.append(Offer(home, field, result, base=base))
 
     def late(self, home: int, result: ToolResult) -> None:
-        """Publish a result that lies in no outbox."""
         self._offers.append(Offer(home, "", result))
 
     @property

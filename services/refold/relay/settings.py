@@ -33,5 +33,4 @@ class RelaySettings:
 
     @property
     def topic(self) -> str:
-        """Where the results of its pool go."""
         return tool_completed(self.pool)

@@ -99,7 +99,6 @@ class Approval:
         return "counts" if counts else "recorded"
 
     def _overtaken(self, vote: Vote) -> Fate | None:
-        """What its voter has said since takes its worth away."""
         later, live = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor], self.live()
         if any(each.action == "withdraw" for each in later):
             return "withdrawn"
@@ -249,7 +248,6 @@ class ApprovalIndex:
         self._decisions: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
     def feed(self, record: ReadRecord) -> None:
-        """Takes a record; what cannot be read says nothing."""
         self._newest_ms = max(self._newest_ms, record.at_ms)
         if record.topic == CATALOG:
             self.catalogs[record.partition].follow(record.offset, record.key, record.value)
@@ -304,7 +302,6 @@ class ApprovalIndex:
         return [name for name in ids if name.startswith(beginning)]
 
     def waiting(self, approval: str) -> bool:
-        """True if the run of an approval waits for it."""
         return approval in self._open
 
     def all(self) -> list[Approval]:
@@ -313,7 +310,6 @@ class ApprovalIndex:
         return sorted(approvals, key=lambda approval: (approval.request.asked_ms, approval.request.approval_id))
 
     def find(self, approval: str) -> Approval | None:
-        """An approval by its id."""
         known = self._requests.get(approval)
         return self._approval(*known) if known else None
 

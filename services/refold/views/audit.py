@@ -37,7 +37,6 @@ class AuditLine(ReadModel):
 
 
 def audit_of(run: Run) -> list[AuditLine]:
-    """The audit trail, in order: a line for each event."""
     calls: dict[int, tuple[str, str, str]] = {}
     lines = []
     for judged in run.records:

@@ -16,7 +16,6 @@ class HaltRow(ReadModel):
 
 
 def halt_rows(halts: Halts) -> list[HaltRow]:
-    """Halts, by scope and name."""
     return [
         HaltRow(what=f"{scope} {name}".rstrip(), scope=scope, name=name, reason=reason)
         for (scope, name), reason in sorted(halts.by_name.items())

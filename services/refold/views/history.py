@@ -46,7 +46,6 @@ class JudgedRecord(Judged):
 
     @property
     def place(self) -> str:
-        """Where it lies, for people."""
         return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
 
@@ -62,7 +61,6 @@ class Run:
 
     @classmethod
     def empty(cls, run: RunId) -> Run:
-        """A run of which nothing was read so far."""
         return cls(RunState(run), Timeline(run))
 
     @property
@@ -85,7 +83,6 @@ class Run:
         self.hold = hold
 
     def take(self, judged: JudgedRecord, fold: LogFold) -> None:
-        """Adds a record that was judged."""
         counts = not judged.void and judged.entry is not None
         (self.records if counts else self.void).append(judged)
         if counts or judged.mended:
@@ -175,7 +172,6 @@ def read(kind: type[_T], value: bytes | None) -> _T | None:
 
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
-    """Judges a record and folds it if it counts."""
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
     return JudgedRecord(*_all_of(judged), record=record)
 

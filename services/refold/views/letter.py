@@ -50,12 +50,10 @@ def letters_in(records: Iterable[ReadRecord]) -> Iterator[tuple[str, DeadLetter]
 
 
 def letter_of(place: str, content: DeadLetter) -> Letter:
-    """A dead letter in a line."""
     return Letter(**_row(place, content))
 
 
 def whole_letter(place: str, content: DeadLetter) -> WholeLetter:
-    """A dead letter whole."""
     key, value = (part.decode(errors="backslashreplace") for part in (content.key, content.value))
     hexes = {"value_hex": content.value.hex(), "key_hex": content.key.hex()}
     return WholeLetter(**_row(place, content), key=key, value=value, **hexes)

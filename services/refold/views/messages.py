@@ -175,7 +175,6 @@ def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[d
 
 
 def _said(message: dict[str, Any]) -> Any:
-    """The content of a message: that of its last part."""
     parts = message.get("parts")
     last = parts[-1] if isinstance(parts, list) and parts and isinstance(parts[-1], dict) else message
     return last.get("content", last.get("args", last))

@@ -27,7 +27,6 @@ class ReadModel(BaseModel):
 
 
 def utc_of(at_ms: int) -> datetime:
-    """A time of the log."""
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 

@@ -72,5 +72,4 @@ class Voted(ReadModel):
 
     @property
     def verdict(self) -> str:
-        """The verdict of the decision, if there is one."""
         return str(self.decision["verdict"]) if self.decision else ""

@@ -271,7 +271,6 @@ class VersionInUse(ReadModel):
 
 
 def row_of(run: Run) -> RunRow:
-    """A run in a line."""
     return RunRow(**_row(run))
 
 
@@ -306,7 +305,6 @@ def _end(state: RunState) -> Data:
 
 
 def ending_of(run: Run) -> Ended:
-    """Outcome of a run, or none so far."""
     state, end = run.state, _end(run.state)
     about = {"run_id": state.run_id, "status": run.status, "seq": state.head.seq, "at_ms": state.at_ms}
     return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])

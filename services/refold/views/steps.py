@@ -171,7 +171,6 @@ class Timeline:
         return found
 
     def feed(self, entry: events.Entry) -> None:
-        """Takes an accepted entry."""
         known, at_ms = len(self.steps), entry.at_ms
         if self._actor not in ("", entry.actor):
             self.successors.append(Successor(actor=entry.actor, seq=entry.seq, step=known + 1, at_ms=at_ms))
@@ -258,7 +257,6 @@ class Timeline:
 
 
 def _begun(event: events.Event, run: RunId, seq: int, at_ms: int) -> RunStep | None:
-    """The new step that an event begins, if it does."""
     match event:
         case events.CallProposed():
             about = {"call_id": call_id(run, seq), "effect": event.effect, "key": event.key, "label": event.label}
@@ -314,7 +312,6 @@ def _completed(step: RunStep, event: events.CallCompleted, at_ms: int) -> dict[s
 
 
 def _stopped(status: StepStatus, tried: str) -> StepChange:
-    """A call goes no further by itself."""
     return lambda step, event, at_ms: {
         "status": status,
         "attempts": _tried(step, event.attempt, at_ms, tried, event.failure),
@@ -323,7 +320,6 @@ def _stopped(status: StepStatus, tried: str) -> StepChange:
 
 
 def _answered(change: StepChange) -> StepChange:
-    """The same, with who has answered."""
     return lambda step, event, at_ms: {**change(step, event, at_ms), "key": event.key, "actor": event.actor}
 
 

@@ -116,12 +116,10 @@ class Folder:
         self._jail, self._most = jail, most
 
     def read(self, path: str) -> FileText:
-        """A file of text."""
         data, _ = self._content(path)
         return FileText(path=path, text=_text(path, data), digest=content_digest(data))
 
     def list(self, path: str) -> FolderList:
-        """Contents of a folder."""
         with self._jail.folder(self._jail.parts(path)) as folder:
             found = list(islice(_entries(folder, self._jail), LISTED + 1))
         entries = sorted(found, key=lambda entry: entry.name)[:LISTED]
@@ -242,7 +240,6 @@ class Folder:
 
 
 def content_digest(data: bytes) -> str:
-    """Digest of a content."""
     return sha256(data).hexdigest()
 
 

@@ -157,7 +157,6 @@ def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Cons
 
 
 def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
-    """An idempotent producer."""
     config: Config = {
         "client.id": client,
         "enable.idempotence": True,

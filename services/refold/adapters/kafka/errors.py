@@ -36,7 +36,6 @@ _SETUP = frozenset(
 
 
 def of(error: KafkaException) -> KafkaError:
-    """The error inside the exception."""
     found = error.args[0]
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))
 

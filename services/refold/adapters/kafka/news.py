@@ -77,5 +77,4 @@ class KafkaNews:
         return records
 
     def close(self) -> None:
-        """Reads no more."""
         self._consumer.close()

@@ -30,7 +30,6 @@ class KafkaLogSource:
 
     @cached_property
     def partitions(self) -> int:
-        """The number of homes."""
         return self.reader.partitions(RUN_LOG)
 
     def identity(self) -> str:

@@ -44,7 +44,6 @@ class Overdue:
             _log.error("kafka.waiting_long", what=self._what, seconds=round(waited), error=str(said))
 
     def over(self) -> None:
-        """It is there."""
         if self._told:
             _log.info("kafka.answered", what=self._what, seconds=round(time.monotonic() - self._since_s, 1))
         self._told = 0
@@ -58,17 +57,14 @@ class Trouble:
         self._throttle = Throttle()
 
     def ends_with(self, error: RefoldError | KafkaError | KafkaException, what: str = "go on") -> None:
-        """The process has to end."""
         if self._fatal is None:
             self._fatal = error if isinstance(error, RefoldError) else translate(error, what)
 
     def check(self) -> None:
-        """**Raises** the error that ends this process."""
         if self._fatal:
             raise self._fatal
 
     def on_error(self, error: KafkaError) -> None:
-        """Log a line of a client."""
         self.hear("kafka.error", error, "go on")
 
     def hear(self, event: str, error: KafkaError, what: str, **fields: object) -> None:

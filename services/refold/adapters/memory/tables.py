@@ -110,7 +110,6 @@ def _sum(amounts: Sequence[int], known: ViewRow | None) -> Sequence[Any]:
 
 
 def meets(table: ViewTable, row: ViewRow, where: Where) -> bool:
-    """True if a row meets a condition."""
     values = [row[table.places[name]] for name in where.column.split()]
     return any(_TESTS[where.test](value, where.value) for value in values)
 

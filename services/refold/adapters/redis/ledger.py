@@ -109,7 +109,6 @@ class RedisLedger:
         return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]
 
     def close(self) -> None:
-        """Hangs up."""
         self._link.close()
 
     def _mend(self, commands: list[RedisCommand], replies: list[Any]) -> None:

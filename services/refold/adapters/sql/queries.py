@@ -14,7 +14,6 @@ Statement = tuple[str, tuple[Scalar, ...]]
 
 
 def page(query: Query, statements: Callable[[ViewTable], Statements]) -> Statement:
-    """Return the statement of a query and its parameters."""
     of = statements(query.table)
     conditions, given = _where(query, statements)
     sorting = [f'"{name}"' for name in query.sorting]
@@ -50,7 +49,6 @@ def _all(conditions: list[str]) -> str:
 
 
 def _named(given: list[Scalar]) -> tuple[Scalar, ...]:
-    """Parameters as databases take them."""
     places = [place for place, value in enumerate(given) if isinstance(value, str)]
     ((*named,),) = escaped([tuple(given)], places)
     return tuple(named)

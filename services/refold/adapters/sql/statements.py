@@ -65,32 +65,26 @@ class Statements:
 
     @cached_property
     def texts(self) -> list[int]:
-        """The numbers of the columns with texts."""
         return [number for number, kind in enumerate(self.table.columns.values()) if kind is str]
 
     @cached_property
     def columns(self) -> str:
-        """All columns."""
         return _listed(self.table.names)
 
     @cached_property
     def keys(self) -> str:
-        """The columns of the key."""
         return _listed(self.table.key_names)
 
     @cached_property
     def row(self) -> str:
-        """A parameter for each column."""
         return f"({', '.join([self.mark] * len(self.table.names))})"
 
     @cached_property
     def key(self) -> str:
-        """A parameter for each column of the key."""
         return f"({', '.join([self.mark] * self.table.keys)})"
 
     @cached_property
     def select(self) -> str:
-        """All rows in any order."""
         return f'select {self.columns} from "{self.name}"'
 
     def upsert(self, source: str) -> str:

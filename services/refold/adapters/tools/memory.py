@@ -153,7 +153,6 @@ class MemoryRun:
         self._ends.put_nowait((step, SleepEnded(step)))
 
     async def _call(self, step: int, call: Call) -> None:
-        """A call with its attempts, as a planner has them made."""
         attempt, most = 0, call.retry.attempts
         while True:
             attempt += 1

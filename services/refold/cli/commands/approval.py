@@ -100,7 +100,6 @@ class Messenger(Voter):
     message: Annotated[str, "--message, -m", "Reason, for the history."] = ""
 
     def vote(self, name: str, action: str, **more: Any) -> None:
-        """Votes, with the message."""
         super().vote(name, action, message=self.message, **more)
 
 

@@ -80,7 +80,6 @@ class Forking(Shell):
         return ForkSetup(app, settings.environment, known, self.model, bounds_of(settings))
 
     def families(self) -> Iterator[list[Run]]:
-        """All runs, each with those below it."""
         runs = list(recorded_runs(self.archive, self))
         below = defaultdict[str, list[Run]](list)
         for run in runs:
@@ -190,7 +189,6 @@ class Chosen(Forking):
     page: Annotated[str, "FILE", "Also write the report as a page for browsers."] = ""
 
     def takes(self, state: RunState) -> bool:
-        """True if a run is meant."""
         asked, after_ms = state.request, since_ms(self.since)
         if asked is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", asked.agent):
             return False

@@ -31,7 +31,6 @@ class What(SigningOptions):
     requester: Annotated[Names, "Calls of runs that this person requested. May be repeated."] = None
 
     def names(self) -> Iterator[str]:
-        """The entries that are meant."""
         if self.everything:
             yield halt_name("all")
         by_scope = (("agent", self.agent), ("tool", self.tool), ("pool", self.pool), ("requester", self.requester))

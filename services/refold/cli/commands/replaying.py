@@ -34,7 +34,6 @@ class Checking(Shell):
     jobs: Annotated[options.Positive, "Processes at once."] = 1
 
     def takes(self, state: RunState) -> bool:
-        """True if a run is meant."""
         asked = state.request
         wanted = asked is not None and self.agent in ("", asked.agent) and fnmatchcase(state.run_id, self.runs_)
         return wanted and not (self.live and state.over)

@@ -55,7 +55,6 @@ def print_change(each: Question) -> None:
 
 
 def print_grants(rows: Sequence[StandingGrant]) -> None:
-    """Grants as a table."""
     if not rows:
         say("[green]no call passes without asking because people said so[/]")
         return

@@ -30,7 +30,6 @@ def in_force(catalog: Catalog) -> Data:
 
 
 def print_in_force(found: Data) -> None:
-    """Print the output of `refold policy show`."""
     if not found["current"]:
         say("no policy is in force: calls are allowed, and of tools that ask denied; `refold policy publish FILES`")
     elif found["policy"] is None:

@@ -415,7 +415,6 @@ def signal_lines(run: RunInfo) -> list[str]:
 
 
 def budget_lines(run: RunInfo) -> list[str]:
-    """What a run has taken of its budget, in a line."""
     if (budget := run.budget) is None:
         return []
     limited = taken_of(budget.used, budget.limits).items()
@@ -479,7 +478,6 @@ def _relative(run: RunRow, depth: int) -> str:
 
 
 def print_verified(found: Verified) -> None:
-    """Print the result of `refold run verify`."""
     void = ", ".join(f"{count} {reason}" for reason, count in sorted(found.void.items())) or "none"
     statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(found.runs.items())) or "none"
     say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")

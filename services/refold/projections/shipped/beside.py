@@ -45,7 +45,6 @@ def rows_beside(batch: Batch) -> list[tuple[ViewTable, list[Scalar]]]:
 
 
 def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root: str) -> None:
-    """Write these rows once more, and what they add to sums."""
     for table, row in rows:
         batch.write(table, tuple(row[: table.keys]), row)
         if table is HOLDS:

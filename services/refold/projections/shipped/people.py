@@ -80,14 +80,12 @@ def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
 
 
 def _unpaused(turn: Turn, event: events.RunUnpaused, seq: int) -> None:
-    """A pause is over."""
     turn.run[RunAt.paused] &= ~paused_by(event.role)
     if event.role != PARENT:
         _acted(turn, seq, event.actor, "unpaused", event.role)
 
 
 def _resolved(turn: Turn, event: events.DoubtResolved, seq: int) -> None:
-    """Somebody has settled a call."""
     _acted(turn, seq, event.actor, "resolved", event.verdict, event.comment, step=event.step)
 
 
@@ -99,7 +97,6 @@ def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
 
 
 def _annotated(turn: Turn, event: events.RunAnnotated, seq: int) -> None:
-    """Somebody has added a note."""
     _acted(turn, seq, event.actor, "annotated", event.role, event.note)
 
 
@@ -116,7 +113,6 @@ def forked_by(turn: Turn, event: events.RunForked, seq: int) -> None:
 
 
 def cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
-    """Somebody has cancelled the run, or the one above it."""
     if event.actor != parent_of(turn.entry.run_id)[0]:
         _acted(turn, seq, event.actor, "cancelled", "", event.reason)
 

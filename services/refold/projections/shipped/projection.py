@@ -61,7 +61,6 @@ class Shipped(Projection):
         batch.fetch(tables.REPEATED_CALLS, _calls(known))
 
     def beside(self, batch: Batch, record: Record, partitions: int) -> None:
-        """Apply a record of another topic than the run log."""
         take_beside(batch, record, partitions)
 
     def forget(self, batch: Batch) -> None:
@@ -71,7 +70,6 @@ class Shipped(Projection):
         write_beside(batch, rows, root_of(batch.run))
 
     def take(self, batch: Batch, accepted: Accepted) -> None:
-        """Apply an entry."""
         entry = accepted.entry
         _keep(batch, accepted)
         row = batch.edit(tables.RUNS, (entry.run_id,)) if entry.seq > 1 else None

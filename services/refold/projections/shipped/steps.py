@@ -128,7 +128,6 @@ def _over(turn: Turn, row: list[Any], event: Any, status: str, sums: list[int]) 
 
 
 def _doubted(turn: Turn, event: events.CallDoubted, seq: int) -> None:
-    """Nobody knows the outcome of a call."""
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "doubt", "doubt")
         row[StepAt.doubts] += 1
@@ -174,7 +173,6 @@ def _settled(status: str, *, clears: bool = False) -> Apply:
 
 
 def _child_over(turn: Turn, event: events.ChildCompleted, seq: int) -> None:
-    """A run that this one has started is over."""
     _settled("completed" if event.status == "completed" else "failed", clears=True)(turn, event, seq)
 
 

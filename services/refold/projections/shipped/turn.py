@@ -83,7 +83,6 @@ class Turn:
 
 
 def asks(row: list[Any]) -> bool:
-    """True if people are asked about a step."""
     return bool(row[StepAt.approval_id]) and row[StepAt.status] in _ASKS
 
 
