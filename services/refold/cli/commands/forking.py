@@ -39,6 +39,7 @@ from refold.views.history import Run
 from refold.views.words import with_ellipsis
 
 AppOption = Annotated[str, "MODULE:APP", "The app with its code."]
+_NOT_ISOLATED = "not isolated: Python alone held the app, whose C code could reach sockets, files and processes"
 _CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 
@@ -239,6 +240,8 @@ def _print_cohort(rows: Sequence[ForkReport]) -> None:
     if others:
         output.print_rows(others, [*others[0]], "")
     output.say(f"forked {_summed(rows)}")
+    if open_ := sum(row.verdict != "raises" and not row.isolated for row in rows):
+        output.say(f"{output.counted(open_, 'fork')}: {_NOT_ISOLATED}")
 
 
 def _by_step(given: list[str] | None, option: str) -> dict[int, str]:
@@ -304,6 +307,8 @@ def _summed(rows: Sequence[ForkReport]) -> str:
 def _story(report: ForkReport) -> Iterator[str]:
     """A fork for people."""
     yield f"fork of {report.run_id} at {report.at}: {_WORDS.get(report.verdict, report.verdict)}"
+    if report.verdict != "raises" and not report.isolated:
+        yield f"  {_NOT_ISOLATED}"
     if report.message:
         yield f"  {report.message}"
     if report.verdict == "disagrees":
