@@ -83,7 +83,7 @@ def other_code(name: str) -> None:
 def reloads(name: str) -> None:
     """The module of the walls anew, with nothing to refuse."""
     importlib.reload(ban)
-    ban._MORE, ban.PREVENTED = frozenset(), ban.PREVENTED.__class__()
+    ban._MORE, ban.PREVENTED = "", ban.PREVENTED.__class__()
     sys.addaudithook(lambda event, args: None)
     (FOLDER / "kept").chmod(0)
 

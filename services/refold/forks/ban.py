@@ -73,18 +73,14 @@ _ARGUMENTS = {
 }
 """Arguments that are let through, by system call: which one, and how its low word is compared with which values."""
 
-_MORE = frozenset(
-    f"os.{name}"
-    for name in (
-        *("chmod", "chown", "fork", "forkpty", "kill", "killpg", "link", "rmdir", "spawn", "symlink", "truncate"),
-        *("removexattr", "setxattr", "utime"),
-    )
-)
-_MORE |= {"pty.spawn", "signal.pthread_kill", "syslog.syslog", "resource.prlimit", "resource.setrlimit"}
-_MORE |= {f"ctypes.{name}" for name in ("cdata", "dlopen", "dlsym", "dlsym/handle", "call_function")}
-_MORE |= {"cpython.PyInterpreterState_New", "fcntl.flock", "fcntl.lockf", "import"}
-_MORE |= {f"gc.get_{name}" for name in ("objects", "referents", "referrers")}  # they find the hook
-_MORE |= {f"socket.{name}" for name in ("bind", "gethostbyname", "sendmsg", "sendto")}
+_MORE = """
+os.chmod os.chown os.fork os.forkpty os.kill os.killpg os.link os.removexattr os.rmdir os.setxattr os.spawn os.symlink
+os.truncate os.utime pty.spawn signal.pthread_kill syslog.syslog resource.prlimit resource.setrlimit fcntl.flock
+fcntl.lockf ctypes.cdata ctypes.dlopen ctypes.dlsym ctypes.dlsym/handle ctypes.call_function socket.bind
+socket.gethostbyname socket.sendmsg socket.sendto cpython.PyInterpreterState_New import
+gc.get_objects gc.get_referents gc.get_referrers
+"""
+"""Events that are refused beside those of agents; by the last three the hook could be found."""
 _INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters"})
 """Modules that begin an interpreter without this hook: 3.13 reports none, 3.12 crashes where the hook refuses one."""
 _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joinable_thread"})
@@ -113,7 +109,7 @@ def shut(*, network: bool = False) -> bool:
         _lock(linux)
         alone = _filter(linux)
     # Neither a function of ours nor a cell of one: what an app can find, it can change.
-    refused = frozenset(EVENTS) - _LET | _MORE
+    refused = frozenset(EVENTS) - _LET | frozenset(_MORE.split())
     sys.addaudithook(partial(_refuse, (_refuse, refused, _WRITES, _INTERPRETERS, UsageError, PREVENTED)))
     return alone
 
@@ -136,25 +132,23 @@ def _filter(linux: ctypes.CDLL) -> bool:
     if machine not in _SECCOMP:
         return False
     code = seccomp_filter(machine)
-    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.cast(code, ctypes.c_void_p).value)
+    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.cast(ctypes.c_char_p(code), ctypes.c_void_p).value)
     return bool(linux.syscall(_SECCOMP[machine][1], 1, 1, program) == 0)  # to set a filter, for all threads
 
 
 def seccomp_filter(machine: str) -> bytes:
     """The program of the filter (classic BPF) for a machine."""
     arch, _, column = _SECCOMP[machine]
-    steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), (_RETURN, 0, 0, _REFUSE)]
+    refuse = (_RETURN, 0, 0, _REFUSE)
+    steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), refuse]
     steps += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _UNKNOWN), (_RETURN, 0, 0, _NO_SUCH_CALL)]
     for name, *numbers in (call.split(":") for call in _CALLS.split()):
-        if not numbers[column]:
-            continue
         index, compare, values = _ARGUMENTS.get(name, (0, 0, ()))
-        checks = [(_LOAD, 0, 0, 16 + 8 * index)] if values else []
-        for left, value in zip(range(len(values), 0, -1), values, strict=True):
-            checks.append((compare, left, 0, value) if compare == _EQUAL else (compare, 0, 1, value))
-        checks += [(_RETURN, 0, 0, _REFUSE)] if values else []
-        steps += [(_EQUAL, 0, len(checks) + 1, int(numbers[column])), *checks, (_RETURN, 0, 0, _ALLOW)]
-    return b"".join(struct.pack("HBBI", *step) for step in (*steps, (_RETURN, 0, 0, _REFUSE)))
+        jumps = [(compare, *((len(values) - n, 0) if compare == _EQUAL else (0, 1)), v) for n, v in enumerate(values)]
+        checks = [(_LOAD, 0, 0, 16 + 8 * index), *jumps, refuse] if jumps else []
+        if numbers[column]:
+            steps += [(_EQUAL, 0, len(checks) + 1, int(numbers[column])), *checks, (_RETURN, 0, 0, _ALLOW)]
+    return b"".join(struct.pack("HBBI", *step) for step in (*steps, refuse))
 
 
 def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:

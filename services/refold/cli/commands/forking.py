@@ -240,8 +240,6 @@ def _print_cohort(rows: Sequence[ForkReport]) -> None:
     if others:
         output.print_rows(others, [*others[0]], "")
     output.say(f"forked {_summed(rows)}")
-    if open_ := sum(row.verdict != "raises" and not row.isolated for row in rows):
-        output.say(f"{output.counted(open_, 'fork')}: {_NOT_ISOLATED}")
 
 
 def _by_step(given: list[str] | None, option: str) -> dict[int, str]:
@@ -301,7 +299,9 @@ def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = (
 
 def _summed(rows: Sequence[ForkReport]) -> str:
     counts = sorted(Counter(row.verdict for row in rows).items())
-    return f"{output.counted(len(rows), 'run')}: " + ", ".join(f"{many} {verdict}" for verdict, many in counts)
+    words = [f"{many} {verdict}" for verdict, many in counts]
+    open_ = sum(row.verdict != "raises" and not row.isolated for row in rows)
+    return f"{output.counted(len(rows), 'run')}: " + ", ".join([*words, *[f"{open_} not isolated"] * bool(open_)])
 
 
 def _story(report: ForkReport) -> Iterator[str]:
