@@ -90,10 +90,9 @@ def test_a_bundle_of_an_effect_holds_and_every_line_of_it_is_missed(dev: Dev, wi
     root = (dev.data / ROOT_PUB).read_text().strip()
     lines = file.read_text().splitlines(keepends=True)
 
-    number = str(dev.read("policy", "show")["number"])
-
-    told = json.loads(refold("verify", str(file), "--root", root, "--catalog", number, "--json").stdout)
-    assert (told["holds"], told["verdict"], told["holes"], told["catalog"][0]) == (True, "holds", [], int(number))
+    last = str(dev.read("policy", "show")["number"])
+    told = json.loads(refold("verify", str(file), "--root", root, "--catalog", last, "--json").stdout)
+    assert (told["holds"], told["verdict"], told["holes"], told["catalog"][0]) == (True, "holds", [], int(last))
     assert ["heads are not compared" in note for note in told["notes"]] == [True]
     assert [(each["actors"], each["checked"]) for each in told["decisions"]] == [(["ada"], True)]
     for number, line in enumerate(lines):
@@ -111,9 +110,8 @@ def test_a_key_that_the_bundle_names_itself_is_not_trusted(dev: Dev, wiped: str,
     dev.refold("why", wiped, "--bundle", str(file))
     other = "root-0000:" + "A" * 43
 
-    number = str(dev.read("policy", "show")["number"])
-
-    assert refold("verify", str(file), "--root", f"@{dev.data / ROOT_PUB}", "--catalog", number).exit_code == 0
+    last = str(dev.read("policy", "show")["number"])
+    assert refold("verify", str(file), "--root", f"@{dev.data / ROOT_PUB}", "--catalog", last).exit_code == 0
     assert refold("verify", str(file), "--root", f"@{dev.data / ROOT_PUB}").exit_code == 1  # younger than the catalog
     assert refold("verify", str(file), "--root", other).exit_code in (1, 2)
 

@@ -86,7 +86,7 @@ def _answer(machine: str, call: int, *arguments: int, arch: int | None = None) -
         code, true, false, value = step[at]
         at += 1
         if code == ban._RETURN:
-            return value
+            return int(value)
         if code == ban._LOAD:
             (word,) = struct.unpack_from("I", data, value)
         else:
