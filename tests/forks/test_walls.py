@@ -15,7 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from refold.cli.commands.forking import _story, _summed
 from refold.forks import ban
+from refold.forks.report import ForkReport
+from refold.gateway.pages.fork_pages import fork_file
 from tests.contract.table_benches import running_postgres
 from tests.lent import lend
 from tests.tidy.repository import ROOT
@@ -69,6 +72,22 @@ def test_an_attacker_that_knows_c_changes_nothing_outside_of_its_process(tmp_pat
         assert connection.execute("select 1 from pg_tables where tablename = 'postgres'").fetchall() == []
     unheard = {"fork_exec", "thread"}  # what Python does not report ends with a number of the kernel
     assert {name for name, ended in tried.items() if ended == "ran"} <= unheard | {n for n in tried if n[:2] == "c-"}
+
+
+def test_a_process_without_a_filter_is_not_called_isolated() -> None:
+    program = "from refold.forks import ban; ban._SECCOMP.clear(); print(ban.shut())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_command_and_page_name_the_gap_of_a_fork_that_is_not_isolated(isolated: bool) -> None:
+    report = ForkReport(run_id="r-1", at=0, verdict="other", isolated=isolated)
+
+    assert any("not isolated" in line for line in _story(report)) is not isolated
+    assert ("1 not isolated" in _summed([report])) is not isolated
+    assert ("by Python alone: C code" in fork_file("forks", [report], [{"agent": "x"}])) is not isolated
 
 
 def _scheduling(pid: int) -> tuple[int, int, set[int]]:
