@@ -94,8 +94,7 @@ class VerifiedBundle(NamedTuple):
 def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), catalog: int = 0) -> VerifiedBundle:
     """Check a bundle. `trust` has the root keys of the reader: without any, what people signed is not checked.
 
-    `heads` are ids with which the reader expects runs to end, `catalog` is the number of the catalog's last entry, both
-    from another source than the bundle: its bytes alone prove neither.
+    `heads` of runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither.
 
     **Raises** MalformedError for a file that is no bundle at all.
     """
@@ -418,12 +417,8 @@ class _Pass:
                 if isinstance(outcome, events.ChildCompleted):
                     self._told["ended", child] = _ended(outcome.status, outcome.result)
             elif isinstance(outcome, events.CallCompleted) and getattr(each, "effect", "") in CHAINED:
-                acted = _acted(outcome) and not state.copied(state.outcomes[step][2])
+                acted = bool(outcome.attempt and not outcome.how and not state.copied(state.outcomes[step][2]))
                 self.counts["unclaimed"] += acted and state.call_id(step) not in self._claimed
-
-
-def _acted(outcome: events.CallCompleted) -> bool:
-    return bool(outcome.attempt) and not outcome.how
 
 
 def _hole(kind: str, what: str) -> Hole:

@@ -35,29 +35,22 @@ _SECCOMP = {"x86_64": (0xC000003E, 317, 0), "aarch64": (0xC00000B7, 277, 1)}
 """AUDIT_ARCH, the number of seccomp(2), and the column of `_CALLS`, by machine. Of others no numbers are here."""
 _CALLS = """
 access:21: arch_prctl:158: brk:12:214 chdir:80:49 clock_getres:229:114 clock_gettime:228:113 clock_nanosleep:230:115
-clone:56:220 close:3:57 dup:32:23 dup2:33: dup3:292:24 epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21
-epoll_pwait:281:22 epoll_wait:232: eventfd:284: eventfd2:290:19 exit:60:93 exit_group:231:94 faccessat:269:48
-fadvise64:221:223 fchdir:81:50 fcntl:72:25 fstat:5:80 fstatfs:138:44 futex:202:98 get_robust_list:274:100
-getcpu:309:168 getcwd:79:17 getdents:78: getdents64:217:61 getegid:108:177 geteuid:107:175 getgid:104:176
-getgroups:115:158 getitimer:36:102 getpgid:121:155 getpgrp:111: getpid:39:172 getppid:110:173 getpriority:140:141
-getrandom:318:278 getresgid:120:150 getresuid:118:148 getrlimit:97:163 getrusage:98:165 getsid:124:156 gettid:186:178
-gettimeofday:96:169 getuid:102:174 ioctl:16:29 lseek:8:62 lstat:6: madvise:28:233 membarrier:324:283 mincore:27:232
-mmap:9:222 mprotect:10:226 mremap:25:216 munmap:11:215 nanosleep:35:101 newfstatat:262:79 open:2: openat:257:56
-pipe:22: pipe2:293:59 poll:7: ppoll:271:73 prctl:157:167 pread64:17:67 preadv:295:69 prlimit64:302:261 pselect6:270:72
-pwrite64:18:68 read:0:63 readlink:89: readlinkat:267:78 readv:19:65 restart_syscall:219:128 rseq:334:293
-rt_sigaction:13:134 rt_sigpending:127:136 rt_sigprocmask:14:135 rt_sigreturn:15:139 rt_sigsuspend:130:133
-rt_sigtimedwait:128:137 sched_get_priority_max:146:125 sched_get_priority_min:147:126 sched_getaffinity:204:123
-sched_getparam:143:121 sched_getscheduler:145:120 sched_yield:24:124 select:23: set_robust_list:273:99
-set_tid_address:218:96 setitimer:38:103 sigaltstack:131:132 signalfd4:289:74 stat:4: statfs:137:43 statx:332:291
-sysinfo:99:179 time:201: timerfd_create:283:85 timerfd_gettime:287:87 timerfd_settime:286:86 times:100:153
-umask:95:166 uname:63:160 wait4:61:260 waitid:247:95 write:1:64 writev:20:66
+clone:56:220 close:3:57 dup:32:23 dup2:33: dup3:292:24 epoll_create1:291:20 epoll_ctl:233:21 epoll_pwait:281:22
+epoll_wait:232: eventfd2:290:19 exit:60:93 exit_group:231:94 faccessat:269:48 fadvise64:221:223 fchdir:81:50
+fcntl:72:25 fstat:5:80 fstatfs:138:44 futex:202:98 getcpu:309:168 getcwd:79:17 getdents64:217:61 getegid:108:177
+geteuid:107:175 getgid:104:176 getgroups:115:158 getpid:39:172 getppid:110:173 getrandom:318:278 getrlimit:97:163
+getrusage:98:165 gettid:186:178 gettimeofday:96:169 getuid:102:174 ioctl:16:29 lseek:8:62 lstat:6: madvise:28:233
+membarrier:324:283 mmap:9:222 mprotect:10:226 mremap:25:216 munmap:11:215 nanosleep:35:101 newfstatat:262:79 open:2:
+openat:257:56 pipe:22: pipe2:293:59 poll:7: ppoll:271:73 prctl:157:167 pread64:17:67 prlimit64:302:261 pselect6:270:72
+read:0:63 readlink:89: readlinkat:267:78 readv:19:65 restart_syscall:219:128 rseq:334:293 rt_sigaction:13:134
+rt_sigprocmask:14:135 rt_sigreturn:15:139 rt_sigtimedwait:128:137 sched_getaffinity:204:123 sched_yield:24:124
+select:23: set_robust_list:273:99 set_tid_address:218:96 setitimer:38:103 sigaltstack:131:132 signalfd4:289:74 stat:4:
+statfs:137:43 statx:332:291 sysinfo:99:179 time:201: timerfd_create:283:85 timerfd_gettime:287:87
+timerfd_settime:286:86 times:100:153 umask:95:166 uname:63:160 wait4:61:260 waitid:247:95 write:1:64 writev:20:66
 """
-"""System calls that a replay needs: the name, its number on x86_64, its number on aarch64.
-
-Numbers from 424 on are refused as unknown (ENOSYS), so that libc falls back to what it did before they came:
-that is clone3, openat2 and io_uring, and on x86_64 all calls of the x32 ABI, whose numbers have bit 30.
+"""System calls that a replay needs: name, number on x86_64, number on aarch64. Those from 424 on answer ENOSYS, so that
+libc does without them: clone3, openat2, io_uring, and on x86_64 the x32 ABI, whose numbers have bit 30.
 """
-_UNKNOWN = 424
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Instructions of classic BPF: load a word, jump if equal, if at least, if a bit is set, and return."""
@@ -81,8 +74,7 @@ socket.gethostbyname socket.sendmsg socket.sendto cpython.PyInterpreterState_New
 gc.get_objects gc.get_referents gc.get_referrers
 """
 """Events that are refused beside those of agents; by the last three the hook could be found."""
-_INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters"})
-"""Modules that begin an interpreter without this hook: 3.13 reports none, 3.12 crashes where the hook refuses one."""
+_INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters"})  # 3.13 reports none, 3.12 crashes if one is refused
 _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joinable_thread"})
 """Of what agents must not do: this acts on nobody."""
 
@@ -141,7 +133,7 @@ def seccomp_filter(machine: str) -> bytes:
     arch, _, column = _SECCOMP[machine]
     refuse = (_RETURN, 0, 0, _REFUSE)
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), refuse]
-    steps += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _UNKNOWN), (_RETURN, 0, 0, _NO_SUCH_CALL)]
+    steps += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, 424), (_RETURN, 0, 0, _NO_SUCH_CALL)]
     for name, *numbers in (call.split(":") for call in _CALLS.split()):
         index, compare, values = _ARGUMENTS.get(name, (0, 0, ()))
         jumps = [(compare, *((len(values) - n, 0) if compare == _EQUAL else (0, 1)), v) for n, v in enumerate(values)]

@@ -151,9 +151,8 @@ def _print_verified(found: VerifiedBundle) -> None:
         words = f"{each.call_id} {each.tool}: {each.verdict} by {', '.join(each.actors)}"
         say("decision", f"{words} ({'checked' if each.checked else 'not checked'})")
     if found.root:
-        number, at_ms = found.catalog
         by = f"of {found.platform or 'a platform that it does not name'}, by root {', '.join(found.root)}"
-        say("catalog", f"{by}; it ends with number {number}, signed {in_utc(at_ms)}")
+        say("catalog", f"{by}; it ends with number {found.catalog[0]}, signed {in_utc(found.catalog[1])}")
     for note in found.notes:
         say("note", note)
     for hole in found.holes:
