@@ -90,8 +90,10 @@ def test_a_bundle_of_an_effect_holds_and_every_line_of_it_is_missed(dev: Dev, wi
     root = (dev.data / ROOT_PUB).read_text().strip()
     lines = file.read_text().splitlines(keepends=True)
 
-    told = json.loads(refold("verify", str(file), "--root", root, "--json").stdout)
-    assert (told["holds"], told["holes"], told["notes"]) == (True, [], [])
+    last = str(dev.read("policy", "show")["number"])
+    told = json.loads(refold("verify", str(file), "--root", root, "--catalog", last, "--json").stdout)
+    assert (told["holds"], told["verdict"], told["holes"], told["catalog"][0]) == (True, "holds", [], int(last))
+    assert ["heads are not compared" in note for note in told["notes"]] == [True]
     assert [(each["actors"], each["checked"]) for each in told["decisions"]] == [(["ada"], True)]
     for number, line in enumerate(lines):
         file.write_text("".join(lines[:number] + lines[number + 1 :]))
@@ -108,7 +110,9 @@ def test_a_key_that_the_bundle_names_itself_is_not_trusted(dev: Dev, wiped: str,
     dev.refold("why", wiped, "--bundle", str(file))
     other = "root-0000:" + "A" * 43
 
-    assert refold("verify", str(file), "--root", f"@{dev.data / ROOT_PUB}").exit_code == 0
+    last = str(dev.read("policy", "show")["number"])
+    assert refold("verify", str(file), "--root", f"@{dev.data / ROOT_PUB}", "--catalog", last).exit_code == 0
+    assert refold("verify", str(file), "--root", f"@{dev.data / ROOT_PUB}").exit_code == 1  # younger than the catalog
     assert refold("verify", str(file), "--root", other).exit_code in (1, 2)
 
 
@@ -132,9 +136,9 @@ def test_a_run_is_read_from_its_bundle(dev: Dev, wiped: str, tmp_path: Path) -> 
 def test_a_redacted_bundle_shows_no_value_and_says_how_far_it_holds(dev: Dev, wiped: str, tmp_path: Path) -> None:
     file, root = tmp_path / "why.jsonl", f"@{dev.data / ROOT_PUB}"
     dev.refold("why", wiped, "--bundle", str(file), "--redact", "args,results")
-    result = refold("verify", str(file), "--root", root)
+    result = refold("verify", str(file), "--root", root, "--catalog", str(dev.read("policy", "show")["number"]))
 
-    assert result.exit_code == 0
+    assert result.exit_code == 8
     assert "are redacted" in result.output
     shown = refold("run", "events", wiped.partition("/")[0], "--bundle", str(file), "--json").stdout
     assert '"wiped"' not in shown

@@ -31,9 +31,10 @@ from refold.ports.log import Record
 from refold.views.history import Run
 from refold.views.why import why
 from tests.approval.driving import PARTITIONS, SERVICE
+from tests.cli.terminal import refold
 from tests.evidence.story import CLAIMED, Story, file_of, renumbered, told, under_its_ids
-from tests.evidence.test_verify import LINES, _consistent, _rewritten, _sealed, fields, resealed
-from tests.roots import TRUST, entry
+from tests.evidence.test_verify import HEADS, LAST, LINES, _consistent, _rewritten, _sealed, fields, resealed
+from tests.roots import PINNED, TRUST, entry
 
 NOTHING = f"blob:{'0' * 64}:9"
 
@@ -61,15 +62,14 @@ def test_a_token_is_redacted_in_a_redacted_entry_alone_and_never_that_of_an_appr
 
     assert kinds(whole) == {("signature", "run-1"), ("signature", "run-1.3")}
     assert {kind for kind, _ in kinds(marked)} == {"changed"}
-    assert not whole.holds
-    assert not marked.holds
+    assert {whole.verdict, marked.verdict} == {"broken"}
 
 
 def test_a_decision_that_was_redacted_proves_nothing() -> None:
     bundle = Story([{"action": "edit", "args": '{"text":"secret"}'}, {"action": "approve"}]).bundle(["args"])
     found = resealed(bundle)
 
-    assert (found.holes, found.unchecked, found.holds) == ([], 1, False)
+    assert (found.holes, found.unchecked, found.verdict) == ([], 2, "unproven")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_child_is_held_against_its_parent_wherever_it_stands() -> None:
 def test_a_catalog_that_nobody_has_checked_is_not_proven() -> None:
     found = resealed(without_people(told().bundle()), trust={})
 
-    assert (found.holes, found.decisions, found.holds) == ([], [], False)
+    assert (found.holes, found.decisions, found.verdict) == ([], [], "unproven")
     assert "are not checked: name the root key" in found.notes[0]
 
 
@@ -110,7 +110,7 @@ def test_numbers_of_lines_that_somebody_has_made_up_fill_no_memory() -> None:
     gaps = (b'{"n":%d,"kind":"entry","seal":"%s"}\n' % (99_000 * number, b"0" * 32) for number in range(1, 40))
     found = verify_bundle(BytesIO(LINES[0] + b"".join(gaps)), TRUST)
 
-    assert not found.holds
+    assert found.verdict == "broken"
     gaps = (b'{"n":%d,"kind":"entry","seal":"%s"}\n' % (99_000 * number, b"0" * 32) for number in range(1, 40))
     assert sum(1 for _ in read(BytesIO(LINES[0] + b"".join(gaps)))) < MOST_MISSING + 100
 
@@ -177,7 +177,7 @@ def test_a_key_that_was_stolen_signs_nothing_new_and_what_it_has_signed_is_told(
 
     near, far = (_consistent(bundle, partial(signed, after_ms=ms)) for ms in (1, 3 * SKEW_MS))
 
-    assert (later.holes, [SERVICE.kid in note for note in later.notes]) == ([], [True])
+    assert (later.holes, SERVICE.kid in later.notes[0], later.verdict) == ([], True, "holds")
     assert resealed(near).holes == []
     assert {"signed after the entry" in hole.what for hole in resealed(with_key(far, now + 2 * SKEW_MS)).holes} == {
         True
@@ -346,3 +346,90 @@ def test_a_history_that_cannot_be_is_told_and_never_stops_who_reads_it(seed: int
             for one in found.values():
                 for number in range(1, one.state.head.seq + 1):
                     assert linked_runs(why(one, number, found.get), found.get)
+
+
+def test_a_redacted_bundle_has_a_verdict_of_its_own_and_names_its_redacted_entries() -> None:
+    """Without the values of an entry its bytes do not prove its id: its tool can be another."""
+    rewritten = under_its_ids(told().bundle(["results"]), changed(events.CallCompleted, result=f"blob:{'1' * 64}:9"))
+    found = verify_bundle(file_of(rewritten), TRUST, heads=HEADS, catalog=LAST[0])
+
+    assert (found.verdict, found.holes) == ("redacted", [])
+    assert [bool(run.redacted) for run in found.runs] == [True, True]
+    for run, note in zip(found.runs, found.notes, strict=True):
+        assert f"{run.run_id}: the entries of events {', '.join(map(str, run.redacted))} are redacted" in note
+
+
+def test_a_history_that_its_author_has_rewritten_has_another_head_than_the_reader_names() -> None:
+    def other(event: Any) -> Any:
+        boss = isinstance(event, events.RunCompleted) and " and " in event.result
+        return replace(event, result='"made up"') if boss else event
+
+    labelled = _rewritten(told().bundle(), other)
+
+    assert resealed(labelled).holes == []
+    assert any("heads are not compared" in note for note in resealed(labelled).notes)
+    found = verify_bundle(file_of(labelled), TRUST, heads=HEADS, catalog=LAST[0])
+    assert ([hole.kind for hole in found.holes], found.verdict) == (["head"], "broken")
+
+
+KEY = next(
+    event.key
+    for record in told().bundle().runs[0].records
+    for event in codec.decode(Entry, record.value or b"").events
+    if isinstance(event, CallProposed) and event.effect == "once"
+)
+QUESTION = next(
+    event.question[:32]
+    for record in told().bundle().runs[0].records
+    for event in codec.decode(Entry, record.value or b"").events
+    if isinstance(event, ApprovalRequested)
+)
+
+
+@pytest.mark.parametrize(
+    "about",
+    ["", "run-9", "run", "run-1/", "run-1/17", "run-1/0", "run-1.3/9999", "0" * 64, "run-1/6~0", f"run-1/7~{QUESTION}"],
+)
+def test_a_bundle_that_is_about_what_it_does_not_have_is_refused(about: str) -> None:
+    found = resealed(replace(told().bundle(), about=about))
+
+    assert ([hole.kind for hole in found.holes], found.verdict) == (["about"], "broken")
+
+
+def test_a_bundle_of_no_run_is_refused() -> None:
+    assert [hole.kind for hole in resealed(Bundle("run-1", [], told().catalog())).holes] == ["about"]
+
+
+@pytest.mark.parametrize(
+    "about", ["run-1", "run-1/6", "run-1.3/1", KEY, f"run-1/6~{QUESTION}", "run-1/6~" + QUESTION[:4]]
+)
+def test_a_bundle_may_be_about_a_run_an_event_a_key_or_a_question(about: str) -> None:
+    assert resealed(replace(told().bundle(), about=about)).holes == []
+
+
+def test_a_catalog_that_was_cut_before_a_revocation_proves_no_later_decision() -> None:
+    bundle = told().bundle()
+    revoked = with_key(bundle, LAST[1] + 1)
+    number = len(revoked.catalog)
+
+    assert {hole.kind for hole in resealed(revoked).holes} == {"signature"}
+    cut = resealed(bundle)
+    assert (cut.verdict, cut.holes, cut.catalog) == ("unproven", [], LAST)
+    assert "younger than the catalog, which ends with number" in cut.notes[0]
+    expected = verify_bundle(file_of(bundle), TRUST, catalog=number)
+    assert [hole.kind for hole in expected.holes] == ["cut"]
+    assert verify_bundle(file_of(bundle), TRUST, catalog=number - 1).verdict == "holds"
+
+
+def test_each_verdict_of_a_file_has_its_exit_code(tmp_path: Path) -> None:
+    def code(bundle: Bundle, *options: str) -> int:
+        (tmp_path / "b.jsonl").write_bytes(file_of(bundle).getvalue())
+        return refold("verify", str(tmp_path / "b.jsonl"), "--root", PINNED, *options).exit_code
+
+    whole, number = told().bundle(), ("--catalog", str(LAST[0]))
+
+    assert code(whole, *number, "--head", ",".join(HEADS).upper()) == 0
+    assert code(whole, *number, "--head", "0" * 32) == 1
+    assert code(whole) == 1
+    assert code(replace(whole, about="run-9"), *number) == 1
+    assert code(told().bundle(["args"]), *number) == 8

@@ -28,6 +28,9 @@ from tests.roots import TRUST
 LINES = file_of(told().bundle()).getvalue().splitlines(keepends=True)
 OTHERS = file_of(Story(run=RunId("run-2")).bundle()).getvalue().splitlines(keepends=True)
 [CONTENTS] = [contents_of(line) for line in read(BytesIO(LINES[0])) if isinstance(line, Line) and not line.n]
+LAST = verify_bundle(BytesIO(b"".join(LINES)), TRUST).catalog
+"""Number and time of the last entry of its catalog, as its reader has them from elsewhere."""
+HEADS = [run.head for run in verify_bundle(BytesIO(b"".join(LINES)), TRUST).runs]
 Place = tuple[str, int]
 
 
@@ -80,9 +83,9 @@ def without(bundle: Bundle, run: int, number: int) -> Bundle:
 
 class TestWhole:
     def test_a_bundle_holds_with_all_that_people_have_decided(self) -> None:
-        found = verified(*LINES)
+        found = verify_bundle(BytesIO(b"".join(LINES)), TRUST, heads=HEADS, catalog=LAST[0])
 
-        assert (found.holes, found.notes, found.records) == ([], [], len(LINES))
+        assert (found.verdict, found.holes, found.notes, found.records) == ("holds", [], [], len(LINES))
         assert [(each.call_id, each.actors, each.checked) for each in found.decisions] == [
             ("run-1/6", ["ada", "bob"], True),
             ("run-1.3/3", ["ada", "bob"], True),
@@ -228,7 +231,7 @@ class TestLies:
 
         assert found.holes == []
         assert "not checked" in found.notes[0]
-        assert not found.holds
+        assert found.verdict == "unproven"
         assert not found.decisions[0].checked
 
     def test_a_decision_without_its_signature_is_named(self) -> None:
@@ -303,7 +306,7 @@ class TestLies:
         found = resealed(replace(bundle, runs=[replace(run, claims=()) for run in bundle.runs]))
 
         assert found.holes == []
-        assert found.notes == ["2 chained calls have no claim in the bundle"]
+        assert "2 chained calls have no claim in the bundle" in found.notes
 
 
 def _rewritten(bundle: Bundle, change: Callable[[Any], Any]) -> Bundle:

@@ -15,9 +15,9 @@ from refold.core.errors import RefoldError
 from refold.runtime.text import visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT, ANOTHER = range(8)
+_OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT, ANOTHER, REDACTED = range(9)
 STOPPED = _CONFLICT
-"""Of a fork: something was asked that nothing answers. `ANOTHER`: it is another run than the recorded one."""
+"""Of a fork: nothing answers a call. `ANOTHER`: it is another run. `REDACTED`: of a bundle that has no hole."""
 
 _CODES: dict[type[RefoldError], int] = {
     errors.UsageError: _USAGE,

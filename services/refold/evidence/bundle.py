@@ -49,7 +49,7 @@ class Hole(NamedTuple):
     """Why a bundle does not hold, and where: `record` is the number of the line, 0 for the first one.
 
     `kind` is one of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision,
-    claim. `run_id` is empty, and `seq` 0, where that is no record of a run. `what` is for people.
+    claim, about, head. `run_id` is empty, and `seq` 0, where that is no record of a run. `what` is for people.
     """
 
     kind: str

@@ -6,7 +6,7 @@ Memory grows with the largest run, and not with the bundle: of a run that was pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
@@ -14,7 +14,7 @@ from refold.core import events
 from refold.core.approval.signature import Trust, kid_of
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, child_id, parse_call_id, parse_log_key
+from refold.core.ids import EntryId, RunId, approval_id, child_id, parse_call_id, parse_log_key
 from refold.core.messages import CatalogEntry, ToolClaim, ToolRequest
 from refold.core.planning import commands
 from refold.core.run import chain
@@ -52,13 +52,13 @@ HOLE_CHARS = 1_000
 
 
 class BundleRun(NamedTuple):
-    """A run of a bundle: its last event, the id of the entry with it, and how many of its entries are redacted."""
+    """A run of a bundle: its last event, the id of the entry with it, and the first events of its redacted entries."""
 
     run_id: RunId
     entries: int
     seq: int
     head: str
-    redacted: int
+    redacted: list[int]
     agent: str
     requester: str
     status: str
@@ -68,7 +68,8 @@ class VerifiedBundle(NamedTuple):
     """Content of a bundle, and every hole in it. `notes` say what it does not prove, in words.
 
     `unchecked` signatures are those of decisions and of the catalog where the reader has named no root key, or the
-    catalog has a hole, and of decisions that were redacted. `platform` is the one that the catalog was signed for.
+    catalog has a hole or is older than the decision, and of decisions that were redacted. `platform` is the one that
+    the catalog was signed for, `catalog` the number and the time (ms) of its last entry.
     """
 
     about: str
@@ -76,6 +77,7 @@ class VerifiedBundle(NamedTuple):
     fork: dict[str, Any]
     root: list[str]
     platform: str
+    catalog: tuple[int, int]
     runs: list[BundleRun]
     decisions: list[PeopleDecided]
     holes: list[Hole]
@@ -83,21 +85,25 @@ class VerifiedBundle(NamedTuple):
     notes: list[str]
 
     @property
-    def holds(self) -> bool:
-        """True if no hole was found, and no signature is left unchecked."""
-        return not self.holes and not self.unchecked
+    def verdict(self) -> str:
+        """`broken` by a hole, `unproven` by an unchecked signature, `redacted` by missing values, or `holds`."""
+        redacted = any(run.redacted for run in self.runs)
+        return "broken" if self.holes else "unproven" if self.unchecked else "redacted" if redacted else "holds"
 
 
-def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
+def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), catalog: int = 0) -> VerifiedBundle:
     """Check a bundle. `trust` has the root keys of the reader: without any, what people signed is not checked.
+
+    `heads` of runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither.
 
     **Raises** MalformedError for a file that is no bundle at all.
     """
-    checking = _Pass(Authorities(trust))
+    checking = _Pass(Authorities(trust), heads, catalog)
     found = (hole for line in read(file) for hole in checking.take(line))
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(found, MOST_HOLES)]
     if not checking.records:
         raise MalformedError("this is no bundle of evidence", hint="`refold why ID --bundle FILE` writes one")
+    holes = holes or list(checking.unmet())
     told = checking.contents
     return VerifiedBundle(
         told.about if told else "",
@@ -105,10 +111,11 @@ def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
         told.fork if told else {},
         sorted(trust),
         checking.known.platform,
+        checking.last,
         checking.runs,
         checking.decisions,
         holes,
-        sum(checking.counts[each] for each in ("unchecked", "unsigned", "hidden")),
+        sum(checking.counts[each] for each in ("unchecked", "unsigned", "hidden", "older")),
         list(checking.notes()),
     )
 
@@ -116,8 +123,9 @@ def verify_bundle(file: BinaryIO, trust: Trust) -> VerifiedBundle:
 class _Pass:
     """Knowledge of a bundle up to a line."""
 
-    def __init__(self, known: Authorities) -> None:
+    def __init__(self, known: Authorities, heads: Collection[str], catalog: int) -> None:
         self.contents: Contents | None = None
+        self.last, self._expected, self._expected_heads, self._concerned = (0, 0), catalog, heads, False
         self.records, self.runs, self.decisions = 0, list[BundleRun](), list[PeopleDecided]()
         self.counts = Counter[str]()
         self.known, self._newer, self._forked = known, False, False
@@ -134,7 +142,7 @@ class _Pass:
 
     def _begin(self, run: RunId) -> None:
         self._run, self._state, self._last = run, RunState(run), 0
-        self._entries = self._redacted = 0
+        self._entries, self._redacted = 0, list[int]()
         self._links: dict[str, tuple[str, ...]] = {}
         self._claimed, self._good = set[str](), set[str]()
 
@@ -161,16 +169,22 @@ class _Pass:
 
     def notes(self) -> Iterator[str]:
         """Limits of the proof."""
-        told, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
+        rules, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
         unsure = "the catalog has a hole" if self.known.trust else "name the root key that you trust (--root)"
         notes = {
-            "redacted": f"entries are redacted ({told}): their bytes do not prove their ids, so what they say holds as "
-            "far as a digest in them is signed or named by an entry that is whole",
             "hidden": "decisions are redacted: their signatures and votes are not checked",
             "unchecked": f"decisions are not checked: {unsure}",
             "unsigned": "entries of the catalog are not checked: name the root key that you trust (--root)",
+            "older": f"decisions are younger than the catalog, which ends with number {self.last[0]}: a revocation may "
+            "be left out; name the number that `refold policy show --json` prints (--catalog)",
             "unclaimed": "chained calls have no claim in the bundle",
+            "uncompared": "heads are not compared: entries are not signed, so an author can make up a whole run; name "
+            "the ids of heads that `refold run show RUN --json` prints, or that you have from elsewhere (--head)",
         }
+        for run in (run for run in self.runs if run.redacted):
+            places = with_ellipsis(", ".join(map(str, run.redacted)), 200)
+            words = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
+            yield f"{words}: what is left in them is the word of the bundle's author, but for digests that are signed"
         signers = (kid for each in self.decisions for kid in each.keys)
         if gone := self.known.withdrawn(signers):
             yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
@@ -179,6 +193,25 @@ class _Pass:
             yield "this is a fork: entries of it are in no topic"
         if self.contents is None:
             yield "without its first line nobody can tell what the bundle should hold"
+
+    def unmet(self) -> Iterator[Hole]:
+        """Parts that a bundle without a hole lacks: its subject, and what the reader expects."""
+        about = self.contents.about if self.contents else ""
+        if not self._concerned:
+            yield _hole("about", f"the bundle is about {about or 'nothing'}, which is not in it")
+        for head in sorted(set(self._expected_heads) - {run.head for run in self.runs}):
+            yield _hole("head", f"no run of the bundle ends with {head}: it is another history, or another part of it")
+        if self.last[0] < self._expected:
+            yield _hole(
+                "cut", f"the catalog ends with number {self.last[0]}, and not with {self._expected} as expected"
+            )
+
+    def _concerns(self, seq: int, event: events.Event) -> bool:
+        """True if the bundle is about this event: by its run, its place, its question or its idempotency key."""
+        about, names = self.contents.about if self.contents else "", {self._run, f"{self._run}/{seq}"}
+        if isinstance(event, events.ApprovalRequested) and "~" in about:  # or a beginning of its question's id
+            return approval_id(self._state.call_id(event.step), event.question).startswith(about)
+        return bool(about) and about in {*names, getattr(event, "key", "")}
 
     def _checked(self, line: Line, kind: str) -> Iterator[Hole]:
         self._pass_by(line.n)
@@ -251,7 +284,7 @@ class _Pass:
         if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
             kind = "removed" if entry.counter > self._counter else "moved"
             yield _hole(kind, f"number {entry.counter} of the catalog, {entry.name[:200]}, follows {self._counter}")
-        self._counter = entry.counter
+        self._counter, self.last = entry.counter, (entry.counter, entry.at_ms)
 
     def _entry(self, record: Record, line: Line) -> Iterator[Hole]:
         parts, listed = parse_log_key(record.key), self._place(line.n)[1]
@@ -264,7 +297,8 @@ class _Pass:
         if run != self._run:
             yield from self._leave()
             self._begin(run)
-        self._entries, self._redacted = self._entries + 1, self._redacted + hidden
+        self._entries += 1
+        self._redacted += [seq] * hidden
         self._rules = self.contents.redacted if hidden and self.contents else []
         head, found = self._head(run), self._read(record, name, hidden=hidden)
         if found is None or (found.entry.run_id, found.entry.seq) != (run, seq):
@@ -302,6 +336,7 @@ class _Pass:
             yield _hole("changed", error.message)
             return
         for seq, event in enumerate(entry.events, entry.seq):
+            self._concerned = self._concerned or self._concerns(seq, event)
             if isinstance(event, events.ApprovalDecided | events.CallJudged | events.CallRenewed):
                 settled.add(event.step)
             if isinstance(event, events.ApprovalDecided) and event.verdict != "expire":
@@ -330,6 +365,7 @@ class _Pass:
             yield found
         else:
             keys = [kid_of(token) for token in (event.token, *found.tokens)]
+            self.counts["older"] += self.last[1] < found.issued and not 0 < self._expected <= self.last[0]
             self._good.add(event.token)
         told = call, before.call(event.step).tool, event.verdict, event.actors
         self.decisions.append(PeopleDecided(before.run_id, seq, *told, keys, bool(keys)))
@@ -362,9 +398,8 @@ class _Pass:
             return
         asked, whole = state.request, run not in self._broken
         names = (asked.agent, asked.requester) if asked else ("", "")
-        ends = self._entries, head.seq, head.id.hex(), self._redacted
-        self.runs.append(BundleRun(run, *ends, *names, state.status))
-        self.counts["redacted"] += self._redacted
+        self.runs.append(BundleRun(run, self._entries, head.seq, head.id.hex(), self._redacted, *names, state.status))
+        self.counts["uncompared"] += head.id.hex() not in self._expected_heads
         if whole and asked is not None:
             own = {"asked": f"{asked.agent} {text_digest(asked.input)}"}
             own |= {"ended": _ended(state.status, getattr(state.end, "result", ""))} if state.over else {}
@@ -382,12 +417,8 @@ class _Pass:
                 if isinstance(outcome, events.ChildCompleted):
                     self._told["ended", child] = _ended(outcome.status, outcome.result)
             elif isinstance(outcome, events.CallCompleted) and getattr(each, "effect", "") in CHAINED:
-                acted = _acted(outcome) and not state.copied(state.outcomes[step][2])
+                acted = bool(outcome.attempt and not outcome.how and not state.copied(state.outcomes[step][2]))
                 self.counts["unclaimed"] += acted and state.call_id(step) not in self._claimed
-
-
-def _acted(outcome: events.CallCompleted) -> bool:
-    return bool(outcome.attempt) and not outcome.how
 
 
 def _hole(kind: str, what: str) -> Hole:

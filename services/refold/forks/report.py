@@ -53,7 +53,7 @@ class ForkReport(ReadModel):
 
     Pairs are before and after. `answered` counts what answered its calls: `record`, `given`, `decided`, `stub`, `pure`.
     `usd` is None where nobody knows a price. `refused` counts what the app wanted to do, by Python's names for that;
-    `isolated`: the kernel kept its process from any network, and not Python alone.
+    `isolated`: the kernel refused to its process whatever acts on others (seccomp), and not Python alone.
     `kept` is how many entries of each run the fork begins with, `rows` those that it has added, which lie in no topic:
     key and value in hex. `steps` has for each step of a run of the fork the recorded one that it is; 0: none.
     """

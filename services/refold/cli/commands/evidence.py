@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from refold.cli import options, output
+from refold.cli.errors import REDACTED, fail
 from refold.cli.platform import Printer, Shell, source, writing
 from refold.cli.recorded import FromLog, known_family
 from refold.client.addresses import addresses
@@ -23,6 +24,7 @@ from refold.evidence.redaction import rules_of
 from refold.evidence.verify import VerifiedBundle, verify_bundle
 from refold.views.history import Run
 from refold.views.why import WhyLink, why
+from refold.views.words import in_utc
 
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
 SHOWN = 24
@@ -86,14 +88,25 @@ def verify_file(
     bundle: Annotated[str, "BUNDLE", "A file that `refold why` or `refold run bundle` has written."],
     *,
     root: Annotated[str, "KID:X|@FILE", "Root keys that you trust.  \\[default: REFOLD_TRUST]"] = "",
+    head: Annotated[str, "HEX,...", "Heads that runs of the bundle must have, from another source."] = "",
+    catalog: Annotated[options.Natural, "N", "Number of the catalog's last entry, from another source."] = 0,
     data: options.DataOption = "",
     printer: Printer,
 ) -> None:
-    """Check a bundle by its bytes alone, without Kafka. Names every hole: the run, the event, the record."""
+    """Check a bundle by its bytes alone, without Kafka. Names every hole: the run, the event, the record.
+
+    Exits with 0 when it holds, as far as the notes say, with 1 for a hole or what is not proven (no root key, a catalog
+    older than a decision), with 2 for a file that is no bundle, and with 8 when entries are redacted.
+    """
     trust = trusted(source(root).partition("\n")[0]) if root else addresses(data=data).trust
     with reading(Path(bundle)) as file:
-        found = verify_bundle(file, trust)
-    printer.tell({"holds": found.holds, **output.plain(found)}, lambda: _print_verified(found), ok=found.holds)
+        found = verify_bundle(file, trust, heads=head.lower().replace(",", " ").split(), catalog=catalog)
+    verdict = {"holds": found.verdict == "holds", "verdict": found.verdict}
+    printer.tell(
+        verdict | output.plain(found), lambda: _print_verified(found), ok=found.verdict in ("holds", "redacted")
+    )
+    if found.verdict == "redacted":
+        fail(REDACTED)
 
 
 def _find(known: dict[str, Run], asking: WhyOptions, run: str) -> Run | None:
@@ -130,6 +143,7 @@ def _print_verified(found: VerifiedBundle) -> None:
     def say(name: str, text: str) -> None:
         output.say(f"{name:9}{output.escape(text)}")
 
+    say("about", found.about)
     for run in found.runs:
         asked = f"{run.agent} for {run.requester or 'nobody'}, {run.status}"
         say("run", f"{run.run_id}  {asked}: {run.entries} entries to event {run.seq}, head {run.head}")
@@ -137,11 +151,12 @@ def _print_verified(found: VerifiedBundle) -> None:
         words = f"{each.call_id} {each.tool}: {each.verdict} by {', '.join(each.actors)}"
         say("decision", f"{words} ({'checked' if each.checked else 'not checked'})")
     if found.root:
-        say("catalog", f"of {found.platform or 'a platform that it does not name'}, by root {', '.join(found.root)}")
+        by = f"of {found.platform or 'a platform that it does not name'}, by root {', '.join(found.root)}"
+        say("catalog", f"{by}; it ends with number {found.catalog[0]}, signed {in_utc(found.catalog[1])}")
     for note in found.notes:
         say("note", note)
     for hole in found.holes:
         place = f"{hole.run_id}/{hole.seq}, " if hole.seq else ""
         say("hole", f"{place}record {hole.record} ({hole.kind}): {hole.what}")
-    words = "it does not hold" if found.holes else "everything agrees" if found.holds else "not proven, see the notes"
-    say("verdict", words + ", as far as the notes say" * bool(found.holds and found.notes))
+    verdicts = {"holds": "everything agrees, as far as the notes say", "broken": "it does not hold"}
+    say("verdict", verdicts.get(found.verdict, f"not proven ({found.verdict}), see the notes"))

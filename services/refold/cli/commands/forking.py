@@ -295,13 +295,16 @@ def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = (
 
 
 def _summed(rows: Sequence[ForkReport]) -> str:
-    counts = sorted(Counter(row.verdict for row in rows).items())
+    open_ = ["not isolated" for row in rows if row.verdict != "raises" and not row.isolated]
+    counts = sorted(Counter([*(row.verdict for row in rows), *open_]).items())
     return f"{output.counted(len(rows), 'run')}: " + ", ".join(f"{many} {verdict}" for verdict, many in counts)
 
 
 def _story(report: ForkReport) -> Iterator[str]:
     """A fork for people."""
     yield f"fork of {report.run_id} at {report.at}: {_WORDS.get(report.verdict, report.verdict)}"
+    if report.verdict != "raises" and not report.isolated:
+        yield "  not isolated: Python alone held the app, whose C code could reach sockets, files and processes"
     if report.message:
         yield f"  {report.message}"
     if report.verdict == "disagrees":

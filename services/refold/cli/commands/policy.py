@@ -132,7 +132,7 @@ def show_policy(*, shell: Shell) -> None:
     there = shell.platform.catalog
     found = policy_views.in_force(there.whole)
     warn_of_void(there)
-    row = {**found, "differing_partitions": there.behind, "void": there.void}
+    row = {**found, "number": there.whole.counter, "differing_partitions": there.behind, "void": there.void}
     shell.tell(row, lambda: policy_views.print_in_force(found))
 
 
