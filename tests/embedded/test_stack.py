@@ -236,3 +236,24 @@ def test_nothing_outlives_the_stack_however_it_ends(tmp_path: Path, number: sign
 
     eventually(gone(*pids))
     assert parent.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 0)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "replaced"])
+def test_a_stack_whose_folder_is_deleted_ends_with_all_its_processes(tmp_path: Path, again: bool) -> None:
+    folder = tmp_path / "data"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    parent = subprocess.Popen([sys.executable, "-c", FOREGROUND, str(folder), *SLEEPER], text=True, **pipes)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "ready\n"
+    pids = processes(folder)["planner"] + processes(folder)["valkey"]
+
+    folder.rename(tmp_path / "gone")
+    if again:
+        folder.mkdir()
+        (folder / "dev.json").write_text("of another")
+    _, stderr = parent.communicate(timeout=60)
+
+    eventually(gone(*pids))
+    assert parent.returncode == 1
+    assert f"the data folder {folder} was deleted while the platform ran on it" in stderr
+    assert not again or (folder / "dev.json").read_text() == "of another"

@@ -88,6 +88,13 @@ class FolderLock:
             return True
         return False
 
+    def is_lost(self) -> bool:
+        """True if the lock file that this process holds was deleted or replaced, with its folder most likely."""
+        try:
+            return self._handle is not None and not os.path.samestat(os.fstat(self._handle.fileno()), self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""
         if self._handle is not None:
