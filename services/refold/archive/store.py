@@ -119,11 +119,10 @@ class ArchiveStore:
                 for found in self.runs(line.file):
                     if found.run_id == run:
                         return found
+                text = f"{line.file} does not have the run {run}, though its index says so"
+                raise MalformedError(text, hint="delete the index")
             except MalformedError as error:
                 failed.append(error)
-                continue
-            text = f"{line.file} does not have the run {run}, though its index says so"
-            failed.append(MalformedError(text, hint="delete the index"))
         raise failed[0]
 
     def files(self) -> list[str]:
