@@ -35,9 +35,8 @@ import sys
 from pathlib import Path
 from refold.embedded.stack import DevStack, Servers, ServiceProcess
 sleeper = ServiceProcess("planner", tuple(sys.argv[2:]))
-stack = DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9"))
-stack.start()
-stack.run_until_stopped(lambda: print("ready", flush=True))
+with DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9")) as stack:
+    stack.run_until_stopped(lambda: print("ready", flush=True))
 """
 
 

@@ -88,12 +88,12 @@ class FolderLock:
             return True
         return False
 
-    def is_lost(self) -> bool:
-        """True if the lock file that this process holds was deleted or replaced, with its folder most likely."""
+    def holds(self) -> bool:
+        """True if this process has the lock, and its file was not deleted or replaced since."""
         try:
-            return self._handle is not None and not os.path.samestat(os.fstat(self._handle.fileno()), self._path.stat())
+            return self._handle is not None and os.path.samestat(os.fstat(self._handle.fileno()), self._path.stat())
         except (FileNotFoundError, NotADirectoryError):
-            return True
+            return False
 
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""

@@ -124,14 +124,8 @@ class DevStack:
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have what tools are handed, in clear
             if self._fresh:
-                for name in (
-                    "kafka",
-                    "valkey",
-                    "logs",
-                    "blobs",
-                    "views",
-                    "postgres",
-                ):  # by name: the folder may hold files of the user's
+                # By name: the folder may hold files of the user's.
+                for name in ("kafka", "valkey", "logs", "blobs", "views", "postgres"):
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
             (self.data_dir / "views").mkdir(exist_ok=True)
             ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
@@ -158,7 +152,7 @@ class DevStack:
                 self._supervisor.stop()
         finally:
             self._supervisor = None
-            if not self._lock.is_lost():  # else it is the file of another stack
+            if self._lock.holds():  # else it is the file of another stack
                 self.dev_json.unlink(missing_ok=True)
             self._lock.release()
 
@@ -172,9 +166,9 @@ class DevStack:
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as asked:
             on_ready()
-            while supervisor.active and not asked.wait(_WATCH_S) and not self._lock.is_lost():
+            while supervisor.active and not asked.wait(_WATCH_S) and self._lock.holds():
                 pass
-            if lost := self._lock.is_lost():
+            if lost := not self._lock.holds():
                 supervisor.hurry()
             self.stop()
         if lost:
