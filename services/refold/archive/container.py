@@ -115,7 +115,7 @@ def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
             raise ValueError("it has another schema than archives have")
         for row in rows:
             yield _run(row)
-    except Exception as error:  # of any kind: the library's own, of zlib, of a recursion
+    except Exception as error:  # noqa: BLE001 - of any kind: the library's own, of zlib, of a recursion
         reason = str(error) or type(error).__name__
         raise MalformedError(f"{place} cannot be read: {reason}", hint="fetch it again, or restore a copy") from None
 
