@@ -496,6 +496,6 @@ def test_no_id_of_a_run_is_written_raw_into_a_stream(run: str) -> None:
     sent = Selection("all", tag="t").sent(ToldEvent(event, b'{"seq":1}', (0, 1)), {})
 
     assert sent is not None
-    name, kind, data, *rest = sent.message.split(b"\n")
+    name, kind, data, *rest = sent.data.split(b"\n")
     assert (name, kind, rest) == (b"id: t/", b"event: RunStarted", [b"", b""])
     assert json.loads(data.removeprefix(b"data: ")) == {"run_id": run, "seq": 1}
