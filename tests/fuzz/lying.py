@@ -10,9 +10,8 @@ from typing import Any
 from benchmarks.prefill import finished
 
 from refold.core.errors import RefoldError
-from refold.core.events import Entry, Event, RunRequested, RunStarted
+from refold.core.events import LAST_MS, Entry, Event, RunRequested, RunStarted
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key
-from refold.core.run.chain import LAST_MS
 from refold.core.wire import codec
 from refold.projections.shipped.tables import ENTRIES
 from tests.golden.samples import EVENTS, sample

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from refold.core.errors import MalformedError, not_installed
+from refold.core.events import LAST_MS
 from refold.core.ids import RunId
-from refold.core.run.chain import LAST_MS
 
 try:
     import fastavro

@@ -19,8 +19,8 @@ from obstore.exceptions import AlreadyExistsError
 from refold.archive import inspection
 from refold.archive.container import ArchivedRun, pack_runs, unpack_runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
+from refold.core.events import LAST_MS
 from refold.core.ids import RunId
-from refold.core.run.chain import LAST_MS
 from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
 
 _INDEX = "index/"

@@ -134,7 +134,7 @@ class RunSpans:
             said: Attributes = {names.STEP: step} if step else {}
             if field:
                 said[names.REASON] = getattr(event, field)
-            self._beside.append(Event(_EVENT_NAMES[kind], said, at_ms * 1_000_000))
+            self._beside.append(Event(_EVENT_NAMES[kind], said, _nanos(at_ms)))
         if kind in _TERMINAL:
             ended = [self._attempt(step, at_ms, "run over", event) for step in list(self._under_way)]
             self._under_way.clear()
@@ -217,7 +217,7 @@ class RunSpans:
             said[names.ERROR_TYPE] = failure.code
         if not self._style.gen_ai:
             said = {name: value for name, value in said.items() if not name.startswith("gen_ai.")}
-        begun, ended = (each * 1_000_000 for each in times_ms)
+        begun, ended = map(_nanos, times_ms)
         status = _OK if failure is None else Status(StatusCode.ERROR, failure.code)
         more |= {"resource": _RESOURCE, "attributes": said, "status": status, "instrumentation_scope": _SCOPE}
         return ReadableSpan(title, context, start_time=begun, end_time=ended, **more)
@@ -251,6 +251,10 @@ def _hidden(text: str, redact: Callable[[str], str]) -> str:
         return redact(orjson.dumps(hide(orjson.loads(text))).decode())
     except (ValueError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
         return HIDDEN
+
+
+def _nanos(at_ms: int) -> int:
+    return min(at_ms * 1_000_000, (1 << 64) - 1)  # the format has no time after the year 2554
 
 
 def _context(trace: str, span: str) -> SpanContext:

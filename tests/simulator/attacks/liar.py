@@ -23,7 +23,7 @@ from tests.simulator.reading.tokens import payload_of
 from tests.simulator.settings import ORDERS, OTHER, PARTITIONS, POOL
 from tests.simulator.world.world import World
 
-ODD_TIMES = (2**53, -1, 0, 2**63 - 1, 2**32 * 1_000)
+ODD_TIMES = (2**53, -1, 0, 2**63 - 1, events.LAST_MS + 1)
 ODD_RUNS = ("", "\0", "a\n\ndata: x", "x" * 5_000, "a..1", "a/1", "é")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.events import Entry
+from refold.core.events import LAST_MS, Entry
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, parse_log_key
 from refold.core.wire import codec
 
@@ -39,12 +39,6 @@ class Unreadable:
 
 
 VoidReason = Literal["key", "anchor", "tombstone", "hash", "body", "time"]
-
-LAST_MS = ((1 << 32) - 1) * 1_000
-"""The last time that an entry may have, in 2106. **Units**: milliseconds since 1970.
-
-Rows of finished runs have 32 bits for the second, spans 64 for the nanosecond, dates end with the year 9999.
-"""
 
 _ANCHOR = b"anchor/0000000000/"
 """In three parts, as the key of an entry is, for who takes keys apart. No entry has the number 0."""
