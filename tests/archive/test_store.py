@@ -176,7 +176,7 @@ ODD_INDEXES = (
 def test_an_index_that_is_none_is_named_and_the_other_files_are_read(
     world: World, runs: list[ArchivedRun], content: str
 ) -> None:
-    first = world.archive_store.keep(runs[:1])["a"]
+    first = world.archive_store.keep(runs[:1])[RunId("a")]
     world.archive_store.keep(runs[1:])
     index = next(path for path in world.folder.rglob("*.json") if path.stem == Path(first).stem)
     index.write_text(content)
@@ -214,7 +214,7 @@ def test_the_next_copy_is_read_where_the_newest_cannot_be(world: World, runs: li
 
 
 def test_an_archivist_files_beside_a_file_that_is_damaged(world: World, runs: list[ArchivedRun]) -> None:
-    first = world.archive_store.keep(runs[:1])["a"]
+    first = world.archive_store.keep(runs[:1])[RunId("a")]
     for number, kind in enumerate(("json", "avro")):
         for path in world.folder.rglob(f"{Path(first).stem}.{kind}"):
             path.write_bytes(b"[" * 100_000)
@@ -222,7 +222,7 @@ def test_an_archivist_files_beside_a_file_that_is_damaged(world: World, runs: li
 
         kept = world.archive_store.keep(runs)
 
-        assert kept["a"] != first or kind == "json"
+        assert kept[RunId("a")] != first or kind == "json"
         assert all(run in list(world.archive_store.runs(kept[run.run_id])) for run in runs)
 
 

@@ -240,8 +240,8 @@ def test_nothing_outlives_the_stack_however_it_ends(tmp_path: Path, number: sign
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "replaced"])
 def test_a_stack_whose_folder_is_deleted_ends_with_all_its_processes(tmp_path: Path, again: bool) -> None:
     folder = tmp_path / "data"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    parent = subprocess.Popen([sys.executable, "-c", FOREGROUND, str(folder), *SLEEPER], text=True, **pipes)
+    argv, pipe = [sys.executable, "-c", FOREGROUND, str(folder), *SLEEPER], subprocess.PIPE
+    parent = subprocess.Popen(argv, text=True, stdout=pipe, stderr=pipe)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "ready\n"
     pids = processes(folder)["planner"] + processes(folder)["valkey"]

@@ -70,7 +70,8 @@ def event(rng: Random) -> Event:
             changes["step"] = rng.choice(STEPS)
         elif spec.name != "pool" and kind in ("str", "int") and rng.random() < 0.4:
             changes[spec.name] = rng.choice(TEXTS if kind == "str" else NUMBERS)
-    return replace(found, **changes)
+    lie: Event = replace(found, **changes)
+    return lie
 
 
 def lying(run: str, rng: Random) -> Iterator[Pair]:

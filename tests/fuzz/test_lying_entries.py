@@ -136,9 +136,9 @@ def test_no_archivist_and_no_command_of_the_client_ends_by_it(seed: int, tmp_pat
         index.feed(found)
     runs = Runs(reader)
     every = list(runs.all())
-    for run in every:
-        output.plain(info_of(run))
-        list(map(output.plain, events_of(run)))
+    for found_run in every:
+        output.plain(info_of(found_run))
+        list(map(output.plain, events_of(found_run)))
     findings = verify_log(reader, TRUST, now_ms=0, settle_s=0)
     assert runs.get("first").status == runs.get(GOOD).status == "completed"
     world.broker.now += 31 * DAY

@@ -492,7 +492,7 @@ async def test_parts_come_beside_events_without_an_id_and_move_nobody(place: Sit
 @pytest.mark.parametrize("run", ["r", "a\n\nid: 9\ndata: {}", 'a"', "\0\r"])
 def test_no_id_of_a_run_is_written_raw_into_a_stream(run: str) -> None:
     place = {"topic": "run-log", "partition": 0, "offset": 0, "key": "", "cause": None, "actor": "p"}
-    event = RunEvent(run_id=run, seq=1, type="RunStarted", at_ms=1, event={}, **place)  # type: ignore[arg-type]
+    event = RunEvent(run_id=run, seq=1, type="RunStarted", at_ms=1, event={}, **place)
     sent = Selection("all", tag="t").sent(ToldEvent(event, b'{"seq":1}', (0, 1)), {})
 
     assert sent is not None

@@ -161,7 +161,7 @@ class Liar:
     def _misdate(self, entry: events.Entry) -> None:
         """The end of a run, which extends it, at a time that no log has; and the same under a key that is none."""
         odd = Random(entry.nonce)  # of its own: what else a seed brings about stays
-        ended = [events.RunFailed(events.Failure("x", "y"))]
+        ended: list[events.Event] = [events.RunFailed(events.Failure("x", "y"))]
         name, value = codec.encode_entry(replace(entry, at_ms=odd.choice(ODD_TIMES), events=ended))
         self._foothold.tell("an odd time")
         place = home(entry.run_id, PARTITIONS)
