@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastavro import reader as avro_reader
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refold.archive import inspection
 from refold.archive.collecting import batches, runs_of_log, whole_runs
-from refold.archive.container import ArchivedRun, digest_of, pack_runs, unpack_runs
+from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of, pack_runs, unpack_runs
 from refold.archive.store import ArchiveStore
 from refold.core.errors import MalformedError, NotFoundError, UsageError
-from tests.archive.world import NOW, World
+from refold.core.ids import RunId
+from tests.archive.world import DAY, NOW, World
+from tests.core.hostile import zigzag
 
 DAY_FOLDER = "2023/11/14"
 
@@ -156,13 +166,124 @@ def test_a_file_that_was_cut_or_changed_is_told(world: World, runs: list[Archive
             list(unpack_runs(unreadable_result, "there"))
 
 
-def test_an_index_that_is_none_is_told(world: World, runs: list[ArchivedRun]) -> None:
+ODD_INDEXES = (
+    *('[{"run": 1}]', "{", "[7]", "null", "[" * 100_000, '"x"', "\\xff", '[{"run_id": []}]'),
+    *('{"a": {"a": 1}}', "[null]", "1e999", "", '[{"file": "x"}]'),
+)
+
+
+@pytest.mark.parametrize("content", ODD_INDEXES)
+def test_an_index_that_is_none_is_named_and_the_other_files_are_read(
+    world: World, runs: list[ArchivedRun], content: str
+) -> None:
+    first = world.archive_store.keep(runs[:1])[RunId("a")]
+    world.archive_store.keep(runs[1:])
+    index = next(path for path in world.folder.rglob("*.json") if path.stem == Path(first).stem)
+    index.write_text(content)
+    unread: list[MalformedError] = []
+
+    assert sorted(line.run_id for line in world.archive_store.lines(unread)) == ["a.1", "a.2"]
+    assert [index.name in error.message for error in unread] == [True]
+    assert world.archive_store.get("a.1") == runs[1]
+    with pytest.raises(NotFoundError, match="has no run a"):
+        world.archive_store.get("a")
+
+
+@pytest.mark.parametrize(("field", "value"), [("ended_ms", 2**53), ("ended_ms", "1"), ("run_id", 7), ("records", None)])
+def test_a_line_of_an_index_that_lies_makes_no_list_fail(
+    world: World, runs: list[ArchivedRun], field: str, value: object
+) -> None:
     world.archive_store.keep(runs)
     [index] = world.folder.rglob("*.json")
-    index.write_text(json.dumps([{"run": 1}]))
+    rows = json.loads(index.read_text())
+    rows[0][field] = value
+    index.write_text(json.dumps(rows))
+    unread: list[MalformedError] = []
 
-    with pytest.raises(MalformedError):
-        list(world.archive_store.lines())
+    assert list(world.archive_store.lines(unread)) == []
+    assert len(unread) == 1
+
+
+def test_the_next_copy_is_read_where_the_newest_cannot_be(world: World, runs: list[ArchivedRun]) -> None:
+    world.archive_store.keep(runs[:1])
+    again = replace(runs[0], ended_ms=runs[0].ended_ms + DAY)
+    [newest] = world.archive_store.keep([again]).values()
+    (world.folder / newest).write_bytes(b"Obj\1")
+
+    assert world.archive_store.get("a") == runs[0]
+
+
+def test_an_archivist_files_beside_a_file_that_is_damaged(world: World, runs: list[ArchivedRun]) -> None:
+    first = world.archive_store.keep(runs[:1])[RunId("a")]
+    for number, kind in enumerate(("json", "avro")):
+        for path in world.folder.rglob(f"{Path(first).stem}.{kind}"):
+            path.write_bytes(b"[" * 100_000)
+        (world.folder / "index" / first).with_name(f"{Path(first).stem[:-1]}{number + 1}.json").write_text("7")
+
+        kept = world.archive_store.keep(runs)
+
+        assert kept[RunId("a")] != first or kind == "json"
+        assert all(run in list(world.archive_store.runs(kept[run.run_id])) for run in runs)
+
+
+_HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
+
+
+def hostile_files() -> Iterator[bytes]:
+    """Files of Avro that no archive has: other schemas, codecs, sizes."""
+    for schema in (
+        {"type": "array", "items": "null"},
+        {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]},
+        "string",
+        {"type": "enum", "name": "E", "symbols": []},
+        {"type": "nothing"},
+    ):
+        for body in (b"", _HUGE, b"\x02" * 9_000):
+            yield _file(json.dumps(schema).encode(), b"null", body)
+    nested = b'{"type":"array","items":' * 20_000
+    for content in (nested, b"null", b"", b"\xff", b'{"type":', b"[]", b"{}", b'["null"]'):
+        yield _file(content, b"deflate", b"\x00")
+    for codec in (b"", b"snappy", b"nothing", b"\xff"):
+        yield _file(json.dumps(SCHEMA).encode(), codec, b"\x00")
+    for body in (zlib.compress(b"x" * 99), b"\x00", b"", _HUGE):
+        yield _file(json.dumps(SCHEMA).encode(), b"deflate", body)
+    for body in (_HUGE * 9, b"\x02a" * 6 + _HUGE + b"\x01" * 50):
+        yield _file(json.dumps(SCHEMA).encode(), b"null", body)
+
+
+SCHEMA: Any = json.loads(avro_reader(BytesIO(pack_runs([]))).metadata["avro.schema"])
+
+
+def _file(schema: bytes, codec: bytes, body: bytes) -> bytes:
+    parts = [b"Obj\x01\x04"]
+    for text in (b"avro.schema", schema, b"avro.codec", codec):
+        parts += [zigzag(len(text)), text]
+    return b"".join([*parts, b"\0", b"s" * 16, zigzag(1), zigzag(len(body)), body, b"s" * 16])
+
+
+def test_no_file_of_a_stranger_does_more_than_be_named() -> None:
+    for content in hostile_files():
+        with pytest.raises(MalformedError, match="^there cannot be read"):
+            list(unpack_runs(content, "there"))
+
+
+@given(st.data())
+def test_a_file_with_other_bytes_is_named_or_read_to_other_runs(data: st.DataObject) -> None:
+    content = _packed()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, to = (data.draw(st.integers(0, len(content))) for _ in range(2))
+        put = data.draw(st.one_of(st.binary(max_size=9), st.just(_HUGE), st.just(b"\x01"), st.just(content[at:to])))
+        content = content[:at] + put + content[to if data.draw(st.booleans()) else at + len(put) :]
+    with suppress(MalformedError):
+        for run in list(unpack_runs(content, "there")):
+            inspection.flaws(run)
+
+
+@cache
+def _packed() -> bytes:
+    records = tuple(ArchivedRecord(n, 1_700_000_000_000, b"k" * n, b"v" * 40) for n in range(3))
+    run = ArchivedRun(RunId("a"), "deploy", "completed", 0, 1_700_000_000_000, "00", digest_of(records), records)
+    return pack_runs([run, replace(run, run_id=RunId("b"))])
 
 
 @pytest.mark.parametrize("url", ["nowhere", "ftp://x/y", "s3://"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from refold.core.events import Entry, RunCompleted, SleepEnded
+from refold.core.events import LAST_MS, Entry, RunCompleted, RunRequested, SleepEnded
 from refold.core.ids import NO_ENTRY, RunId, entry_id, log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
+from refold.core.run.finished import Finished, run_digest, times_of
+from refold.core.run.log import LogFold
 from refold.core.wire import codec
 from tests.core.histories import NOW, RUN, started
 
@@ -73,6 +77,21 @@ def test_an_entry_under_the_key_of_another_run_or_seq_is_void() -> None:
 
 def test_an_entry_without_events_is_void() -> None:
     assert chain.read(*record(Entry(RUN, 1, NO_ENTRY, NOW, None, "p", b"n", []))) == "body"
+
+
+@pytest.mark.parametrize("at_ms", [0, -1, -(2**63), LAST_MS + 1, 2**53, 2**63 - 1])
+def test_an_entry_with_a_time_that_no_log_has_is_void(at_ms: int) -> None:
+    assert chain.read(*record(replace(FIRST, at_ms=at_ms))) == "time"
+
+
+@pytest.mark.parametrize("at_ms", [1, NOW, LAST_MS])
+def test_the_state_after_any_time_that_counts_is_kept_as_a_row(at_ms: int) -> None:
+    entry = replace(FIRST, at_ms=at_ms, events=[RunRequested("a", "{}", "", "s"), RunCompleted("1")])
+    key, value = record(entry)
+    judged = LogFold().feed(key, value)
+
+    assert judged.state is not None
+    assert times_of(Finished().add(judged.state)) == {run_digest(RUN): min(at_ms // 1_000, 2**32 - 1) * 1_000}
 
 
 def test_what_is_not_avro_is_void_though_its_id_is_right() -> None:

@@ -252,3 +252,10 @@ def test_every_entry_is_found_by_the_seq_of_its_first_event_and_every_call_by_it
     assert all(log.live.entry_at(seq) is None for seq in range(log.live.head.seq + 3) if seq not in begins)
     assert [log.live.step_of(seq) for seq in log.live.seqs] == list(range(1, len(log.live.steps) + 1))
     assert log.live.busy == sum(opened.phase not in WAITING for opened in log.live.open.values())
+
+
+def test_a_history_that_begins_without_a_request_stops_the_fold() -> None:
+    entry = Entry(RUN, 1, b"", NOW, None, "p", b"n", [RunStarted("1")])
+
+    with pytest.raises(FoldError, match="begins without a request"):
+        evolve(None, entry, EntryId(b"x" * 16))

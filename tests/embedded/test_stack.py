@@ -35,9 +35,8 @@ import sys
 from pathlib import Path
 from refold.embedded.stack import DevStack, Servers, ServiceProcess
 sleeper = ServiceProcess("planner", tuple(sys.argv[2:]))
-stack = DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9"))
-stack.start()
-stack.run_until_stopped(lambda: print("ready", flush=True))
+with DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9")) as stack:
+    stack.run_until_stopped(lambda: print("ready", flush=True))
 """
 
 
@@ -236,3 +235,24 @@ def test_nothing_outlives_the_stack_however_it_ends(tmp_path: Path, number: sign
 
     eventually(gone(*pids))
     assert parent.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 0)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "replaced"])
+def test_a_stack_whose_folder_is_deleted_ends_with_all_its_processes(tmp_path: Path, again: bool) -> None:
+    folder = tmp_path / "data"
+    argv, pipe = [sys.executable, "-c", FOREGROUND, str(folder), *SLEEPER], subprocess.PIPE
+    parent = subprocess.Popen(argv, text=True, stdout=pipe, stderr=pipe)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "ready\n"
+    pids = processes(folder)["planner"] + processes(folder)["valkey"]
+
+    folder.rename(tmp_path / "gone")
+    if again:
+        folder.mkdir()
+        (folder / "dev.json").write_text("of another")
+    _, stderr = parent.communicate(timeout=60)
+
+    eventually(gone(*pids))
+    assert parent.returncode == 1
+    assert f"the data folder {folder} was deleted while the platform ran on it" in stderr
+    assert not again or (folder / "dev.json").read_text() == "of another"

@@ -63,7 +63,7 @@ class MemoryBroker:
         partitions: int = 1,
         *,
         max_bytes: int = 8 << 20,
-        clock_ms: Callable[[], int] = lambda: 0,
+        clock_ms: Callable[[], int] = lambda: 1,
     ) -> None:
         self.partitions = partitions
         self.topics = tuple(topics)

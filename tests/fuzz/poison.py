@@ -58,7 +58,7 @@ def bent(rng: Random) -> bytes:
     message = replace(sample(cls), **changes)
     if cls.__name__ in EVENTS:
         message = Entry(
-            RunId("other"), rng.choice([1, 2, 3]), rng.randbytes(16), 0, None, "planner", b"nonce", [message]
+            RunId("other"), rng.choice([1, 2, 3]), rng.randbytes(16), 1, None, "planner", b"nonce", [message]
         )
     return codec.encode(message)
 

@@ -18,12 +18,13 @@ from refold.core.ids import RunId
 from refold.core.wire import codec
 from refold.gateway import reading, selecting, streams
 from refold.gateway.reading import NotYetError, ReadSide
-from refold.gateway.selecting import Selection, SentEvent
+from refold.gateway.selecting import Selection, SentEvent, ToldEvent
 from refold.gateway.streams import Channel, RunStreams
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import ENTRIES
+from refold.views.run import RunEvent
 from tests.gateway.test_reading import Bench, ids
 from tests.projections.histories import Pair, asked, begun, call, entries, long, mixed
 from tests.projections.source import ListedLog
@@ -486,3 +487,15 @@ async def test_parts_come_beside_events_without_an_id_and_move_nobody(place: Sit
     assert len(message.splitlines()) == 2
     assert ids(b"".join(chunks["run"]).decode()) == ids(b"".join(chunks["plain"]).decode()) == [*range(1, failed + 1)]
     assert b"event: part" not in b"".join(chunks["plain"])
+
+
+@pytest.mark.parametrize("run", ["r", "a\n\nid: 9\ndata: {}", 'a"', "\0\r"])
+def test_no_id_of_a_run_is_written_raw_into_a_stream(run: str) -> None:
+    place = {"topic": "run-log", "partition": 0, "offset": 0, "key": "", "cause": None, "actor": "p"}
+    event = RunEvent(run_id=run, seq=1, type="RunStarted", at_ms=1, event={}, **place)
+    sent = Selection("all", tag="t").sent(ToldEvent(event, b'{"seq":1}', (0, 1)), {})
+
+    assert sent is not None
+    name, kind, data, *rest = sent.data.split(b"\n")
+    assert (name, kind, rest) == (b"id: t/", b"event: RunStarted", [b"", b""])
+    assert json.loads(data.removeprefix(b"data: ")) == {"run_id": run, "seq": 1}

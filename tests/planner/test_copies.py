@@ -15,8 +15,9 @@ from refold.core.topics import DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner.intake.inbox import WaitsFor
 from refold.ports.log import Outgoing, Record
+from tests.eventlog.broker import MemoryBroker
 from tests.planner.mirror import again, fork, mirrored
-from tests.planner.rig import POOL, Rig
+from tests.planner.rig import POOL, TOPICS, Rig
 
 RUNS = 300
 
@@ -138,7 +139,7 @@ def holds(rig: Rig) -> dict[str, str]:
 
 def torn(*, waiting: int = 4_000) -> tuple[Rig, RunId, bytes]:
     """A platform on which a run waits for executors and has two histories; the head of the one that was first."""
-    rig = Rig()
+    rig = Rig(broker=MemoryBroker(TOPICS, clock_ms=lambda: 1_000_000))
     rig.start("run-0")
     rig.pump()
     rig.answers = False

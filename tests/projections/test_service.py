@@ -11,6 +11,7 @@ from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.topics import APPROVAL_VOTED, RUN_LOG
+from refold.ports.log import Place
 from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
 from refold.projections.following import Follower
@@ -447,3 +448,31 @@ def test_the_status_of_a_projection_that_is_switched_just_then_is_that_of_the_ne
     info = status_of("squares", database, "sqlite:///views.db", log)
 
     assert [each.generation for each in info.generations] == [2]
+
+
+class Busy(ListedLog):
+    """A log that grows, and whose view has read that, between a look at its bounds and what follows the look."""
+
+    slot: KeptProjection | None = None
+
+    def bounds(self) -> dict[Place, tuple[int, int]]:
+        found = super().bounds()
+        if (slot := self.slot) is not None:
+            self.slot = None
+            self.finish(f"more-{self.ends[RUN_LOG, 0]}")
+            settle(slot)
+            self.slot = slot
+        return found
+
+
+def test_a_view_that_keeps_up_with_a_log_under_load_is_never_called_stopped() -> None:
+    log, database = Busy(), MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    log.finish("first")
+    settle(slot)
+    log.slot = slot
+
+    info = status_of("squares", database, "sqlite:///views.db", log)
+
+    assert [(each.state, each.reason, each.lag) for each in info.generations] == [("serving", "", 0)]
+    assert all(each.position <= each.end for each in info.generations[0].positions)

@@ -409,7 +409,16 @@ def test_where_copies_have_changed_places_a_retry_goes_on_from_the_end_that_its_
     *_, (last, failure) = ((read.id, read.entry) for read in reads.values() if isinstance(read, chain.LogRecord))
     head = rig.state("r-1").head
     retried, value = codec.encode_entry(
-        Entry(failure.run_id, head.seq + 1, last, 0, None, "another", bytes(16), [RunRetried("operator", again=[3])])
+        Entry(
+            failure.run_id,
+            head.seq + 1,
+            last,
+            failure.at_ms,
+            None,
+            "another",
+            bytes(16),
+            [RunRetried("operator", again=[3])],
+        )
     )
     key = log_key(failure.run_id, head.seq + 1, retried)
     records[retried] = Record("run-log", 0, 99, key, value, lambda: None)

@@ -13,10 +13,12 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from refold.core.errors import MalformedError, not_installed
+from refold.core.events import LAST_MS
 from refold.core.ids import RunId
 
 try:
     import fastavro
+    from fastavro.schema import to_parsing_canonical_form
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
@@ -53,6 +55,7 @@ _SCHEMA = fastavro.parse_schema(
         ],
     }
 )
+_CANONICAL = to_parsing_canonical_form(_SCHEMA)
 _LENGTHS = struct.Struct(">qqII")
 
 
@@ -106,9 +109,13 @@ def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:
 def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
     """The runs in a file. **Raises** MalformedError when it is none, or was cut."""
     try:
-        for row in fastavro.reader(io.BytesIO(content), _SCHEMA):
+        rows = fastavro.reader(io.BytesIO(content))
+        # A schema of somebody else's decides how often a loop of the library goes round, and what it builds.
+        if to_parsing_canonical_form(rows.writer_schema) != _CANONICAL:
+            raise ValueError("it has another schema than archives have")
+        for row in rows:
             yield _run(row)
-    except (ValueError, EOFError, KeyError, TypeError, IndexError, struct.error, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - of any kind: the library's own, of zlib, of a recursion
         reason = str(error) or type(error).__name__
         raise MalformedError(f"{place} cannot be read: {reason}", hint="fetch it again, or restore a copy") from None
 
@@ -119,4 +126,6 @@ def _row(run: ArchivedRun) -> dict[str, Any]:
 
 def _run(row: Any) -> ArchivedRun:
     records = tuple(ArchivedRecord(**record) for record in row.pop("records"))
+    if not 0 < row["ended_ms"] <= LAST_MS:
+        raise ValueError(f"run {row['run_id'][:80]} ended at a time that no log has")
     return ArchivedRun(**row, records=records)

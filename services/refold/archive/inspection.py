@@ -17,7 +17,7 @@ def fold_of(run: RunId, records: Sequence[ArchivedRecord]) -> tuple[RunState | N
         judged = fold.feed(record.key, record.value)
         if judged.run_id != run:
             problems.append(f"the record at offset {record.offset} is of run {judged.run_id or 'nobody'}")
-        elif judged.void in ("key", "hash", "body"):
+        elif judged.void in ("key", "hash", "body", "time"):
             problems.append(f"the record at offset {record.offset} is not the entry that its key names")
     problems += [f"an entry cannot be read by this version: {reason}" for reason in fold.frozen.values()]
     return fold.states.get(run), problems

@@ -19,14 +19,7 @@ from refold.archive.container import ArchivedRun
 from refold.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.archive.settings import ArchivistSettings
 from refold.archive.store import ArchiveStore
-from refold.core.errors import (
-    BlobError,
-    ConflictError,
-    FoldError,
-    MalformedError,
-    NotFoundError,
-    UnreachableError,
-)
+from refold.core.errors import BlobError, ConflictError, FoldError, MalformedError, NotFoundError, UnreachableError
 from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
 from refold.core.messages import RunErased, RunOutcome, ToolClaim
 from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, erased_key

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -18,6 +19,7 @@ from obstore.exceptions import AlreadyExistsError
 from refold.archive import inspection
 from refold.archive.container import ArchivedRun, pack_runs, unpack_runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
+from refold.core.events import LAST_MS
 from refold.core.ids import RunId
 from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
 
@@ -37,6 +39,9 @@ class IndexedRun:
     records: int
     bytes: int
     file: str
+
+
+_KINDS = [str, str, str, int, str, str, int, int, str]
 
 
 class ArchiveStore:
@@ -86,26 +91,39 @@ class ArchiveStore:
         except MalformedError:
             return []
 
-    def lines(self) -> Iterator[IndexedRun]:
-        """Every archived run, the days from the newest to the oldest."""
-        files = [path for path in self._paths("") if path.endswith(".avro") and not path.startswith(_INDEX)]
-        for file in sorted(files, reverse=True):
-            yield from self.index(file)
+    def lines(self, unread: list[MalformedError] | None = None) -> Iterator[IndexedRun]:
+        """Every archived run, the days from the newest to the oldest; `unread` gets the files that cannot be read."""
+        for file in reversed(self.files()):
+            try:
+                yield from self.index(file)
+            except MalformedError as error:
+                (unread if unread is not None else []).append(error)
 
     def find(self, run: str) -> IndexedRun:
         """Where a run lies, its newest copy if there are several. **Raises** NotFoundError."""
-        copies = [line for line in self.lines() if line.run_id == run]
+        return self._copies(run)[0]
+
+    def _copies(self, run: str) -> list[IndexedRun]:
+        unread: list[MalformedError] = []
+        copies = [line for line in self.lines(unread) if line.run_id == run]
         if not copies:
-            raise NotFoundError(f"{self.url} has no run {run}", hint="`refold archive list` shows what it has")
-        return max(copies, key=lambda line: (line.records, line.file))
+            hint = f"it may be in a file of those that cannot be read: {unread[0].message}" if unread else ""
+            raise NotFoundError(f"{self.url} has no run {run}", hint=hint or "`refold archive list` shows what it has")
+        return sorted(copies, key=lambda line: (line.records, line.file), reverse=True)
 
     def get(self, run: str) -> ArchivedRun:
-        """A run. **Raises** as `find`, and MalformedError when its file cannot be read or does not have it."""
-        file = self.find(run).file
-        for found in self.runs(file):
-            if found.run_id == run:
-                return found
-        raise MalformedError(f"{file} does not have the run {run}, though its index says so", hint="delete the index")
+        """A run, its newest copy that can be read. **Raises** as `find`, and MalformedError when no copy can be."""
+        failed: list[MalformedError] = []
+        for line in self._copies(run):
+            try:
+                for found in self.runs(line.file):
+                    if found.run_id == run:
+                        return found
+                text = f"{line.file} does not have the run {run}, though its index says so"
+                raise MalformedError(text, hint="delete the index")
+            except MalformedError as error:
+                failed.append(error)
+        raise failed[0]
 
     def files(self) -> list[str]:
         """The data files, in order of their days."""
@@ -119,10 +137,10 @@ class ArchiveStore:
         """The lines of a file. `mend`: they are written down where they are not."""
         path = f"{_INDEX}{file.removesuffix('.avro')}.json"
         try:
-            return [IndexedRun(**row, file=file) for row in json.loads(self._get(path))]
+            return [_indexed(row, file) for row in json.loads(self._get(path))]
         except NotFoundError:
             lines = [_line(run, file) for run in self.runs(file)]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise MalformedError(f"{path} cannot be read", hint="delete it: it can be made from its file") from None
         if mend:
             rows = [{name: value for name, value in asdict(line).items() if name != "file"} for line in lines]
@@ -146,7 +164,7 @@ class ArchiveStore:
             raise ConflictError(
                 f"{file} does not hold what was written", hint="check the archive store; nothing was erased"
             )
-        self.index(file, mend=True)
+        self._lines(file)
         return file
 
     def _files_of(self, place: str) -> list[str]:
@@ -185,6 +203,14 @@ class ArchiveStore:
 def _line(run: ArchivedRun, file: str) -> IndexedRun:
     names = (run.run_id, run.agent, run.status, run.ended_ms, run.head, run.digest)
     return IndexedRun(*names, records=len(run.records), bytes=run.size, file=file)
+
+
+def _indexed(row: Any, file: str) -> IndexedRun:
+    """A line of an index as it was read. **Raises** ValueError or TypeError."""
+    line = IndexedRun(**row, file=file)
+    if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
+        raise ValueError(f"a line of the index of {file} is none")
+    return line
 
 
 def _day(at_ms: int) -> str:

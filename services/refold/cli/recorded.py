@@ -13,7 +13,7 @@ from refold.cli import output
 from refold.cli.platform import Shell
 from refold.client.evidence import bundled_runs
 from refold.client.stores import archived_blobs, blob_store
-from refold.core.errors import NotFoundError, may_be_archived
+from refold.core.errors import MalformedError, NotFoundError, may_be_archived
 from refold.core.ids import is_below, root_of
 from refold.core.redaction import public_url
 from refold.runtime.settings import Settings, load
@@ -85,7 +85,10 @@ def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
     files = (place := archives.archive_store(archive)).files()
     for number, file in enumerate(files):
         told("read the archive", number, len(files))
-        yield from map(archives.history, place.runs(file))
+        try:
+            yield from map(archives.history, place.runs(file))
+        except (MalformedError, NotFoundError) as error:
+            output.warn(f"{error.message}: its further runs are left out")
 
 
 def _archives() -> ModuleType:

@@ -25,10 +25,12 @@ NO_ENTRY = EntryId(b"")
 """The `prev` of a run's first entry."""
 
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
-_RUN_ID = re.compile(rf"{_ROOT}(?:\.[1-9][0-9]{{0,9}}(?:_[1-9][0-9]{{0,5}})?)*\Z")
+_RUN = rf"(?=[^/]{{1,255}}(?:/|\Z)){_ROOT}(?:\.[1-9][0-9]{{0,9}}(?:_[1-9][0-9]{{0,5}})?)*"
+_RUN_ID = re.compile(rf"{_RUN}\Z")
 _SEQ = re.compile(r"[1-9][0-9]{0,9}\Z")
 _QUESTION = re.compile(r"[0-9a-f]{32}\Z")
-_LOG_KEY = re.compile(rb"([^/]++)/([0-9]{10})/([0-9a-f]{32})\Z")
+# Numbers have ten digits and fit the 32 bits that rows of finished runs and kept entries have for them.
+_LOG_KEY = re.compile(rf"({_RUN})/(?!0{{10}})([0-3][0-9]{{9}})/([0-9a-f]{{32}})\Z".encode())
 
 
 def run_id(text: str) -> RunId:
@@ -37,7 +39,7 @@ def run_id(text: str) -> RunId:
     **Raises** MalformedError when it is empty, longer than 128 characters, holds a character outside letters,
     digits and `_ : @ ~ -`, or a dot that is not followed by the number of a child.
     """
-    if len(text) > 255 or not _RUN_ID.match(text):
+    if not _RUN_ID.match(text):
         raise MalformedError(
             f"{text[:80]!r} is not a run id",
             hint="use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)",
@@ -126,17 +128,12 @@ def hold_key(run: RunId) -> bytes:
 
 
 def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
-    """The parts of a run-log key, or None when it is not one."""
+    """The parts of a run-log key; None for every key that `log_key` cannot have made of a valid run id."""
     match = _LOG_KEY.match(key or b"")
     if not match:
         return None
     run, digits, entry = match.groups()
-    if not (seq := int(digits)):  # entries are numbered from 1
-        return None
-    try:
-        return RunId(run.decode()), seq, EntryId(unhexlify(entry))
-    except UnicodeDecodeError:
-        return None
+    return RunId(run.decode()), int(digits), EntryId(unhexlify(entry))
 
 
 def call_id(run: RunId, seq: int) -> CallId:

@@ -87,6 +87,13 @@ class FolderLock:
             return True
         return False
 
+    def holds(self) -> bool:
+        """True if this process has the lock, and its file was not deleted or replaced since."""
+        try:
+            return self._handle is not None and os.path.samestat(os.fstat(self._handle.fileno()), self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""
         if self._handle is not None:

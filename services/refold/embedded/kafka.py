@@ -145,10 +145,7 @@ class EmbeddedKafka(EmbeddedServer):
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
         done = subprocess.run(
-            java.command("kafka.tools.StorageTool", args, flags=flags),
-            capture_output=True,
-            text=True,
-            check=False,
+            java.command("kafka.tools.StorageTool", args, flags=flags), capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])

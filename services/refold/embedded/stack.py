@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.core.errors import NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
 from refold.embedded.children import Child, Exit
 from refold.embedded.files import FolderLock, write_atomic
@@ -124,14 +124,8 @@ class DevStack:
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have what tools are handed, in clear
             if self._fresh:
-                for name in (
-                    "kafka",
-                    "valkey",
-                    "logs",
-                    "blobs",
-                    "views",
-                    "postgres",
-                ):  # by name: the folder may hold files of the user's
+                # By name: the folder may hold files of the user's.
+                for name in ("kafka", "valkey", "logs", "blobs", "views", "postgres"):
                     shutil.rmtree(self.data_dir / name, ignore_errors=True)
             (self.data_dir / "views").mkdir(exist_ok=True)
             ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
@@ -158,20 +152,28 @@ class DevStack:
                 self._supervisor.stop()
         finally:
             self._supervisor = None
-            self.dev_json.unlink(missing_ok=True)
+            if self._lock.holds():  # else it is the file of another stack
+                self.dev_json.unlink(missing_ok=True)
             self._lock.release()
 
     def run_until_stopped(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Wait for SIGINT or SIGTERM, then stop all; a second signal kills what has not stopped yet.
 
         `on_ready` is called as soon as signals are listened to: say there, and not before, that they may come.
+
+        **Raises**: NotFoundError when the data folder is deleted meanwhile: all is killed, as nothing is left to save.
         """
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as asked:
             on_ready()
-            while supervisor.active and not asked.wait(_WATCH_S):
+            while supervisor.active and not asked.wait(_WATCH_S) and self._lock.holds():
                 pass
+            if lost := not self._lock.holds():
+                supervisor.hurry()
             self.stop()
+        if lost:
+            hint = "start `refold dev` again: it begins with an empty folder"
+            raise NotFoundError(f"the data folder {self.data_dir} was deleted while the platform ran on it", hint=hint)
 
     @property
     def supervisor(self) -> Supervisor:

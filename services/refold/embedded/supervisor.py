@@ -39,10 +39,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        *,
-        on_change: Callable[[Pids], None] | None = None,
-        on_exit: Callable[[Exit], None] | None = None,
+        self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
     ) -> None:
         self._on_change = on_change
         self._on_exit = on_exit

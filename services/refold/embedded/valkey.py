@@ -36,13 +36,7 @@ class EmbeddedValkey(EmbeddedServer):
 
     name: ClassVar[str] = "valkey"
 
-    def __init__(
-        self,
-        data_dir: Path,
-        *,
-        overrides: Mapping[str, str] | None = None,
-        log: Path | None = None,
-    ) -> None:
+    def __init__(self, data_dir: Path, *, overrides: Mapping[str, str] | None = None, log: Path | None = None) -> None:
         super().__init__(data_dir, log=log)
         self.port = remembered_ports(self.data_dir / "ports.json", "port")["port"]
         self._overrides = dict(overrides or {})

@@ -116,7 +116,7 @@ class Selection:
         if self.kind == "run":
             place = event.seq
         else:
-            data = b'{"run_id":"%s",%s' % (event.run_id.encode(), data[1:])
+            data = b'{"run_id":%s,%s' % (json.dumps(event.run_id).encode(), data[1:])
         message = b"id: %s\nevent: %s\ndata: %s\n\n" % (self.sealed(place).encode(), event.type.encode(), data)
         return SentEvent(place, message, event.seq, event.type in ENDS)
 

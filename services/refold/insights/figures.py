@@ -10,7 +10,7 @@ from refold.core.messages import RunInsight
 from refold.core.run.metering import tokens_of, usage_of
 from refold.core.wire import codec
 from refold.ports.tables import Query, ViewChanges, ViewRow, ViewStore, ViewTable, Where
-from refold.projections.shipped.steps import digest_of_args
+from refold.projections.shipped.steps import digest_of_args, summable
 from refold.projections.shipped.turn import PriceOf, cut
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 
@@ -19,8 +19,6 @@ LOOP_CALLS = 5
 """Equal calls of a run that are a loop."""
 FAILING_CALLS = 5
 """Failures of a tool in a minute that are an alert, where they are half of all outcomes or more."""
-MOST_SPENT = (1 << 40) - 1
-"""Tokens and cost of a call at most: sums have 64 bits."""
 _OF_RUNS: Mapping[type, str] = {
     events.RunRequested: "requested",
     events.CallProposed: "calls",
@@ -68,7 +66,7 @@ class Insights(Projection):
             view.add(self.tools, minute=minute, tool=cut(recorded.called.tool), **{outcome: 1})
         spent = self._spent(view, recorded)
         if (run := view.get(self.runs)) and ((counted := _OF_RUNS.get(type(event))) or any(spent)):
-            tokens, nano_usd = (min(MOST_SPENT, each) for each in spent)
+            tokens, nano_usd = map(summable, spent)
             amounts = {counted: 1} if counted else {}
             view.add(self.agents, minute=minute, agent=run["agent"], tokens=tokens, nano_usd=nano_usd, **amounts)
 

@@ -38,8 +38,9 @@ class Follower:
     ) -> None:
         self.projection, self.store, self.rows = projection, store, rows
         self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=rows is not None)
-        bounds, notes = source.bounds(), store.notes()
-        self.positions = dict.fromkeys(bounds, 0) | store.positions()
+        notes, positions = store.notes(), store.positions()
+        bounds = source.bounds()  # after the positions, which another process may move until it is known to have ended
+        self.positions = dict.fromkeys(bounds, 0) | positions
         self._last = _last_records(notes)
         self._source, self._clock = source, clock
         self._feed: LogFeed | None = None

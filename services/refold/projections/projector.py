@@ -275,17 +275,8 @@ class Projector:
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
             if self._of_calls and isinstance(event, events.CallProposed):
-                called = Called(
-                    entry.run_id,
-                    event.step,
-                    seq,
-                    event.tool,
-                    event.args,
-                    event.key,
-                    event.effect,
-                    event.pool,
-                    event.label,
-                )
+                of = event.tool, event.args, event.key, event.effect, event.pool, event.label
+                called = Called(entry.run_id, event.step, seq, *of)
                 batch.write(CALLS, called[:2], list(called))
             elif self._of_calls and isinstance(event, events.CallRenewed):
                 redriven = batch.edit(CALLS, (entry.run_id, event.step))

@@ -32,11 +32,12 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
         raise NotFoundError(
             f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {there}"
         )
-    bounds, log = source.bounds(), source.identity()
     begun, before = time.monotonic(), dict[int, Mapping[Place, int]]()
     for number in found:
         with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
             before[number] = database.store(name, number).positions()
+    # The log after the positions that are judged by it: the other way round, a view under load is ahead of its log.
+    bounds, log = source.bounds(), source.identity()
     if any(sum(lags(positions, bounds).values()) for positions in before.values()):
         time.sleep(SAMPLE_S)
     generations = []
@@ -46,7 +47,7 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
             notes, positions = store.notes(), store.positions()
         except (ConflictError, NotFoundError):
             continue
-        reason = stands_still(notes, positions, log, bounds)
+        reason = stands_still(notes, before.get(number, {}), log, bounds)
         lag = sum(lags(positions, bounds).values())
         rate = (sum(positions.values()) - sum(before.get(number, positions).values())) / max(
             0.001, time.monotonic() - begun
@@ -75,8 +76,9 @@ def stands_still(
 
 def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[ProjectionPosition]:
     return [
-        ProjectionPosition(topic=topic, partition=number, position=positions.get((topic, number), 0), end=end)
+        ProjectionPosition(topic=topic, partition=number, position=at, end=max(at, end))
         for (topic, number), (_, end) in sorted(bounds.items())
+        for at in [positions.get((topic, number), 0)]
     ]
 
 

@@ -110,7 +110,8 @@ class Telemetry:
     def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
         """A run as it is before an entry, or as far as it is."""
         known = self._runs.get(run)
-        if known is None or (seq and known.state.head.id != prev):  # its spans were not taken: they are told again
+        # Where its spans were not taken they are sent again.
+        if known is None or (seq and known.state.head.id != prev and not known.broken):
             known = RunSpans(run, self._style, lambda above: self._find(view, above))
             for row in view.rows_of(ENTRIES, run):
                 judged, entry = entry_of(row)

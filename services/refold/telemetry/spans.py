@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
+import structlog
 
 from refold.core import events
-from refold.core.errors import not_installed
+from refold.core.errors import FoldError, not_installed
 from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_trace, trace_id
 from refold.core.redaction import HIDDEN
 from refold.core.run import fold
@@ -36,6 +37,7 @@ MOST_CONTENT = 8_192
 
 Attributes = dict[str, str | int | float]
 
+_log = structlog.get_logger()
 _SCOPE, _RESOURCE = InstrumentationScope("refold"), Resource({"service.name": "refold"})
 _OK, _SAMPLED = Status(), TraceFlags(TraceFlags.SAMPLED)
 _TERMINAL = (events.RunCompleted, events.RunFailed, events.RunCancelled)
@@ -82,7 +84,7 @@ class _Attempt(NamedTuple):
 
 
 class RunSpans:
-    """See the module. `find` is asked for the run that has started this one."""
+    """See the module. `find` is asked for the run that has started this one. A `broken` run has no further spans."""
 
     def __init__(self, run: RunId, style: Style, find: Callable[[RunId], RunSpans | None]) -> None:
         self.state = RunState(run)
@@ -90,11 +92,21 @@ class RunSpans:
         self._style, self._find = style, find
         self._under_way: dict[int, _Attempt] = {}
         self._begun_ms = self._last = 0
-        self._worked = self._instrumented = False
+        self.broken = self._worked = self._instrumented = False
         self._beside: list[Event] = []
 
     def feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
-        """Apply the next entry; return the spans that end with it."""
+        """Apply the next entry; return the spans that end with it. One that contradicts its history breaks its run."""
+        if self.broken:
+            return []
+        try:
+            return self._feed(name, entry)
+        except (FoldError, LookupError, TypeError, ValueError):  # it, or a trace that it names, is none
+            self.broken = True
+            _log.warning("telemetry.run_left", run_id=entry.run_id, seq=entry.seq)
+            return []
+
+    def _feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
         state, found = self.state, list[ReadableSpan]()
         activation = state.activation
         self._begun_ms = self._begun_ms or entry.at_ms
@@ -122,7 +134,7 @@ class RunSpans:
             said: Attributes = {names.STEP: step} if step else {}
             if field:
                 said[names.REASON] = getattr(event, field)
-            self._beside.append(Event(_EVENT_NAMES[kind], said, at_ms * 1_000_000))
+            self._beside.append(Event(_EVENT_NAMES[kind], said, _nanos(at_ms)))
         if kind in _TERMINAL:
             ended = [self._attempt(step, at_ms, "run over", event) for step in list(self._under_way)]
             self._under_way.clear()
@@ -205,7 +217,7 @@ class RunSpans:
             said[names.ERROR_TYPE] = failure.code
         if not self._style.gen_ai:
             said = {name: value for name, value in said.items() if not name.startswith("gen_ai.")}
-        begun, ended = (each * 1_000_000 for each in times_ms)
+        begun, ended = map(_nanos, times_ms)
         status = _OK if failure is None else Status(StatusCode.ERROR, failure.code)
         more |= {"resource": _RESOURCE, "attributes": said, "status": status, "instrumentation_scope": _SCOPE}
         return ReadableSpan(title, context, start_time=begun, end_time=ended, **more)
@@ -239,6 +251,10 @@ def _hidden(text: str, redact: Callable[[str], str]) -> str:
         return redact(orjson.dumps(hide(orjson.loads(text))).decode())
     except (ValueError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
         return HIDDEN
+
+
+def _nanos(at_ms: int) -> int:
+    return min(at_ms * 1_000_000, (1 << 64) - 1)  # the format has no time after the year 2554
 
 
 def _context(trace: str, span: str) -> SpanContext:

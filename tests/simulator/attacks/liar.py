@@ -23,6 +23,9 @@ from tests.simulator.reading.tokens import payload_of
 from tests.simulator.settings import ORDERS, OTHER, PARTITIONS, POOL
 from tests.simulator.world.world import World
 
+ODD_TIMES = (2**53, -1, 0, 2**63 - 1, events.LAST_MS + 1)
+ODD_RUNS = ("", "\0", "a\n\ndata: x", "x" * 5_000, "a..1", "a/1", "é")
+
 
 class Liar:
     """Writes something every few milliseconds until its time is over. `heads` are those of the runs in the log."""
@@ -149,10 +152,23 @@ class Liar:
         ]
         prev = b"\1" * 16 if rng.random() < 0.1 else head.id
         entry = events.Entry(run, head.seq + 1, prev, now, None, "planner-1", rng.randbytes(16), rng.choice(choices))
+        self._misdate(entry)
         name, value = codec.encode_entry(entry)
         self._foothold.tell("the run log")
         place = home(run, PARTITIONS)
         self._foothold.write(RUN_LOG, place, log_key(run, entry.seq, name).decode(), value)
+
+    def _misdate(self, entry: events.Entry) -> None:
+        """The end of a run, which extends it, at a time that no log has; and the same under a key that is none."""
+        odd = Random(entry.nonce)  # of its own: what else a seed brings about stays
+        ended: list[events.Event] = [events.RunFailed(events.Failure("x", "y"))]
+        name, value = codec.encode_entry(replace(entry, at_ms=odd.choice(ODD_TIMES), events=ended))
+        self._foothold.tell("an odd time")
+        place = home(entry.run_id, PARTITIONS)
+        self._foothold.write(RUN_LOG, place, log_key(entry.run_id, entry.seq, name).decode(), value)
+        run = RunId(odd.choice(ODD_RUNS))
+        name, value = codec.encode_entry(replace(entry, run_id=run, seq=1, prev=b""))
+        self._foothold.write(RUN_LOG, place, log_key(run, 1, name).decode(), value)
 
     def _crash(self) -> None:
         groups = self._world.groups

@@ -39,12 +39,14 @@ def list_archived(
     where: Archive,
 ) -> None:
     """List archived runs, by the time they ended."""
-    after_ms = since_ms(since)
+    after_ms, unread = since_ms(since), list[MalformedError]()
     lines = [
         line
-        for line in archive_store(where.archive).lines()
+        for line in archive_store(where.archive).lines(unread)
         if (not agent or line.agent == agent) and (not status or line.status == status) and line.ended_ms >= after_ms
     ]
+    for error in unread:
+        output.warn(f"{error.message}: its runs are not listed")
     newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
     cells = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
     columns = "run_id agent status ended records bytes file"

@@ -75,8 +75,9 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
     kept = KeptProjection(_code(projection, app), database, source)
     there = database.generations(projection)
     building = [database.store(projection, each) for each, state in there.items() if state == "building"]
-    bounds, log = source.bounds(), source.identity()
-    if not all(stands_still(store.notes(), store.positions(), log, bounds) for store in building):
+    read = [(store.notes(), store.positions()) for store in building]
+    bounds, log = source.bounds(), source.identity()  # after the positions, which go on
+    if not all(stands_still(notes, positions, log, bounds) for notes, positions in read):
         raise ConflictError(
             f"projection {projection} is being built already", hint="`refold projection status` shows it"
         )

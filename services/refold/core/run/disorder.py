@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from refold.core.errors import FoldError
 from refold.core.ids import EntryId
 from refold.core.run import chain
 from refold.core.run.chain import LogRecord
@@ -93,8 +94,11 @@ class Disorder:
             self.rebuilt, self.rebuilt_ids = RunState(entry.run_id), set()
         elif self.rebuilt is None or self.rebuilt.over or not chain.extends(self.rebuilt.head, entry):
             return
-        self.rebuilt = apply(self.rebuilt, entry, record.id)
-        self.rebuilt_ids.add(record.id)
+        try:
+            self.rebuilt = apply(self.rebuilt, entry, record.id)
+            self.rebuilt_ids.add(record.id)
+        except FoldError:  # a copy that contradicts its history settles nothing
+            self.rebuilt = None
 
     def settles(self, known: set[EntryId]) -> RunState | None:
         """The history that stands in order, if every record that is left of the run is in it."""

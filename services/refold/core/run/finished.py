@@ -84,7 +84,8 @@ class Finished:
         request = state.request.request_digest if state.request else ""
         digest, pools = run_digest(state.run_id), self._number(state.called_pools())
         head, status = state.head, _STATUSES.index(state.status)
-        row = _ROW.pack(digest, _request(request), head.id, head.seq, state.at_ms // 1000, status, pools)
+        ended_s = min(state.at_ms // 1000, 0xFFFFFFFF)  # a time that lies may be as late as the year 9999
+        row = _ROW.pack(digest, _request(request), head.id, head.seq, ended_s, status, pools)
         number, at = self._find(digest)
         rows = self._buckets[number]
         if at < 0:

@@ -25,6 +25,8 @@ from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
 from refold.core.wire.canonical import utf8_bytes
 
+_TO_VERIFY = "`refold run verify` shows the record"
+
 
 def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:
     """The state after an entry that extends `state`, which stays as it was."""
@@ -41,9 +43,11 @@ def fold(entries: Iterable[tuple[EntryId, events.Entry]], run_id: RunId) -> RunS
 
 def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
     """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
-    if entry.seq == 1:
-        state.position = entry.cause
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
+    if entry.seq == 1:
+        if state.request is None:  # who starts children, or asks people, reads it
+            raise FoldError(f"run {state.run_id} begins without a request", hint=_TO_VERIFY)
+        state.position = entry.cause
     state.unseen = state.unseen + wakes(entry.events) if entry.held else 0
     state.link(Head(entry_id, entry.last_seq))
     return state
@@ -52,7 +56,7 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
 def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: int) -> None:
     """Applies events in place, the first of them with this seq; the head stays, for the entry has no name yet."""
     if state.over and not (fresh and state.status == "failed" and isinstance(fresh[0], events.RunRetried)):
-        raise FoldError(f"run {state.run_id} has an entry after its end", hint="`refold run verify` shows the record")
+        raise FoldError(f"run {state.run_id} has an entry after its end", hint=_TO_VERIFY)
     for event in fresh:
         transition = _TRANSITIONS.get(type(event))
         if transition is None:

@@ -21,6 +21,11 @@ AVOIDED = frozenset({"stored", "probed"})
 Apply = Callable[[Turn, Any, int], None]
 
 
+def summable(amount: int) -> int:
+    """The amount within what sums take of one call: events and results may report any number."""
+    return max(0, min(MOST, amount))
+
+
 def _begins(kind: str, name: Callable[[Any], str], status: str = "noted", phase: str = "") -> Apply:
     """Return the function that writes the row of a new step."""
 
@@ -199,7 +204,7 @@ def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:
 def _spend(turn: Turn, row: list[Any], model: str, tokens: int, nano_usd: int) -> None:
     """Add tokens and cost to a step, its run and its day."""
     run, sums = turn.run, turn.sums(row[StepAt.name], model)
-    tokens, nano_usd = min(MOST, tokens), min(MOST, nano_usd)
+    tokens, nano_usd = summable(tokens), summable(nano_usd)
     for columns, at in ((row, StepAt.tokens), (run, RunAt.tokens), (sums, DayAt.tokens)):
         columns[at] += tokens
         columns[at + 1] += nano_usd
