@@ -128,7 +128,8 @@ def late(ctx: RunContext[dict[str, str]]) -> FunctionToolset[Any]:
     return tools
 
 
-SERVER = StdioTransport(sys.executable, [str(Path(__file__).with_name("far.py"))], keep_alive=False)
+FAR = [str(Path(__file__).with_name("far.py"))]
+SERVER = StdioTransport(sys.executable, FAR, env={"EFFECTS": os.environ.get("EFFECTS", "")}, keep_alive=False)
 vault = Agent(TestModel(), name="vault", toolsets=[MCPToolset(SERVER, id="far")])
 
 

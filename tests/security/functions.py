@@ -113,13 +113,9 @@ def plays() -> Iterator[Play]:
 @cache
 def context() -> dict[str, Any]:
     """What an honest planner sends of a run beside the arguments of a function, without its deps."""
-    asked = run(
-        app,
-        "desk",
-        prompt="look",
-        deps=ACME,
-        decisions=dict.fromkeys([PAYOUT, BONUS, f"{LATE}:gift", f"{LATE}:estate"], "reject"),
-    )
+    refused = dict.fromkeys([PAYOUT, BONUS, f"{LATE}:gift", f"{LATE}:estate"], "reject")
+    double = {f"{LATE}:hint": "seen"}
+    asked = run(app, "desk", prompt="look", deps=ACME, decisions=refused, tools=double)
     found: dict[str, Any] = next(call.args["$run"] for call in asked.calls if call.tool == PRICE)
     return {name: value for name, value in found.items() if name != "deps"}
 
@@ -139,7 +135,7 @@ def gift(hijack: Hijack, name: str = "gift", **beside: Any) -> Call:
 
 def burn(hijack: Hijack, name: str = "burn", **beside: Any) -> Call:
     """A call of a tool of a server."""
-    args = {"label": hijack.label, "$run": context(), **beside}
+    args = {"label": hijack.label, "how": "plain", "$run": context(), **beside}
     return replace(hijack.call(), tool=f"{FAR}:{name}", args=canonical.dumps(args))
 
 
@@ -151,7 +147,7 @@ def naming(name: str, defined: str) -> dict[str, Any]:
 
 def bare(hijack: Hijack, unit: str, named: dict[str, Any]) -> Call:
     """A call of a toolset, which names one of its functions in its arguments."""
-    args = {"args": {"label": hijack.label}, "$run": {**context(), "deps": ACME}, **named}
+    args = {"args": {"label": hijack.label}, "how": "plain", "$run": {**context(), "deps": ACME}, **named}
     return replace(hijack.call(), tool=unit, args=canonical.dumps(args))
 
 

@@ -34,6 +34,7 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.exceptions import ModelRetry
 
+from refold.contrib.mcp.server import MOST_KNOWN
 from refold.contrib.pydantic_ai import errors, results
 from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
 from refold.contrib.pydantic_ai.conversation import Conversations, conversations
@@ -77,9 +78,6 @@ ELSEWHERE_S = 10.0
 _METERED = (ModelRequestId, ModelCompactMessagesId)
 OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
 """Units that run code of one function of a toolset, or of its validator: which one is the name of the tool."""
-
-MOST_KNOWN = 4_096
-"""Tools of a listed toolset that are kept by name. Whoever makes up names makes tools that are thrown away."""
 
 FORM = "1"
 """The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
