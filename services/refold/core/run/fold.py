@@ -19,6 +19,7 @@ from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
 from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
+from refold.core.run.retried import NO_EDIT
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
 from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
@@ -157,8 +158,9 @@ def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int)
     keep(state, number(state, event, seq), OpenStep("proposed", seq, policy=policy))
     if state.account is not None:
         proposed(state, event)
-    if event.step == state.retried.edit[0]:
-        state.retried = state.retried._replace(edit=(0, "", ""))
+    if writers := state.writers_of(event.step):
+        state.writers = state.writers.set(event.step, writers)
+        state.retried = state.retried._replace(edit=NO_EDIT)
 
 
 def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
@@ -198,7 +200,7 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
         after = after._replace(settled=event)
     keep(state, event.step, after, opened)
     if event.verdict in ("edit", "amend"):
-        state.edit(event.step, event.args, event.key, seq)
+        state.edit(event.step, event.args, event.key, seq, by=event.actors)
     if event.use:
         state.uses = state.uses.set((event.grant, event.use), event.step)
 
@@ -305,7 +307,13 @@ def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) ->
 
 
 def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> None:
+    before, words = state.open, f"in run {event.source.run_id}, of which this one is a fork"
     state.fork(event, seq, at_ms)
+    for step, was in before.items():
+        if was.attempt and step in state.open and state.is_call(step):
+            came = "unknown" if was.may_have_happened or was.phase in ("dispatched", "doubt") else "failed"
+            past = _past(was, was.attempt, came, words, at_ms=at_ms)
+            state.open = state.open.set(step, state.open[step]._replace(past=past))
 
 
 def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
