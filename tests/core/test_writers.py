@@ -23,9 +23,10 @@ from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning.asking import Proposal, propose, question_of
 from tests.approval.questions import NOW, ROLES, request
 from tests.core.asked import asks, decide_on, judged_by, ordered
+from tests.core.ballots import SOON
 from tests.core.decisions import made, votes_of
 from tests.core.histories import Log, asking, call
-from tests.core.test_recount import SOON, catalog
+from tests.core.test_recount import catalog
 from tests.core.test_requester import KEYS
 
 EDITED = '{"n":7}'
@@ -90,7 +91,7 @@ def test_an_executor_refuses_an_edit_by_whoever_wrote_it_and_a_question_that_nam
     authority = judged_by(rules).authority
     policy = authority.catalog.policy
     known = catalog()
-    known.policies = {policy.digest: policy}
+    known.policies[policy.digest] = policy
     tools = dict(authority.tools)
     tool = next(iter(tools))
     facts = tools[tool]
