@@ -177,12 +177,15 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         about=asked.event.about,
         writers=list(state.writers_of(call.step)),
     )
-    if asked.question in ("", question_digest(made)) or request is None:
-        return made
-    # Asked by an earlier release: without writers, nor attempts of the run that this one is a fork of.
-    history = [each for each in made.history if not request.forked or each.at_ms > state.requested_ms]
-    before = dataclasses.replace(made, writers=[], token=request.token, history=history)
-    return before if question_digest(before) == asked.question else made
+    return made if asked.question in ("", question_digest(made)) else _asked_before(state, made)
+
+
+def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
+    """The question as an earlier release asked it: without writers, nor attempts of the run that this is a fork of."""
+    request = state.request
+    history = [each for each in made.history if not (request and request.forked) or each.at_ms > state.requested_ms]
+    before = dataclasses.replace(made, writers=[], token=request.token if request else "", history=history)
+    return before if question_digest(before) == made.question else made
 
 
 def opened_by(state: RunState, approval: str) -> int | None:

@@ -19,7 +19,6 @@ from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
 from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
-from refold.core.run.retried import NO_EDIT
 from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
 from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
@@ -158,9 +157,8 @@ def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int)
     keep(state, number(state, event, seq), OpenStep("proposed", seq, policy=policy))
     if state.account is not None:
         proposed(state, event)
-    if writers := state.writers_of(event.step):
-        state.writers = state.writers.set(event.step, writers)
-        state.retried = state.retried._replace(edit=NO_EDIT)
+    if event.step == state.retried.edit[0]:
+        state.take_edit(event.step)
 
 
 def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
@@ -307,13 +305,12 @@ def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) ->
 
 
 def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> None:
-    before, words = state.open, f"in run {event.source.run_id}, of which this one is a fork"
-    state.fork(event, seq, at_ms)
-    for step, was in before.items():
-        if was.attempt and step in state.open and state.is_call(step):
+    words, pasts = f"in run {event.source.run_id}, of which this one is a fork", dict[int, tuple[events.Earlier, ...]]()
+    for step, was in state.open.items():
+        if was.attempt:
             came = "unknown" if was.may_have_happened or was.phase in ("dispatched", "doubt") else "failed"
-            past = _past(was, was.attempt, came, words, at_ms=at_ms)
-            state.open = state.open.set(step, state.open[step]._replace(past=past))
+            pasts[step] = _past(was, was.attempt, came, words, at_ms=at_ms)
+    state.fork(event, seq, at_ms, pasts)
 
 
 def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:

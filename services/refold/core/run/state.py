@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
@@ -231,8 +231,12 @@ class RunState:
         """True while it is no run so far, but the beginning of the history that a fork is given."""
         return self.copied(self.head.seq) and not self.over
 
-    def fork(self, event: events.RunForked, seq: int, at_ms: int) -> None:
+    def fork(
+        self, event: events.RunForked, seq: int, at_ms: int, pasts: Mapping[int, tuple[events.Earlier, ...]]
+    ) -> None:
         """Goes on from the history of another run, of which it was all so far, so much later.
+
+        `pasts` has what people are told of the calls that had gone out there, by step.
 
         What was open there is that run's: calls are asked for anew, time is due as much later, and what was reserved
         of a budget is free.
@@ -248,7 +252,9 @@ class RunState:
             elif step in self.given_up:  # in doubt, and nobody waits for it
                 self.open = self.open.delete(step)
             else:
-                self.open = self.open.set(step, OpenStep("proposed", opened.seq, policy=opened.policy))
+                self.open = self.open.set(
+                    step, OpenStep("proposed", opened.seq, policy=opened.policy, past=pasts.get(step, ()))
+                )
         for name, key in event.keys.items():
             self.edit(int(name), self.call(int(name)).args, key, seq)
         self.busy = sum(opened.phase not in WAITING for opened in self.open.values())
@@ -327,6 +333,11 @@ class RunState:
         """People who gave a call arguments in place of those that the code asks for."""
         edited, _, _, writer = self.retried.edit
         return self.writers.get(step, (writer,) if step == edited else ())
+
+    def take_edit(self, step: int) -> None:
+        """The call that an operator has given other arguments is proposed: it keeps who wrote them."""
+        self.writers = self.writers.set(step, self.writers_of(step))
+        self.retried = self.retried._replace(edit=NO_EDIT)
 
     def reworded(self, step: int, call: CallId) -> bool:
         """True if people have changed the arguments of a step's call since it had this id: then it is another call."""
