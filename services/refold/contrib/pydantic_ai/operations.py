@@ -238,8 +238,9 @@ class ListedCall(Call):
 
     def agrees(self, recorded: Step) -> bool:
         """True if this is the step that history has, in which the function may be named in the arguments."""
-        of_unit = isinstance(recorded, CallProposed) and self.tool.startswith(f"{recorded.tool}:")
-        return Call.agrees(self, recorded) or (of_unit and (recorded.asked or recorded.args) == self.before)
+        if Call.agrees(self, recorded) or not isinstance(recorded, CallProposed):
+            return Call.agrees(self, recorded)
+        return self.tool.startswith(f"{recorded.tool}:") and (recorded.asked or recorded.args) == self.before
 
 
 class ListedTools:
