@@ -54,7 +54,7 @@ class TestDeciding:
         process.run()
 
         [found] = world.decisions()
-        assert (found.verdict, found.edited, found.args) == ("edit", edited, args_digest(edited))
+        assert (found.verdict, found.edited, found.args) == ("amend", edited, args_digest(edited))
         assert found.key != asked.key
 
     def test_an_answer_that_the_tool_might_give_is_taken(self, world: World, process: Process) -> None:

@@ -41,12 +41,32 @@ def policy(world: World) -> None:
     world.publish(f"policy/{POLICY.digest}", "policy", POLICY.content)
 
 
-def test_an_edit_that_the_same_people_decide_on_is_decided(world: World, process: Process) -> None:
-    world.ask(asked())
-    world.vote(asked(), "ada", **edits(99))
+@pytest.mark.parametrize(("not_requester", "verdict"), [(True, "amend"), (False, "edit")])
+def test_whoever_edits_decides_alone_only_where_those_who_ask_may(
+    not_requester: bool, verdict: str, world: World, process: Process
+) -> None:
+    rules = [{"name": "few", "when": "true", "require": {**LEAD, "not_requester": not_requester}}]
+    policy = Policy.parse({"rules": rules})
+    world.publish(f"policy/{policy.digest}", "policy", policy.content)
+    process.run()
+    question = asked(policy=policy.digest, needs=policy.rules[0].requirement)
+    world.ask(question)
+    world.vote(question, "ada", **edits(99))
     process.run()
 
-    assert [(each.verdict, each.edited) for each in world.decisions()] == [("edit", edits(99)["args"])]
+    assert [(each.verdict, each.edited) for each in world.decisions()] == [(verdict, edits(99)["args"])]
+
+
+def test_whoever_wrote_the_arguments_does_not_decide_on_them(world: World, process: Process) -> None:
+    question = asked(writers=["ada"], proposed_args='{"service":"api","times":4}')
+    world.ask(question)
+    offset = world.vote(question, "ada", "approve")
+    process.run()
+    assert (world.decisions(), world.letters()) == ([], [(APPROVAL_VOTED, offset, "requester")])
+
+    world.vote(question, "bob", "approve", at=2)
+    process.run()
+    assert world.verdicts(question) == ["approve"]
 
 
 def test_an_edit_for_which_nobody_is_needed_is_decided(world: World, process: Process) -> None:
@@ -74,7 +94,7 @@ def test_a_rule_that_looks_at_what_only_the_planner_knows_may_ask_these_people(
     world.vote(asked(), "ada", **edits(times))
     process.run()
 
-    assert world.verdicts(asked()) == ["edit"]
+    assert world.verdicts(asked()) == ["amend"]
 
 
 def test_an_edit_that_is_denied_is_void_with_the_words_of_the_rule(world: World) -> None:

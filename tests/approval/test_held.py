@@ -57,7 +57,7 @@ def test_it_cannot_be_approved_until_it_is_vouched_for_again(
     world.publish(f"policy/{POLICY.digest}", "policy", POLICY.content)
     process.run()
 
-    assert world.verdicts(asked) == [more.get("action", "approve")]
+    assert world.verdicts(asked) == ["amend" if more else "approve"]
 
 
 def test_it_is_told_once_and_says_that_it_can_only_be_rejected(world: World, process: Process) -> None:

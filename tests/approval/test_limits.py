@@ -52,11 +52,11 @@ class TestSize:
         assert len(record.value or b"") <= PAYLOAD_BYTES
         assert kinds.count("ApprovalDecided") == 1
         assert [each for each in kinds if each != "RunResumed"][-1] == {
-            "edit": "CallDispatched",
+            "edit": "ApprovalRequested",
             "answer": "RunCompleted",
             "reject": "RunFailed",
         }[action]
-        assert state.status == {"edit": "running", "answer": "completed", "reject": "failed"}[action]
+        assert state.status == {"edit": "suspended", "answer": "completed", "reject": "failed"}[action]
 
     def test_one_byte_more_is_void_and_the_run_can_still_be_decided(self, action: str) -> None:
         running = Planning(planning.world())
@@ -134,7 +134,7 @@ def test_a_type_of_the_tool_that_raises_what_it_likes_makes_the_edit_void(world:
     process.run()
 
     assert world.letters() == [(APPROVAL_VOTED, offset, "edit_not_possible")]
-    assert world.verdicts(other) == ["edit"]
+    assert world.verdicts(other) == ["amend"]
 
 
 def junk(world: World, asked: ApprovalRequest, number: int) -> int:

@@ -72,7 +72,7 @@ def rulings_of(history: History) -> dict[int, list[Ruling]]:
         elif name == "ApprovalRequested":
             asked[step] = fields
         elif name == "ApprovalDecided" and asked[step]["about"] != "doubt":  # that lets nothing out by itself
-            if fields["verdict"] == "edit":
+            if fields["verdict"] in ("edit", "amend"):
                 amounts[step] = json.loads(fields["args"])["amount"]
             actors = frozenset(vote["actor"] for vote in payload(fields["token"]).get("votes", ()))
             quorum, policy = asked[step]["requirement"]["quorum"], asked[step]["policy"]
@@ -205,9 +205,9 @@ def _unfounded(record: Fields, asked: Mapping[str, Fields], papers: Papers) -> s
         meant = papers.said.get(vote["vote"])
         if meant is None or meant.void or (meant.approval, meant.actor) != (source, vote["actor"]):
             return f"rests on the vote {vote['vote']}, which was {meant}"
-        if meant.action != found["verdict"]:
+        if meant.action != {"amend": "edit"}.get(found["verdict"], found["verdict"]):
             return f"says {found['verdict']}, and {meant.actor} has said {meant.action}"
-    if found["verdict"] == "edit" and json.loads(found["edited"])["amount"] != EDITED:
+    if found["verdict"] in ("edit", "amend") and json.loads(found["edited"])["amount"] != EDITED:
         return "has other arguments than people have agreed to"
     return _overdrawn(found, asked, papers) if grant else ""
 

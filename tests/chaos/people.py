@@ -124,7 +124,8 @@ class People(Actor):
         """What is said by those who may: enough of them for a decision, at last."""
         rule, chance = ask["rule"], self._random.random
         mood = self._random.choices(list(_MOODS), list(_MOODS.values()))[0]
-        if mood in ("edit", "answer") and ask["attempt"] > 1:
+        # Nobody edits twice: whoever has edited may not decide, and too few would be left.
+        if (mood in ("edit", "answer") and ask["attempt"] > 1) or (mood == "edit" and ask["writers"]):
             mood = "approve"
         begin = 0.0
         if rule == "short":
@@ -134,6 +135,7 @@ class People(Actor):
         if rule == "later" and not ask["level"] and chance() < 0.7:
             return []
         people = ["cleo"] if rule == "later" and ask["level"] else ["ada"] if rule == "later" else list(ONCALL)
+        people = [name for name in people if name not in ask["writers"]]
         self._random.shuffle(people)
         words: list[_Word] = []
         if (gone := self._gone()) in people:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from refold import App, TerminalError, UsageError
-from refold.contrib.pydantic_ai import CallOptions, durable
+from refold.contrib.pydantic_ai import CallOptions
 from refold.contrib.pydantic_ai.approvals import without_answer
 from refold.contrib.pydantic_ai.operations import OperationTool
 from refold.core.events import CallProposed
 from refold.core.wire import canonical
 from refold.core.wire.conversation import whole_request
 from refold.sdk.heartbeat import Heartbeat
-from refold.testing import run
+from refold.testing import replay, run
 from tests.contrib.ruled import PURE, agent_of, app_of
 from tests.contrib.thinking import calls, says, scripted
 
@@ -170,10 +175,9 @@ def test_a_condition_that_an_executor_cannot_ask_is_refused_where_the_agent_is_r
         app_of(agent_of(scripted(says("done")), toolsets=[tools]))
 
 
-@pytest.mark.parametrize("listed", ["as an approval", "as an ordinary tool", "not at all"])
-def test_a_tool_of_a_dynamic_toolset_that_needs_an_approval_does_not_act_without_one(listed: str) -> None:
-    ran: Ran = []
-    agent = agent_of(scripted(calls(("charge", {"amount": 500})), says("done")))
+def late_tools(ran: Ran) -> App:
+    """An app whose agent has a dynamic toolset: one tool needs an approval, the other needs none."""
+    agent = agent_of(scripted(calls(("look", {"amount": 5})), says("done")))
 
     @agent.toolset(id="late")
     def late(ctx: RunContext[Any]) -> FunctionToolset[Any]:
@@ -184,22 +188,97 @@ def test_a_tool_of_a_dynamic_toolset_that_needs_an_approval_does_not_act_without
             ran.append(("charge", amount))
             return "charged"
 
+        @tools.tool
+        def look(ctx: RunContext[Any], amount: int) -> str:
+            ran.append((str(ctx.tool_name), amount))
+            return "seen"
+
         return tools
 
-    app = App("dynamic")
-    durable(app, agent)
-    context = proposed(shop([]), SHOP + "price")["$run"]
-    kind = "unapproved" if listed == "as an approval" else "function"
-    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
-    definition = {"name": "charge", "kind": kind, "parameters_json_schema": schema}
-    told = None if listed == "not at all" else definition
+    return app_of(agent)
 
-    order = {"$name": "charge", "args": {"amount": 500}, "$tool": told, "$run": context}
+
+LATE = "a__dynamic_toolset__late.call_tool"
+SCHEMA = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+DEFINITION = {"name": "charge", "kind": "function", "parameters_json_schema": SCHEMA}
+
+
+def test_a_tool_of_a_dynamic_toolset_that_needs_an_approval_does_not_act_without_one() -> None:
+    ran: Ran = []
+    context = proposed(shop([]), SHOP + "price")["$run"]
 
     with pytest.raises(TerminalError, match="needs an approval"):
-        ordered(app, "a__dynamic_toolset__late.call_tool", order)
+        ordered(late_tools(ran), f"{LATE}:charge", {"amount": 500, "$run": context})
 
     assert ran == []
+
+
+@pytest.mark.parametrize("named", ["look", "charge"])
+@pytest.mark.parametrize("tool", [f"{LATE}:look", LATE])
+def test_an_order_of_one_tool_of_a_dynamic_toolset_runs_no_other(tool: str, named: str) -> None:
+    ran: Ran = []
+    context = proposed(shop([]), SHOP + "price")["$run"]
+    order = {"args": {"amount": 500}, "amount": 500, "$name": named, "$tool": DEFINITION, "$run": context}
+
+    with pytest.raises(TerminalError) as refused:
+        ordered(late_tools(ran), tool, order)
+
+    assert (refused.value.fields["code"], ran) == ("unauthorised", [])
+
+
+@pytest.mark.parametrize("named", [{"tool_name": "charge"}, {"tool": {"name": "charge"}}])
+def test_the_context_of_a_dynamic_toolset_names_no_other_function(named: dict[str, Any]) -> None:
+    ran: Ran = []
+    app = late_tools(ran)
+    args = proposed(app, f"{LATE}:look")
+    ran.clear()
+
+    with pytest.raises(TerminalError) as refused:
+        ordered(app, f"{LATE}:look", {**args, "$run": {**args["$run"], **named}})
+
+    assert (refused.value.fields["code"], ran) == ("unauthorised", [])
+    assert args.keys() == {"amount", "$run"}
+    ordered(app, f"{LATE}:look", args)
+    assert ran == [("look", 5)]
+
+
+def test_a_history_in_which_the_arguments_name_the_function_is_replayed() -> None:
+    old = Path(__file__).with_name("named_in_arguments.json")
+
+    state = replay(late_tools([]), old)
+
+    assert isinstance(step := state.steps[2], CallProposed)
+    assert (step.tool, json.loads(step.args)["$name"], state.status) == (LATE, "look", "completed")
+
+
+FAR = "a__mcp_server__far.call_tool"
+
+
+def far_tools(effects: Path) -> App:
+    """An app whose agent has a toolset of a server with the tools `look` and `burn`."""
+    server = [str(Path(__file__).parent.parent / "security" / "far.py")]
+    transport = StdioTransport(sys.executable, server, env={"EFFECTS": str(effects)}, keep_alive=False)
+    return app_of(agent_of(scripted(says("done")), toolsets=[MCPToolset(transport, id="far")]))
+
+
+@pytest.mark.parametrize("named", [None, {"$name": "burn"}, {"$name": "look"}, {"$tool": {"name": "burn"}}])
+def test_an_order_of_one_tool_of_a_server_runs_no_other(tmp_path: Path, named: dict[str, Any] | None) -> None:
+    args = {"label": "x", "$run": proposed(shop([]), SHOP + "price")["$run"], **(named or {})}
+
+    with nullcontext() if named is None else pytest.raises(TerminalError, match="the arguments hold"):
+        ordered(far_tools(tmp_path), f"{FAR}:look", args)
+
+    effects = tmp_path / "effects"
+    assert (effects.read_text() if effects.exists() else "") == ("" if named else "look x\n")
+
+
+def test_a_tool_that_a_server_has_not_is_not_called(tmp_path: Path) -> None:
+    args = {"label": "x", "$run": proposed(shop([]), SHOP + "price")["$run"]}
+
+    with pytest.raises(TerminalError, match="has no tool forge"):
+        ordered(far_tools(tmp_path), f"{FAR}:forge", args)
+
+    assert not (tmp_path / "effects").exists()
 
 
 def late_charge(ran: Ran) -> App:
@@ -232,10 +311,9 @@ def test_options_of_one_tool_of_a_dynamic_toolset_are_refused_as_no_executor_kno
 def test_an_executor_runs_no_tool_of_a_dynamic_toolset_that_says_that_it_needs_an_approval() -> None:
     ran: Ran = []
     context = proposed(shop([]), SHOP + "price")["$run"]
-    order = {"$name": "charge", "args": {"amount": 500}, "$tool": None, "$run": context}
 
     with pytest.raises(TerminalError, match="needs an approval"):
-        ordered(late_charge(ran), "a__dynamic_toolset__late.call_tool", order)
+        ordered(late_charge(ran), "a__dynamic_toolset__late.call_tool:charge", {"amount": 500, "$run": context})
 
     assert ran == []
 

@@ -31,7 +31,7 @@ def add(a: int, b: int) -> int:
 
 server.run()
 """
-CALL = "mcp_server__far.call_tool"
+CALL = "mcp_server__far.call_tool:add"
 
 
 def toolset(place: Path) -> Any:

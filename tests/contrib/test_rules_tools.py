@@ -22,7 +22,7 @@ from tests.contrib.ruled import PLANNED, PURE, agent_of, app_of, code, heard, un
 from tests.contrib.thinking import calls, says, scripted
 
 TOOL = "function_toolset__<agent>.call_tool:act"
-FAR, LIST = "dynamic_toolset__far.call_tool", "dynamic_toolset__far.get_tools"
+FAR, LIST = "dynamic_toolset__far.call_tool:act", "dynamic_toolset__far.get_tools"
 
 # Tools that fail.
 

@@ -92,6 +92,7 @@ def test_an_edit_changes_what_goes_out_and_not_what_was_proposed() -> None:
     log = asking()
 
     decide_on(log, "edit", edited='{"n":7}')
+    decide_on(log)
 
     order = ordered(log)[0]
     assert isinstance(order, ToolRequest)

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from refold.core.approval import ballot
+from refold.core.approval.catalog import Roles
+from refold.core.approval.question import question_digest
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -19,7 +22,9 @@ from refold.core.events import (
 )
 from refold.core.ids import CallId
 from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.planning.asking import question_of
 from refold.core.planning.verdict import Refuse
+from tests.core.approvals import ADA
 from tests.core.asked import decide_on, events, judged_by, kinds, ordered
 from tests.core.histories import Log, asking, operation
 
@@ -41,12 +46,51 @@ def log() -> Log:
     return asking(rules=judged_by(TIERS))
 
 
-def test_an_edit_about_which_the_policy_asks_the_same_people_goes_out(log: Log) -> None:
+def test_an_edit_about_which_the_policy_asks_the_same_people_is_a_question_to_the_others(log: Log) -> None:
+    decide_on(log, "edit", edited='{"n":99}')
+
+    assert kinds(log) == [ApprovalDecided, ApprovalRequested]
+    asked = next(order for order in ordered(log) if isinstance(order, ApprovalRequest))
+    assert (asked.args, asked.writers) == ('{"n":99}', ["ada"])
+    assert not ballot.may_decide(asked, (), Roles({"lead": frozenset({"ada"})}), "ada", log.now)
+    assert ballot.may_decide(asked, (), Roles({"lead": frozenset({"bob"})}), "bob", log.now)
+    decide_on(log)
+    assert isinstance(order := ordered(log)[0], ToolRequest)
+    assert order.args == '{"n":99}'
+
+
+def test_an_edit_goes_out_where_those_who_ask_may_decide_themselves() -> None:
+    rules = {"rules": [{**TIERS["rules"][2], "require": {**LEAD, "not_requester": False}}, TIERS["rules"][3]]}
+    log = asking(rules=judged_by(rules))
+
     decide_on(log, "edit", edited='{"n":99}')
 
     assert kinds(log) == [ApprovalDecided, CallDispatched]
     assert isinstance(order := ordered(log)[0], ToolRequest)
     assert order.args == '{"n":99}'
+
+
+def test_everybody_who_wrote_arguments_is_named_and_asked_again_it_is_the_same_question(log: Log) -> None:
+    decide_on(log, "edit", edited='{"n":99}')
+    decide_on(log, "edit", edited='{"n":98}', changes={"votes": (ADA[0]._replace(actor="bob"),)})
+
+    asked = next(order for order in ordered(log) if isinstance(order, ApprovalRequest))
+    assert asked.writers == ["ada", "bob"]
+    step = log.live.open[1]
+    assert question_of(log.live, log.live.call(1), step) == asked
+
+
+def test_a_question_that_an_earlier_release_asked_stays_as_it_was(log: Log) -> None:
+    decide_on(log, "amend", edited='{"n":100}')
+    opened = log.live.open[1]
+    assert opened.question is not None
+    asked = question_of(log.live, log.live.call(1), opened)
+    before = question_digest(replace(asked, writers=[]))
+
+    again = question_of(log.live, log.live.call(1), opened._replace(question=opened.question._replace(question=before)))
+
+    assert (again.writers, again.question, question_digest(again)) == ([], before, before)
+    assert asked.writers == ["ada"]
 
 
 def test_an_edit_that_needs_nobody_goes_out(log: Log) -> None:

@@ -11,7 +11,7 @@ import pytest
 from refold.core.approval import ballot
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog, Roles
-from refold.core.approval.question import named
+from refold.core.approval.question import asked_of, bound, named, question_digest
 from refold.core.approval.requester import (
     FRESH_MS,
     TOKEN_CHARS,
@@ -325,6 +325,41 @@ def test_labels_that_limit_are_signed_once_there_are_keys() -> None:
     assert not why_refused(signed(wanted, ADA, NOW), KEYS, NOW, {"tenant"})
     for token in ("", signed(dataclasses.replace(wanted, requester="eve"), ADA, NOW).token):
         assert "label tenant" in why_refused(dataclasses.replace(wanted, token=token), KEYS, NOW, {"tenant"})
+
+
+def test_limits_count_by_those_labels_alone_that_the_signer_vouches_for() -> None:
+    wanted = dataclasses.replace(ASKED, labels={"tenant": "acme", "colour": "red"})
+    sent = signed(wanted, ADA, NOW, labels=["tenant"])
+
+    check_token(sent)
+    assert not why_refused(sent, KEYS, NOW, {"tenant"})
+    assert "label colour" in why_refused(sent, KEYS, NOW, {"colour", "tenant"})
+    assert "label tenant" in why_refused(signed(wanted, ADA, NOW, labels=[]), KEYS, NOW, {"tenant"})
+    with pytest.raises(MalformedError, match="another message"):
+        check_token(dataclasses.replace(sent, labels={"tenant": "acme", "colour": "blue"}))
+
+
+def test_who_wrote_the_arguments_is_left_out_and_nobody_is_verified() -> None:
+    needs = Requirement(["*"])
+    said = asked(token=signed(ASKED, ADA, NOW).token)
+    edited = named(dataclasses.replace(said, requirement=needs, writers=["zoe"]))
+
+    assert is_verified(said, KEYS)
+    assert not is_verified(edited, KEYS)
+    for name, counts in (("ada", False), ("zoe", False), ("zoe@corp.example", False), ("bob", True)):
+        assert ballot.may_decide(edited, (), ROLES, name, NOW) is counts
+        votes = [vote(edited, name)]
+        assert (ballot.count(edited, votes, ROLES, NOW).settled is not None) is counts
+
+
+def test_a_question_in_which_nobody_wrote_arguments_has_the_digest_of_before() -> None:
+    said = asked(token="")
+
+    assert "writers" not in bound(said)
+    assert asked_of(bound(said)).writers == []
+    edited = dataclasses.replace(said, writers=["zoe"])
+    assert asked_of(bound(edited)).writers == ["zoe"]
+    assert question_digest(edited) != question_digest(said)
 
 
 def test_who_leaves_the_label_out_is_vouched_for_or_would_count_for_a_name_made_up() -> None:

@@ -74,7 +74,7 @@ class Story:
         world = World((*planning.world().topics, CLAIMED), max_bytes=4 * planning.PAYLOAD_BYTES)
         world.publish(f"policy/{POLICY.digest}", "policy", POLICY.content)
         world.publish("current", "current", POLICY.digest)
-        self.desk, self._done, self._asked = Planning(world, app), set[str](), 0
+        self.desk, self._done, self._asked = Planning(world, app), set[str](), set[str]()
         start = RunRequest(run, "boss", canonical.dumps({"n": n}), "eve")
         world.write("run-requested", home(run, PARTITIONS), run, codec.encode(start))
         for _ in range(20):
@@ -103,11 +103,15 @@ class Story:
 
     def _vote(self, actions: Sequence[dict[str, str]]) -> None:
         asked = list(self._of("approval-requested", ApprovalRequest))
-        for number, each in enumerate(asked[self._asked :], self._asked):
-            said = dict(actions[min(number, len(actions) - 1)])
-            for person in ("ada", "bob") if said["action"] != "reject" else ("ada",):
+        for number, each in enumerate(asked):
+            if each.approval_id in self._asked:
+                continue
+            self._asked.add(each.approval_id)
+            edits = sum(bool(before.writers) for before in asked[:number])
+            said = dict(actions[min(number - edits, len(actions) - 1)]) if not each.writers else {"action": "approve"}
+            people = [name for name in ("ada", "bob", "cyd") if name not in each.writers]
+            for person in people[:2] if said["action"] != "reject" else ("ada",):
                 self.desk.world.vote(each, person, **said)
-        self._asked = len(asked)
 
     def _of(self, topic: str, kind: type) -> Iterator:  # type: ignore[type-arg]
         for record in self.desk.world.records(topic):

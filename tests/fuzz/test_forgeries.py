@@ -203,14 +203,14 @@ def test_a_decision_holds_from_its_issue_to_its_end_by_either_clock(now_ms: int)
     assert gate(replace(REQUEST, at_ms=now_ms), World(now_ms=NOW - SKEW_MS)) == ""
 
 
-def test_edited_arguments_may_run_and_the_proposed_ones_may_not() -> None:
+def test_what_people_edited_themselves_does_not_run_nor_what_was_proposed() -> None:
     edited = canonical.dumps({"amount": 10, "to": "ann"})
     found = made(
         asked(attempt=1), votes_of(asked(attempt=1), "ann", "bob", action="edit", args=edited, at=NOW), ROLES, now=NOW
     )
     order = replace(REQUEST, args=edited, key=key_of(args=edited), decision=holding(found.payload()))
 
-    assert gate(order, World()) == ""
+    assert gate(order, World()) == "others than whoever wrote its arguments have to agree to an edit"
     assert gate(replace(order, args=ARGS, key=REQUEST.key), World()) == "the decision is for another arguments"
     assert gate(replace(order, key=REQUEST.key), World()) == "the decision is for another key"
     assert gate(replace(order, decision=TOKEN), World()) == "the decision is for another arguments"
@@ -232,7 +232,7 @@ def test_an_edit_runs_only_where_the_policy_is_known_and_may_ask_for_it() -> Non
     order = replace(REQUEST, args=edited, key=key_of(args=edited), decision=holding(found.payload()))
     proposed = holding(replace(found, verdict="amend").payload())
 
-    assert gate(order, World()) == "its policy asks for other people about this call"
+    assert gate(order, World()) == "others than whoever wrote its arguments have to agree to an edit"
     assert gate(order, World(policy=None)) == "the decision's policy is not in the catalog any more"
     assert gate(replace(order, decision=proposed), World()) == "the decision says amend"
 
@@ -249,6 +249,7 @@ def test_a_decision_is_read_as_it_was_signed(grant: Grant | None) -> None:
 def test_every_field_of_the_question_makes_it_another() -> None:
     """But for its name, which follows from it, and the trace, which nobody is shown."""
     others: dict[str, Any] = {"requirement": Requirement(["*"]), "history": [Earlier(1, "doubt")]}
+    others["writers"] = ["zoe"]
     bound = {spec.name for spec in fields(ApprovalRequest)} - {"approval_id", "question", "traceparent"}
     questions = {asked().question}
     for name in bound:

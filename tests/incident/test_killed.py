@@ -97,13 +97,16 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
             scene.wait_votes(second, 1)
             scene.kill("planner")
         assert answer(ada)["what"] == "decided"
-        coder.decided("edit")
+        coder.decided("amend")
         scene.kill("planner", "approval")
         assert "pool_size = 5\n" in scene.settings
         assert (len(provider.asked) - asked, scene.kills - kills >= 8 * ROUNDS) == (
             1,
             True,
         )  # the coder heard of the "no"
+    third = coder.asked(3)
+    scene.wait_asked(third)
+    scene.vote(third, "dan", "approve")
     eventually(scene.changes, within=60, what="the change on disk")
     scene.kill()
     rounds += 1
@@ -119,7 +122,11 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
     proposed = [event.args for event in told if isinstance(event, CallProposed) and event.tool == "edit_file"]
     assert [size for text in proposed for size in (50, 20) if f"pool_size = {size}\\n" in text] == [50, 20]
     decided = [event for event in told if isinstance(event, ApprovalDecided)]
-    assert [(event.verdict, event.actors) for event in decided] == [("reject", ["ada"]), ("edit", ["ada"])]
+    assert [(event.verdict, event.actors) for event in decided] == [
+        ("reject", ["ada"]),
+        ("amend", ["ada"]),
+        ("approve", ["dan"]),
+    ]
     assert json.loads(decided[1].args) == wanted
     assert [event.failure.code for event in told if isinstance(event, CallFailed)] == ["rejected"]
     assert [event.failure.message for event in told if isinstance(event, CallFailed)] == [NO]

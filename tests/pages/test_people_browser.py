@@ -97,7 +97,7 @@ def test_a_key_leads_to_a_button_and_presses_none(shop: Dev, http: httpx.Client,
     expect(page.locator(":focus")).to_have_text("Approve with these arguments")
     assert said(shop, approval) == []
     page.keyboard.press("Enter")
-    expect(page.locator("#head .pill").first).to_have_text("completed", timeout=60_000)
+    expect(page.locator("#head .pill").first).not_to_have_text("completed")
     assert said(shop, approval) == [("ada", "edit")]
 
 

@@ -8,12 +8,15 @@ time), `refuses once` does nothing the first time and says so; all else is for p
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -117,10 +120,22 @@ def late(ctx: RunContext[dict[str, str]]) -> FunctionToolset[Any]:
         leave("estate", label)
         return label
 
+    @tools.tool_plain
+    def hint(label: str) -> str:
+        leave("hint", label)
+        return label
+
     return tools
 
 
-durable(app, desk, RefoldDurability(tools=CallOptions(version=VERSION, pool=POOL, timeout=TIMEOUT)))
+FAR = [str(Path(__file__).with_name("far.py"))]
+SERVER = StdioTransport(sys.executable, FAR, env={"EFFECTS": os.environ.get("EFFECTS", "")}, keep_alive=False)
+vault = Agent(TestModel(), name="vault", toolsets=[MCPToolset(SERVER, id="far")])
+
+
+usual = CallOptions(version=VERSION, pool=POOL, timeout=TIMEOUT)
+durable(app, desk, RefoldDurability(tools=usual))
+durable(app, vault, RefoldDurability(tools=usual, toolsets={"far": CallOptions(approval="required")}))
 
 DANGEROUS = ("wipe", "refund", "deploy", "secret")
 

@@ -9,9 +9,11 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from refold.core.approval import decision, signature
-from refold.core.approval.decision import Cast
+from refold.core.approval.decision import Cast, Decision
+from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
 from tests.security.hijack import Call, Hijack, Outcome, ask_for
 from tests.security.plays import Play
@@ -22,7 +24,14 @@ def plays() -> Iterator[Play]:
     yield Play("ada edits a call into one that a rule denies", denied)
     yield Play("ada edits a call into one for which two are needed", alone)
     yield Play("an edit into what a rule denies, signed by the approval service", signed)
-    yield Play("ada edits a call into another that a lead may allow", allowed, "control", allowed=1)
+    yield Play(
+        "ada edits a call into another that a lead may allow, and nobody else agrees", lambda h: alone(h, "slow")
+    )
+    yield Play("the same, signed by the approval service", forged)
+    yield Play("ada approves of what she has edited herself", herself)
+    yield Play("a planner says nothing of who has edited a call, and ada approves of it", unnamed)
+    yield Play("ada edits a call into another that a lead may allow, and bob does", allowed, "control", allowed=1)
+    yield Play("a planner says that the agent asked for what ada wrote", as_own, "limit", allowed=1)
 
 
 def edited(hijack: Hijack, call: Call, how: str) -> Call:
@@ -38,10 +47,10 @@ def denied(hijack: Hijack) -> Outcome:
     return hijack.use(other, request, by="edit_denied")
 
 
-def alone(hijack: Hijack) -> Outcome:
+def alone(hijack: Hijack, how: str = "two") -> Outcome:
     """What comes of it proposes another call, and lets nothing out."""
     call = hijack.call()
-    other = edited(hijack, call, "two")
+    other = edited(hijack, call, how)
     return hijack.refused(other, hijack.decision(ask_for(call), action="edit", args=other.args))
 
 
@@ -53,8 +62,41 @@ def signed(hijack: Hijack) -> Outcome:
     return hijack.refused(other, signature.sign(found.payload(), hijack.stage.service))
 
 
-def allowed(hijack: Hijack) -> Outcome:
+def forged(hijack: Hijack) -> Outcome:
+    """The vote is ada's, and who has the service's key says that it was enough."""
     call = hijack.call()
     other = edited(hijack, call, "slow")
-    found = hijack.order(other, hijack.decision(ask_for(call), action="edit", args=other.args))
+    token = hijack.decision(ask_for(call), action="edit", args=other.args)
+    found = replace(Decision.parse(signature.content_of(token)), verdict="edit")
+    return hijack.refused(other, signature.sign(found.payload(), hijack.stage.service))
+
+
+def changed(hijack: Hijack, **more: Any) -> tuple[Call, ApprovalRequest]:
+    """An edited call, and the question about it."""
+    call = hijack.call()
+    other = edited(hijack, call, "slow")
+    return other, ask_for(other, **{"proposed_args": call.args, "writers": ["ada"], **more})
+
+
+def herself(hijack: Hijack) -> Outcome:
+    other, request = changed(hijack)
+    hijack.ask(request)
+    hijack.stage.vote(request, "ada", "approve")
+    return hijack.use(other, request, by="requester")
+
+
+def unnamed(hijack: Hijack) -> Outcome:
+    other, request = changed(hijack, writers=[])
+    return hijack.refused(other, hijack.decision(request))
+
+
+def as_own(hijack: Hijack) -> Outcome:
+    other, request = changed(hijack, writers=[], proposed_args="")
+    found = hijack.order(other, hijack.decision(request))
+    return Outcome(found.status != "completed", f"executor: {found.status}")
+
+
+def allowed(hijack: Hijack) -> Outcome:
+    other, request = changed(hijack)
+    found = hijack.order(other, hijack.decision(request, "bob"))
     return Outcome(found.status == "completed", f"executor: {found.status}")

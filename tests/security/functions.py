@@ -24,6 +24,7 @@ from tests.security.plays import Play
 from tests.security.swapped import Desk
 
 OWN, LATE = "desk__function_toolset__<agent>.call_tool:", "desk__dynamic_toolset__late.call_tool"
+FAR = "vault__mcp_server__far.call_tool"
 PAYOUT, PRICE, BONUS = OWN + "payout", OWN + "price", "desk__function_toolset__owed.call_tool:bonus"
 NAMED = {"tool_name": "payout"}
 ACME, MALLORY = {"account": "acme"}, {"account": "mallory"}
@@ -66,19 +67,36 @@ def plays() -> Iterator[Play]:
         "the same, as one that a prepare function has made",
         lambda h: named(h, {"tool": {"name": "payout", "as": {"name": "payout"}}}),
     )
-    yield Play("order a tool of a dynamic toolset that needs an approval", lambda h: stopped(h, gift(h, "unapproved")))
-    yield Play("the same, listed as one that needs none", lambda h: stopped(h, gift(h, "function")))
+    yield Play("order a tool of a dynamic toolset that needs an approval", lambda h: stopped(h, gift(h)))
+    yield Play(
+        "order one that needs none, and name this one in its definition",
+        lambda h: stopped(h, gift(h, "hint", **naming("hint", "gift"))),
+    )
+    yield Play("the same, named beside it, too", lambda h: stopped(h, gift(h, "hint", **naming("gift", "gift"))))
+    yield Play(
+        "order the toolset, as earlier releases did, with two names",
+        lambda h: stopped(h, bare(h, LATE, naming("hint", "gift"))),
+    )
+    yield Play("a tool of a dynamic toolset that needs none acts", hinted, "control", allowed=1)
+    yield Play("order a tool of an MCP toolset that needs an approval", lambda h: stopped(h, burn(h)))
+    yield Play("a decision on a tool of an MCP toolset, and another one named beside it", swapped_far)
+    yield Play(
+        "the same, ordered as earlier releases did",
+        lambda h: decided(h, bare(h, FAR, naming("look", "burn"))),
+    )
+    yield Play("a decision on one tool of an MCP toolset, another ordered", other_far)
+    yield Play("a decided tool of an MCP toolset acts", burnt, "control", allowed=1)
     yield Play("order a tool below approval_required()", lambda h: stopped(h, function(h, BONUS)))
     yield Play("a decision on a payout to acme, with mallory in its deps", other_deps)
     yield Play("a decision on deps that are named and not shown", hidden)
     yield Play("ada edits the deps of a payout", edited)
     yield Play(
         "ada edits a tool of a dynamic toolset into another one of it",
-        lambda h: into(h, gift(h, "unapproved"), gift(h, "unapproved", "estate")),
+        lambda h: into(h, gift(h), gift(h, **naming("estate", "estate"))),
     )
     yield Play(
         "the same, signed by the approval service, on a tool of a dynamic toolset",
-        lambda h: signed(h, gift(h, "unapproved"), gift(h, "unapproved", "estate").args),
+        lambda h: signed(h, gift(h), gift(h, **naming("estate", "estate")).args),
     )
     yield Play("the same, signed by the approval service", signed)
     yield Play(
@@ -95,7 +113,9 @@ def plays() -> Iterator[Play]:
 @cache
 def context() -> dict[str, Any]:
     """What an honest planner sends of a run beside the arguments of a function, without its deps."""
-    asked = run(app, "desk", prompt="look", deps=ACME, decisions={PAYOUT: "reject", BONUS: "reject", LATE: "reject"})
+    refused = dict.fromkeys([PAYOUT, BONUS, f"{LATE}:gift", f"{LATE}:estate"], "reject")
+    double = {f"{LATE}:hint": "seen"}
+    asked = run(app, "desk", prompt="look", deps=ACME, decisions=refused, tools=double)
     found: dict[str, Any] = next(call.args["$run"] for call in asked.calls if call.tool == PRICE)
     return {name: value for name, value in found.items() if name != "deps"}
 
@@ -107,12 +127,50 @@ def function(hijack: Hijack, tool: str = PAYOUT, *, deps: Any = ACME, beside: An
     return replace(hijack.call(), tool=tool, args=canonical.dumps(args))
 
 
-def gift(hijack: Hijack, kind: str, name: str = "gift") -> Call:
-    """A call of a tool that a toolset has come up with, which a planner says to be of this kind."""
+def gift(hijack: Hijack, name: str = "gift", **beside: Any) -> Call:
+    """A call of a tool that a toolset has come up with, with what is `beside` its arguments."""
+    args = {"label": hijack.label, "$run": {**context(), "deps": ACME}, **beside}
+    return replace(hijack.call(), tool=f"{LATE}:{name}", args=canonical.dumps(args))
+
+
+def burn(hijack: Hijack, name: str = "burn", **beside: Any) -> Call:
+    """A call of a tool of a server."""
+    args = {"label": hijack.label, "how": "plain", "$run": context(), **beside}
+    return replace(hijack.call(), tool=f"{FAR}:{name}", args=canonical.dumps(args))
+
+
+def naming(name: str, defined: str) -> dict[str, Any]:
+    """What named the function in orders of earlier releases, twice."""
     schema = {"type": "object", "properties": {"label": {"type": "string"}}}
-    definition = {"name": name, "kind": kind, "parameters_json_schema": schema}
-    args = {"$name": name, "args": {"label": hijack.label}, "$tool": definition, "$run": {**context(), "deps": ACME}}
-    return replace(hijack.call(), tool=LATE, args=canonical.dumps(args))
+    return {"$name": name, "$tool": {"name": defined, "kind": "function", "parameters_json_schema": schema}}
+
+
+def bare(hijack: Hijack, unit: str, named: dict[str, Any]) -> Call:
+    """A call of a toolset, which names one of its functions in its arguments."""
+    args = {"args": {"label": hijack.label}, "how": "plain", "$run": {**context(), "deps": ACME}, **named}
+    return replace(hijack.call(), tool=unit, args=canonical.dumps(args))
+
+
+def decided(hijack: Hijack, call: Call, ordered: Call | None = None) -> Outcome:
+    """Orders a call, or another one, with a decision on the first."""
+    return stopped(hijack, ordered or call, hijack.decision(ask_for(call)))
+
+
+def swapped_far(hijack: Hijack) -> Outcome:
+    return decided(hijack, burn(hijack, "look", **naming("burn", "burn")))
+
+
+def other_far(hijack: Hijack) -> Outcome:
+    return decided(hijack, burn(hijack, "look"), burn(hijack))
+
+
+def hinted(hijack: Hijack) -> Outcome:
+    return _outcome(hijack.order(gift(hijack, "hint"), ""), AS_DECIDED)
+
+
+def burnt(hijack: Hijack) -> Outcome:
+    call = burn(hijack)
+    return _outcome(hijack.order(call, hijack.decision(ask_for(call))), AS_DECIDED)
 
 
 def made_up() -> EarlierCall:

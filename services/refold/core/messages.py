@@ -204,7 +204,8 @@ class ApprovalRequest:
     `approval_id` is the call's id and the first 32 digits of `question`, which is the digest of everything else here
     but `traceparent`. `proposal` is the digest of the proposal's event. `proposed_args` are the agent's own, where an
     earlier decision has edited them. `level` counts escalations, `round` how often people were asked about this call.
-    `history` is what was before, the latest last. `token` is what the requester has signed, if anything.
+    `history` is what was before, the latest last. `token` is what the requester has signed, if anything. `writers` are
+    the people who gave the call arguments in place of those that the agent asked for.
     """
 
     approval_id: str
@@ -237,6 +238,7 @@ class ApprovalRequest:
     history: list[Earlier] = field(default_factory=list)
     about: str = ""
     token: str = ""
+    writers: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -705,6 +705,8 @@ def _started_in(run: RunId) -> int:
 def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decision:
     """Statement of people as a decision on the open question."""
     asked, event = asking.question_of(state, state.call(step), state.open[step]), said.event
+    if said.verdict == "edit" and asked.args == said.content:  # others are asked about an edit, and agree to it here
+        said = said._replace(verdict="approve", content="")
     content: dict[str, Any] = {"edited" if said.verdict in ("edit", "amend") else "result": said.content}
     people = tuple(Cast(actor, "*", ACTOR, "", now) for actor in (event.actors if event else [ACTOR]))
     found = decision.build(asked, said.verdict, issued_ms=now, nonce="", votes=people, message=said.message, **content)

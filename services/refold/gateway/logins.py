@@ -69,6 +69,10 @@ class Login(NamedTuple):
         """True if it may use what needs a role."""
         return self.local or may(self.roles, role)
 
+    def has_label(self, name: str, value: str) -> bool:
+        """True if it is known by the login that limits of this label count for it: its name, or a role `NAME=VALUE`."""
+        return self.local or value == self.actor or f"{name}={value}" in self.roles
+
     def check(self, role: str) -> None:
         """**Raises** UnauthorisedError if it may not use what needs a role."""
         if not self.may(role):

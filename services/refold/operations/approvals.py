@@ -13,7 +13,7 @@ from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE
 from refold.core.approval.decision import Decision
 from refold.core.approval.question import context_edited
-from refold.core.approval.requester import quorum_of
+from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.approval.signature import SigningKey, Trust
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
@@ -322,17 +322,17 @@ def _nothing_said(approval: Approval, vote: Vote) -> str:
     return f"{vote.actor} has said nothing that could be taken back"
 
 
-def _asker(request: ApprovalRequest) -> str:
-    """Who has asked for the run, if they may not decide on it."""
-    return request.requester if request.requirement.not_requester else ""
+def _is_left_out(request: ApprovalRequest, name: str) -> bool:
+    """True if a person has asked for the run or its arguments, and so may not decide on it."""
+    return request.requirement.not_requester and has_asked(request, name)
 
 
 def _no_deputy(approval: Approval, vote: Vote) -> str:
     name = vote.to[0]
     if name == vote.actor:
         return f"{name} decides already, and cannot delegate to {name}"
-    if name == _asker(approval.request):
-        return f"{name} has asked for the run and may not decide on it"
+    if _is_left_out(approval.request, name):
+        return f"{name} has asked for the run or its arguments and may not decide on it"
     return f"{name} is revoked by the catalog and may not decide" if name in approval.roles.revoked else ""
 
 
@@ -342,7 +342,7 @@ def _too_few(approval: Approval, vote: Vote) -> str:
         return f"the vote would be void: {problem.reason}"
     more = request.requirement.escalate_to if request.level else []
     people, elsewhere = reach([*vote.to, *more], roles)
-    able, quorum = [name for name in people if name != _asker(request)], quorum_of(request, roles.askers)
+    able, quorum = [name for name in people if not _is_left_out(request, name)], quorum_of(request, roles.askers)
     if len(able) < quorum and not elsewhere and "*" not in more:
         return f"{quorum} must agree, and {', '.join(vote.to)} are {len(able)} who may decide by the catalog"
     return ""

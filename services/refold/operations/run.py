@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -114,11 +114,16 @@ def fresh_run_id(agent: str) -> str:
 
 
 def prepared(
-    request: RunRequest, settings: Settings, blobs: Callable[[], Blobs | None], key: SigningKey | None
+    request: RunRequest,
+    settings: Settings,
+    blobs: Callable[[], Blobs | None],
+    key: SigningKey | None,
+    labels: Iterable[str] | None = None,
 ) -> RunRequest:
     """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key.
 
-    **Raises** MalformedError for what is no id or too large; UnreachableError.
+    Of its labels the signature vouches for these alone, if they are given. **Raises** MalformedError for what is no id
+    or too large; UnreachableError.
     """
     name, text = run_id(request.run_id or fresh_run_id(request.agent)), request.input
     # The store is opened for a large input alone: where it is away, other runs start all the same.
@@ -126,7 +131,7 @@ def prepared(
         check_size("input", canonical.utf8_bytes(text), settings.blobs.max_bytes)
         text = store.put(name, text)
     whole = replace(request, run_id=name, input=text)
-    return signed(whole, key, clock_ms(), settings.platform) if key else whole
+    return signed(whole, key, clock_ms(), settings.platform, labels=labels) if key else whole
 
 
 def start_run(request: RunRequest) -> OperationRow:

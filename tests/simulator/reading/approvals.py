@@ -118,8 +118,9 @@ class ApprovalHistory:
         actors = {vote["actor"] for vote in votes}
         if found["verdict"] != "reject" and len(actors) < max(1, needed["quorum"]):
             return "a quorum"
-        if needed["not_requester"] and requests[0]["requester"] in actors:
-            return "anybody but the requester"
+        askers = {requests[0]["requester"], *requests[0]["writers"]} | (actors if found["verdict"] == "edit" else set())
+        if needed["not_requester"] and askers & actors:
+            return "anybody but those who asked, or wrote the arguments"
         same = ("approval", "question", "environment")
         read = self._payloads(self.votes[found["approval"]], partition, "vote")
         said = [vote for vote in read if all(vote[name] == found[name] for name in same)]

@@ -142,7 +142,8 @@ def _deciders(found: Approval) -> str:
     """Who may decide, as the policy names them, and how many of them have to agree."""
     needed, quorum = found.request.requirement, quorum_of(found.request, found.roles.askers)
     votes = f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
-    requester = ", not the requester" if needed.not_requester else ""
+    left_out = "requester, nor who wrote arguments" if found.request.writers else "requester"
+    requester = f", not the {left_out}" if needed.not_requester else ""
     return votes + requester + (", one more as nobody can tell who asked" if quorum > needed.quorum else "")
 
 
@@ -155,7 +156,9 @@ def _people(found: Approval) -> str:
 
 def _requester(found: Approval) -> str:
     """Who asked for the run, and who says so."""
-    name = found.request.requester
+    name, writers = found.request.requester, ", ".join(found.request.writers)
+    if writers:
+        return f"{name or 'unknown'}; {writers} wrote the arguments"
     if is_verified(found.request, found.roles.askers):
         return f"{name} (verified)"
     return f"{name} (not verified)" if name else "unknown"

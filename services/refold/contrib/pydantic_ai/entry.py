@@ -88,6 +88,8 @@ def durable(
     tools = [*bound.operation_tools()]
     for tool in tools:
         app.add_tool(tool)
+    for source in bound.get_durable_operation_backend().sources:
+        app.include(source)
     body = _entry(agent, called, usage_limits, requests)
     options = {"name": called, "version": version, "retention": retention, "budget": budget}
     return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **options))

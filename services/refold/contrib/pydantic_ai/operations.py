@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any, cast
 from uuid import uuid4
@@ -32,6 +34,7 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.exceptions import ModelRetry
 
+from refold.contrib.mcp.server import MOST_KNOWN
 from refold.contrib.pydantic_ai import errors, results
 from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
 from refold.contrib.pydantic_ai.conversation import Conversations, conversations
@@ -46,7 +49,10 @@ from refold.contrib.pydantic_ai.transports import (
 )
 from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallFailed, MalformedError, TerminalError, TransientError, UsageError
+from refold.core.events import CallProposed
 from refold.core.planning.budgets import DEGRADE
+from refold.core.run.intents import Call
+from refold.core.run.state import Step
 from refold.core.wire import canonical
 from refold.core.wire.conversation import Before, Wire
 from refold.core.wire.fits import misfit
@@ -70,6 +76,8 @@ ELSEWHERE_S = 10.0
 """The time in which an executor with the model of a request may come to have it."""
 
 _METERED = (ModelRequestId, ModelCompactMessagesId)
+OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
+"""Units that run code of one function of a toolset, or of its validator: which one is the name of the tool."""
 
 FORM = "1"
 """The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
@@ -212,13 +220,47 @@ class RefoldNamer(JournalOperationNamer):
 
     def tool_name(self, unit: DurableOperationId, params: Any) -> str:
         """The tool that a unit with these parameters is a call of: of functions each is one."""
-        if not is_of_functions(unit):
+        if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
-        return self.function_name(unit, getattr(params.tool, "original_name", None) or params.name)
+        tool = getattr(params, "tool", None)
+        return self.function_name(unit, getattr(tool, "original_name", None) or params.name)
 
     def function_name(self, unit: DurableOperationId, function: str) -> str:
         """The tool that a unit is for one function of its toolset."""
         return f"{self.operation_name(unit)}:{function}"
+
+
+@dataclass(slots=True, eq=False)
+class ListedCall(Call):
+    """A call of a tool of a listed toolset. `before`: its arguments in histories of earlier releases."""
+
+    before: str = ""
+
+    def agrees(self, recorded: Step) -> bool:
+        """True if this is the step that history has, in which the function may be named in the arguments."""
+        if Call.agrees(self, recorded) or not isinstance(recorded, CallProposed):
+            return Call.agrees(self, recorded)
+        return self.tool.startswith(f"{recorded.tool}:") and (recorded.asked or recorded.args) == self.before
+
+
+class ListedTools:
+    """Tools of a toolset that says what it has while a run goes on: a source of an app, by the name of the unit."""
+
+    def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
+        self.prefix = f"{unit}:"
+        self._handler, self._options = handler, options
+        self._known = lru_cache(MOST_KNOWN)(self._made)
+
+    def declared(self) -> Sequence[ToolDef]:
+        """None: the toolset is asked for its tools by executors."""
+        return ()
+
+    def tool(self, name: str) -> ToolDef | None:
+        """The tool of this name, whether the toolset has it or not; None where none can have it."""
+        return self._known(name) if OperationTool.pattern.match(name) else None
+
+    def _made(self, name: str) -> ToolDef:
+        return OperationTool(name, partial(self._handler, name.removeprefix(self.prefix)), self._options)
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
@@ -237,7 +279,9 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         context, unit = current(), self._operation
         assert context is not None, "pydantic-ai asks only within a run"
         tool = context.find(self._namer.tool_name(unit.operation_id, params))
-        if is_function_call(unit.operation_id) and isinstance(tool, OperationTool) and tool.options != config:
+        called = unit.operation_id
+        registered = isinstance(called, ToolsetCallToolId) and called.toolset_kind == "function"
+        if registered and cast(OperationTool, tool).options != config:
             hint = "say how it is called before durable(app, agent), and the same in every run"
             raise UsageError(f"tool {tool.name} is to be called in another way by now", hint=hint)
         so_far = conversations(context)
@@ -266,7 +310,8 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
             if metered:
                 prepared.arguments[ASKED] = self._models.identity(params.model_id)
             claimed = calls and params.ctx.tool_call_approved
-            text = canonical.dumps({**prepared.arguments, CLAIM: True} if claimed else prepared.arguments)
+            claim = {CLAIM: True} if claimed else {}
+            text = canonical.dumps({**prepared.arguments, **claim})
         except (MalformedError, UsageError) as error:
             if calls and (why := why_unfit(params.tool_args)):
                 raise ModelRetry(why) from error
@@ -274,7 +319,11 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         label = unit.invocation_label(params) if unit.invocation_label else ""
         most = most_of(params, self._models.name(params.model_id), prepared, text, so_far) if metered else None
         asked = tool.call(text, label=label, builds_on=prepared.builds_on, reserve=most)
-        step = loop.running("a unit of pydantic-ai").ask(asked)
+        running, before = loop.running("a unit of pydantic-ai"), getattr(unit.parameter_transport, "before", None)
+        if before is not None and running.passed():
+            fields = {each.name: getattr(asked, each.name) for each in dataclasses.fields(asked)}
+            asked = ListedCall(**fields, before=canonical.dumps({**before(params), **claim}))
+        step = running.ask(asked)
         found = await step
         prepared.settled(step.step, found)
         return step.step, found
@@ -284,7 +333,8 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
     """Makes a tool of every unit; `tools` has them by name, for an app to take.
 
     What calls functions is a tool for each of them, as each may be called in its own way: `functions` has how they are
-    called, by the name of the unit. `approval_missing` says why a call may not act without a decision of people.
+    called, by the name of the unit, `sources` the tools of toolsets that are listed later. `approval_missing` says why
+    a call may not act without a decision of people.
     """
 
     def __init__(
@@ -299,6 +349,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         self.namer, self.models, self.approval_missing = namer, models, approval_missing
         self.tools: dict[str, OperationTool] = {}
         self.functions: dict[str, FunctionHandler] = {}
+        self.sources: list[ListedTools] = []
 
     def register(
         self, operation: DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
@@ -314,7 +365,12 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
 
         async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
             sent = _sent(arguments)
-            return await act(sent, cast(FunctionTransport, transport).load_for(name, sent))
+            params = await cast(FunctionTransport[Any], transport).load_for(name, sent)
+            try:
+                return await act(sent, params)
+            finally:
+                for held in (params.ctx._run_held_toolsets or {}).values():
+                    await held.aclose(*sys.exc_info())
 
         async def act(sent: Wire, params: Any) -> Any:
             decision, ctx = decided(), getattr(params, "ctx", None)
@@ -333,10 +389,11 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
                 said = as_edited(cast(Wire, said), sent, decision)
             return results.as_recorded(unit, said, ctx.usage - used if ctx is not None else None)
 
-        if is_of_functions(unit):
-            self.functions[name] = handle_function
-        else:
+        self.functions[name] = handle_function
+        if not isinstance(unit, OF_FUNCTIONS) or unit.toolset_kind != "function":
             self.tools[name] = OperationTool(name, handle, config)
+        if isinstance(unit, OF_FUNCTIONS) and unit.toolset_kind != "function":
+            self.sources.append(ListedTools(name, handle_function, config))
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
 
     def _check_model(self, model: str | None, asked: str) -> None:
@@ -354,15 +411,3 @@ def _is_models(unit: DurableOperationId) -> bool:
     return isinstance(
         unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
     )
-
-
-def is_of_functions(unit: DurableOperationId) -> bool:
-    """True if a unit runs code of one function of a toolset that is known from the beginning, or of its validator."""
-    return is_function_call(unit) or (
-        isinstance(unit, ToolsetValidateToolArgumentsId) and unit.toolset_kind == "function"
-    )
-
-
-def is_function_call(unit: DurableOperationId) -> bool:
-    """True if a unit calls the functions of a toolset that is known from the beginning."""
-    return isinstance(unit, ToolsetCallToolId) and unit.toolset_kind == "function"

@@ -6,7 +6,8 @@ pydantic-ai draws by itself, times and ids, is not in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pydantic import TypeAdapter
@@ -27,6 +28,7 @@ from pydantic_ai.durable_exec import (
     WorkspaceCallParams,
     revalidate_function_call,
 )
+from pydantic_ai.durable_exec._toolset import RunHeldToolset
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage, ModelResponse
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
@@ -54,6 +56,8 @@ _WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
 
 NAME = "tool_name"
 _SELECTING = frozenset({NAME, "tool"})
+_SELECTING_ONCE = frozenset({"$name", "$tool"})
+"""Members of arguments of earlier releases, in which the function of a listed toolset was named."""
 UNAUTHORISED = "unauthorised"
 """The code of what nobody was entitled to order: a planner that orders it is not honest."""
 
@@ -94,22 +98,31 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
         return self._load(payload)
 
 
-class FunctionTransport(Transport[ToolsetCallToolParams]):
-    """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names."""
+class FunctionTransport(Transport[ParamsT]):
+    """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names.
+
+    `before` gives the arguments of a call as histories of earlier releases have them: those named the function.
+    """
 
     def __init__(
-        self, dump: Callable[[ToolsetCallToolParams], Wire], load: Callable[[str, Wire], ToolsetCallToolParams]
+        self,
+        dump: Callable[[ParamsT], Wire],
+        load: Callable[[str, Wire], Awaitable[ParamsT]],
+        before: Callable[[ParamsT], Wire] | None = None,
     ) -> None:
         super().__init__(dump, self._unnamed)
-        self._load_for = load
+        self._load_for, self.before = load, before
 
-    def load_for(self, name: str, payload: Wire) -> ToolsetCallToolParams:
+    async def load_for(self, name: str, payload: Wire) -> ParamsT:
         """The parameters of a call of this function. **Raises** TerminalError: the arguments name another."""
-        return self._load_for(name, payload)
+        if foreign := _SELECTING_ONCE & payload.keys():
+            raise TerminalError(f"the arguments hold {', '.join(sorted(foreign))}", code=UNAUTHORISED)
+        return await self._load_for(name, payload)
 
     @staticmethod
-    def _unnamed(payload: Wire) -> ToolsetCallToolParams:
-        raise TerminalError("a function is called by its name alone", code=UNAUTHORISED)
+    def _unnamed(payload: Wire) -> ParamsT:
+        hint = "the order is of an earlier release: `refold run retry RUN --from STEP` asks for the call anew"
+        raise TerminalError("a function is called by its name alone", code=UNAUTHORISED, hint=hint)
 
 
 class ModelTransport(Transport[ModelRequestParams]):
@@ -249,27 +262,16 @@ class RefoldTransports(ParameterTransports):
 
         return Transport(dump, load)
 
-    def function_call(self, toolset: FunctionToolset[Any]) -> Transport[ToolsetCallToolParams]:
+    def function_call(self, toolset: FunctionToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
         """A call of a function: its arguments stand as they are, for policies and people to judge."""
 
-        def dump(params: ToolsetCallToolParams) -> Wire:
-            tool = params.tool
-            assert tool is not None, "the planner has listed it"
-            told = self._crossing.dump_context(params.ctx)
-            # Which function acts is the name of the tool that was ordered, never a word beside its arguments.
-            told.pop(NAME, None)
-            return with_run(params.tool_args, told)
-
-        def load(name: str, wire: Wire) -> ToolsetCallToolParams:
-            args, told = without_run(wire)
-            if foreign := _SELECTING & told.keys():
-                raise TerminalError(f"$run holds {', '.join(sorted(foreign))}", code=UNAUTHORISED)
-            ctx = self._crossing.load_context({**told, NAME: name})
+        async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
+            args, ctx = self._load_call(name, wire)
             definition = toolset.tools[name].tool_def
             tool = toolset.tool_for_tool_def(definition, ctx=ctx, original_name=name)
             return ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
 
-        return FunctionTransport(dump, load)
+        return FunctionTransport(self._dump_call, load)
 
     async def prepare_function_call(
         self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
@@ -277,32 +279,33 @@ class RefoldTransports(ParameterTransports):
         """The same with arguments of the types that the function takes."""
         return await revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
 
-    def mcp_call(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetCallToolParams]:
-        """A call of a tool of an MCP server."""
+    def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
+        """A call of a tool of an MCP server, which the executor asks for its definition."""
 
-        def dump(params: ToolsetCallToolParams) -> Wire:
-            assert params.tool is not None, "the planner has listed it"
-            return self._listed_call(params.name, params.tool_args, params.ctx, params.tool.tool_def)
+        async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
+            args, ctx = self._load_call(name, wire)
+            # One session for the list and the call: a server may be a process that is started for each session.
+            held = RunHeldToolset(cast(str, toolset.id), await toolset.for_run(ctx))
+            ctx = replace(ctx, _run_held_toolsets={held.id: held})
+            tool = (await (await held.entered()).get_tools(ctx)).get(name)
+            if tool is None:
+                await held.aclose(None, None, None)
+                raise TerminalError(f"the server of toolset {toolset.id} has no tool {name}", code="tool_gone")
+            return ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
 
-        def load(wire: Wire) -> ToolsetCallToolParams:
-            ctx, definition = self._crossing.load_context(wire[OF_RUN]), _TOOL.validate_python(wire["$tool"])
-            tool = cast(Any, toolset).tool_for_tool_def(definition, ctx=ctx)
-            return ToolsetCallToolParams(wire["$name"], tool_args=wire["args"], ctx=ctx, tool=tool)
+        def before(params: ToolsetCallToolParams) -> Wire:
+            return self._listed_call(params, params.tool.tool_def if params.tool else None)
 
-        return Transport(dump, load)
+        return FunctionTransport(self._dump_call, load, before)
 
-    def dynamic_call(self, toolset: DynamicToolset[Any]) -> Transport[DynamicToolsetCallToolParams]:
-        """A call of a tool that a function has come up with."""
+    def dynamic_call(self, toolset: DynamicToolset[Any]) -> FunctionTransport[DynamicToolsetCallToolParams]:
+        """A call of a tool that a function has come up with: without a definition, the executor takes its own."""
 
-        def dump(params: DynamicToolsetCallToolParams) -> Wire:
-            return self._listed_call(params.name, params.tool_args, params.ctx, params.tool_def)
+        async def load(name: str, wire: Wire) -> DynamicToolsetCallToolParams:
+            args, ctx = self._load_call(name, wire)
+            return DynamicToolsetCallToolParams(name, tool_args=args, ctx=ctx)
 
-        def load(wire: Wire) -> DynamicToolsetCallToolParams:
-            ctx = self._crossing.load_context(wire[OF_RUN])
-            definition = _TOOL.validate_python(wire["$tool"]) if wire["$tool"] else None
-            return DynamicToolsetCallToolParams(wire["$name"], tool_args=wire["args"], ctx=ctx, tool_def=definition)
-
-        return Transport(dump, load)
+        return FunctionTransport(self._dump_call, load, lambda params: self._listed_call(params, params.tool_def))
 
     def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
         """The question which tools there are."""
@@ -325,14 +328,26 @@ class RefoldTransports(ParameterTransports):
 
         return Transport(dump, load)
 
+    def _dump_call(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> Wire:
+        context = self._crossing.dump_context(params.ctx)
+        # Which function acts is the name of the tool that was ordered, never a word beside its arguments.
+        context.pop(NAME, None)
+        return with_run(params.tool_args, context)
+
+    def _load_call(self, name: str, wire: Wire) -> tuple[dict[str, Any], RunContext[Any]]:
+        args, context = without_run(wire)
+        if foreign := _SELECTING & context.keys():
+            raise TerminalError(f"$run holds {', '.join(sorted(foreign))}", code=UNAUTHORISED)
+        return args, self._crossing.load_context({**context, NAME: name})
+
     def _listed_call(
-        self, name: str, args: dict[str, Any], ctx: RunContext[Any], definition: ToolDefinition | None
+        self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams, definition: ToolDefinition | None
     ) -> Wire:
         return {
-            "$name": name,
-            "args": run_context.as_json(args, f"an argument of {name}"),
+            "$name": params.name,
+            "args": run_context.as_json(params.tool_args, f"an argument of {params.name}"),
             "$tool": _definition(definition) if definition else None,
-            OF_RUN: self._crossing.dump_context(ctx),
+            OF_RUN: self._crossing.dump_context(params.ctx),
         }
 
 

@@ -201,7 +201,7 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
     if vote.action in ("comment", "remind"):
         return None
     if request.requirement.not_requester and has_asked(request, vote.actor):
-        return Objection("requester", f"{vote.actor} has asked for the run and may not decide on it")
+        return Objection("requester", f"{vote.actor} has asked for the run or its arguments and may not decide on it")
     if not _may_change(request, vote.action):
         return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
     return _too_long(request.requirement, vote.remember) if vote.remember else None

@@ -35,9 +35,13 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, Tool
 
 
 def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args: str) -> bool:
-    """True if those who are asked may let the call out with other arguments, because nobody else is asked about it."""
+    """True if those who are asked may let the call out with other arguments, because nobody else is asked about it.
+
+    Whoever writes arguments asks for the call: where those who ask may not decide, others are asked about an edit.
+    """
     found = of_request(policy, request, tool, args=args)
-    return request.requirement in found.requirements or (found.allows and not tool.approval)
+    same = request.requirement in found.requirements and not request.requirement.not_requester
+    return same or (found.allows and not tool.approval)
 
 
 @dataclass(frozen=True, slots=True)

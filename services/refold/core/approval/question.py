@@ -63,7 +63,8 @@ def proposal_digest(call: CallProposed) -> str:
 
 def bound(request: ApprovalRequest) -> dict[str, Any]:
     """All that a question says, arguments by their digest: what a decision carries of it, and its digest is of."""
-    fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in _UNBOUND}
+    left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of before there were any
+    fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in left_out}
     proposed = request.proposed_args
     digests = {"args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}
     # Beside that of the arguments: an edit makes those others, and has to leave the context of the call alone.
@@ -87,7 +88,7 @@ def asked_of(content: Any) -> ApprovalRequest:
     """
     if not isinstance(content, dict) or content.keys() & set(_UNBOUND) or type(content.get(CONTEXT)) is not str:
         raise MalformedError("the question is not an object of its fields")
-    fields = {name: value for name, value in content.items() if name != CONTEXT}
+    fields = {"writers": [], **{name: value for name, value in content.items() if name != CONTEXT}}
     found: ApprovalRequest = _shaped(ApprovalRequest, {**fields, **dict.fromkeys(_UNBOUND, "")})
     return found
 

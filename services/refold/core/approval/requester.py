@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -28,17 +28,22 @@ TOKEN_CHARS: Final = 4_096
 FRESH_MS: Final = 24 * 3_600_000
 """The time after it was signed a request may come: what was read elsewhere, or is long erased, is asked for no more."""
 
+_VOUCHED: Final = "vouched"
+"""Field of a token with the names of those labels that its signer knows to be the requester's."""
+
 Keys = Mapping[str, PublicKey]
 _M = TypeVar("_M", RunRequest, RunSignal)
 
 
-def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "") -> _M:
+def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, labels: Iterable[str] | None = None) -> _M:
     """The request or signal with the token of whoever holds the key, for one platform.
 
-    **Raises** UsageError for names too long.
+    It binds all labels of a request. Where `labels` are given, limits may count by these alone: the others are the
+    caller's choice. **Raises** UsageError for names too long.
     """
     where = {"platform": platform} if platform else {}
-    token = signature.sign({**_says(message), **where, "issued": now_ms}, key)
+    vouched = {_VOUCHED: sorted(labels)} if labels is not None else {}
+    token = signature.sign({**_says(message), **where, **vouched, "issued": now_ms}, key)
     if len(token) > TOKEN_CHARS:
         raise UsageError(f"the token has {len(token)} characters, more than {TOKEN_CHARS}", hint="use shorter names")
     return dataclasses.replace(message, token=token)
@@ -62,10 +67,12 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
     limiting = sorted(labels - {""})
     if not keys or not limiting:
         return ""
-    said, limited = _vouched(request.token, request.requester, keys), sorted(request.labels.keys() & limiting)
-    if limited and (said is None or "labels" not in said):
+    said = _vouched(request.token, request.requester, keys) or {}
+    vouched = said.get(_VOUCHED, list(request.labels)) if "labels" in said else []
+    vouched = vouched if signature.are_names(vouched) else []
+    if limited := sorted((request.labels.keys() & limiting).difference(vouched)):
         return f"limits count by its label {limited[0]}, and no key of the catalog vouches for that: sign the request"
-    if said is None:
+    if not said:
         return f"without the label {limiting[0]} it counts for its requester, for whom no key vouches: sign the request"
     return ""
 
@@ -79,7 +86,12 @@ def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
     """True if a key of the catalog vouches for who a question says has asked for the run.
 
     Whoever has asked for the first run of a family has asked for what that starts: of a child the token names its root.
+    Nobody vouches for arguments that others wrote.
     """
+    return not request.writers and _is_signed(request, keys)
+
+
+def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
     said = _vouched(request.token, request.requester, keys)
     if said is None or "agent" not in said:  # who has signed a word on a run has not asked for it
         return False
@@ -94,7 +106,7 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
     """
     needed = request.requirement
     said = bool(request.requester.strip()) and is_clear(request.requester)
-    known = is_verified(request, askers) if askers else said
+    known = _is_signed(request, askers) if askers else said
     return max(1, needed.quorum) + (needed.not_requester and not known)
 
 
@@ -152,8 +164,8 @@ def _digest(text: str) -> str:
 
 
 def _meant(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a token says of its message: all but when and where it was signed."""
-    return {name: value for name, value in said.items() if name not in ("issued", "platform")}
+    """What a token says of its message: all but when and where it was signed, and for which labels."""
+    return {name: value for name, value in said.items() if name not in ("issued", "platform", _VOUCHED)}
 
 
 def _parsed(token: str) -> dict[str, Any]:
@@ -168,11 +180,16 @@ def _parsed(token: str) -> dict[str, Any]:
 
 
 def has_asked(request: ApprovalRequest, actor: str) -> bool:
-    """True if somebody may be who asked for the run. What the request says of that is what its client has said.
+    """True if somebody may be who asked for the run, or who wrote arguments of the call in place of the agent's.
 
-    `ada` and `ada@corp.example` may be one: of two that are different people, one more is left out than need be.
+    The names are what the request claims. `ada` and `ada@corp.example` may be one: of two that are different people,
+    one more is left out than need be.
     """
-    asked, voted = spelt(request.requester), spelt(actor)
+    return any(_may_be(name, actor) for name in (request.requester, *request.writers))
+
+
+def _may_be(asker: str, actor: str) -> bool:
+    asked, voted = spelt(asker), spelt(actor)
     if "@" in asked and "@" in voted:
         return asked == voted
     return asked.partition("@")[0] == voted.partition("@")[0]

@@ -69,10 +69,14 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
     request, policy, tool = asked_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
     if decided.verdict == "edit" and policy is not None and tool is not None:
         asked_so = suffices(request, policy, tool, args=order.args)
+    elif request.proposed_args and not request.writers and tool is not None:
+        return _revoked("its question names nobody who has edited the arguments")
     else:
         asked_so = vouched(replace(request, args=order.args), catalog, tools)
     if asked_so:
         return None
+    if decided.verdict == "edit":  # perhaps of an earlier release: people are asked about what it made of the call
+        return _revoked("others than whoever wrote its arguments have to agree to an edit")
     return _final("its policy asks for other people about this call")
 
 

@@ -15,7 +15,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
-from refold.core.approval.question import args_digest, named, proposal_digest
+from refold.core.approval.question import args_digest, named, proposal_digest, question_digest
 from refold.core.approval.vote_check import unfounded, unread
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT
@@ -143,7 +143,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         first = was if was.args != call.args else call  # a fork has given it another key alone
     edited, name = first is not call, call_id(state.run_id, opened.seq)
     assert asked is not None, "only what is asked is a question"
-    return ApprovalRequest(
+    made = ApprovalRequest(
         approval_id=approval_id(name, asked.question),
         run_id=state.run_id,
         call_id=name,
@@ -152,7 +152,8 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         covers=asked.event.covers,
         agent=request.agent if request else "",
         requester=request.requester if request else "",
-        token=request.token if request else "",
+        # Nobody has signed the name of an operator who gave other arguments, so one more person has to agree.
+        token=request.token if request and not call.asked else "",
         session=request.session if request else "",
         environment=asked.event.environment,
         tool=call.tool,
@@ -174,7 +175,17 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         round=opened.rounds,
         history=list(opened.past),
         about=asked.event.about,
+        writers=list(state.writers_of(call.step)),
     )
+    return made if asked.question in ("", question_digest(made)) else _asked_before(state, made)
+
+
+def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
+    """The question as an earlier release asked it: without writers, nor attempts of the run that this is a fork of."""
+    request = state.request
+    history = [each for each in made.history if not (request and request.forked) or each.at_ms > state.requested_ms]
+    before = dataclasses.replace(made, writers=[], token=request.token if request else "", history=history)
+    return before if question_digest(before) == made.question else made
 
 
 def opened_by(state: RunState, approval: str) -> int | None:
@@ -263,19 +274,21 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
 
 
 def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
-    """The events of an edit: it goes out if its policy asks the same people about it, or nobody; else others are asked.
+    """The events of an edit: it goes out if its policy asks nobody about it, or the same people, who may have asked for
+    the call themselves; else others are asked.
 
     One that it denies comes to nothing: people are asked again about the call as it was.
     """
     step, (opened, asked), authority = taken.step, _asked(state, taken.step), rules.authority
     assert authority is not None, "only an authority judges"
     after = state.copy()
-    after.edit(step, taken.args, taken.key, after.head.seq)
+    after.edit(step, taken.args, taken.key, after.head.seq, by=taken.actors)
     found = authority.judge(after, after.call(step), opened.policy)
     if found.outcome == "deny":
         return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(found).message}")
     attempt, maybe = asked.event.attempt, opened.may_have_happened
-    same = found.outcome == "allow" or found.requirement == asked.event.requirement
+    needed = asked.event.requirement
+    same = found.outcome == "allow" or (found.requirement == needed and not needed.not_requester)
     if taken.verdict == "edit" and same:
         return [taken, *let_out(after, after.call(step), attempt, now, rules)]
     taken = dataclasses.replace(taken, verdict="amend")

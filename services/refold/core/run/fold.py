@@ -162,7 +162,7 @@ def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int)
     if state.account is not None:
         proposed(state, event)
     if event.step == state.retried.edit[0]:
-        state.retried = state.retried._replace(edit=(0, "", ""))
+        state.take_edit(event.step)
 
 
 def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
@@ -202,7 +202,7 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
         after = after._replace(settled=event)
     keep(state, event.step, after, opened)
     if event.verdict in ("edit", "amend"):
-        state.edit(event.step, event.args, event.key, seq)
+        state.edit(event.step, event.args, event.key, seq, by=event.actors)
     if event.use:
         state.uses = state.uses.set((event.grant, event.use), event.step)
 
@@ -309,7 +309,12 @@ def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) ->
 
 
 def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> None:
-    state.fork(event, seq, at_ms)
+    words, pasts = f"in run {event.source.run_id}, of which this one is a fork", dict[int, tuple[events.Earlier, ...]]()
+    for step, was in state.open.items():
+        if was.attempt:
+            came = "unknown" if was.may_have_happened or was.phase in ("dispatched", "doubt") else "failed"
+            pasts[step] = _past(was, was.attempt, came, words, at_ms=at_ms)
+    state.fork(event, seq, at_ms, pasts)
 
 
 def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:

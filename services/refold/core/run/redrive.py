@@ -18,7 +18,7 @@ from refold.core import events
 from refold.core.run.chain import Head, extends
 from refold.core.run.mailbox import KeptSignal
 from refold.core.run.persistent import PersistentMap
-from refold.core.run.retried import Retried
+from refold.core.run.retried import NO_EDIT, Retried
 from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Status
 
 _SEQ = attrgetter("seq")
@@ -119,7 +119,7 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
     """What a retry leaves behind, from step `first` on, and the limits that it sets anew."""
     was, last = state.retried, len(state.steps)
-    edited = (last + 1, event.edit, state.call(first).tool) if event.edit else (0, "", "")
+    edited = (last + 1, event.edit, state.call(first).tool, event.actor) if event.edit else NO_EDIT
     earlier = tuple(each for each in was.left if each[0] < first)
     return was._replace(
         at=seq,

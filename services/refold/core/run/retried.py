@@ -10,20 +10,23 @@ from immutables import Map
 _NOTHING: Map[Any, Any] = Map()
 
 
+NO_EDIT = (0, "", "", "")
+
+
 class Retried(NamedTuple):
     """Never changes: what becomes of it is another.
 
     `at` is the seq of the last retry. `left` are the steps that were left behind, as (first, last), `renewed` the seqs
     of calls that were asked for anew, `superseded` the steps of those that since were once more, by seq, `edit` the
-    step that is to have other arguments, these, and the tool. `most_steps`, `most_bytes`, `most_children` and
-    `deadline_ms` are limits that operators have given the run; 0: none, -1: no deadline.
+    step that is to have other arguments, these, the tool, and who wrote them. `most_steps`, `most_bytes`,
+    `most_children` and `deadline_ms` are limits that operators have given the run; 0: none, -1: no deadline.
     """
 
     at: int = 0
     left: tuple[tuple[int, int], ...] = ()
     redriven: Map[int, int] = _NOTHING
     superseded: Map[int, int] = _NOTHING
-    edit: tuple[int, str, str] = (0, "", "")
+    edit: tuple[int, str, str, str] = NO_EDIT
     most_steps: int = 0
     most_bytes: int = 0
     deadline_ms: int = 0

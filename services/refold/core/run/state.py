@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
@@ -17,7 +18,7 @@ from refold.core.run.account import BudgetAccount
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import EMPTY, Mailbox
 from refold.core.run.persistent import PersistentList, PersistentMap
-from refold.core.run.retried import ONCE, Retried
+from refold.core.run.retried import NO_EDIT, ONCE, Retried
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepPhase = Literal[
@@ -144,7 +145,8 @@ class RunState:
     not just wait.
     `heads` has every entry's id and the seq of its last event. `resolved` holds what a human said of a step in doubt
     last, `late` the results that came for a step after it was settled or given up; `given_up` is what those were then.
-    `edited` has the arguments and the key that people gave a call, `uses` which use of which grant was for which step.
+    `edited` has the arguments and the key that people gave a call, `writers` all who gave it any, `uses` which use of
+    which grant was for which step.
     `pools` is of a run in the table of finished ones alone: where its calls went. None of the values ever changes, so
     that a copy costs nothing and a step costs the same however many came before.
     `unseen` counts the last of the moments that wake the agent's code (its start, and every outcome) of which the log
@@ -182,6 +184,7 @@ class RunState:
     late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING
     given_up: Map[int, OpenStep] = _NOTHING
     edited: Map[int, Edited] = _NOTHING
+    writers: Map[int, tuple[str, ...]] = _NOTHING
     uses: Map[tuple[str, int], int] = _NOTHING
     end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
     pools: tuple[str, ...] = ()
@@ -228,8 +231,12 @@ class RunState:
         """True while it is no run so far, but the beginning of the history that a fork is given."""
         return self.copied(self.head.seq) and not self.over
 
-    def fork(self, event: events.RunForked, seq: int, at_ms: int) -> None:
+    def fork(
+        self, event: events.RunForked, seq: int, at_ms: int, pasts: Mapping[int, tuple[events.Earlier, ...]]
+    ) -> None:
         """Goes on from the history of another run, of which it was all so far, so much later.
+
+        `pasts` has what people are told of the calls that had gone out there, by step.
 
         What was open there is that run's: calls are asked for anew, time is due as much later, and what was reserved
         of a budget is free.
@@ -245,12 +252,14 @@ class RunState:
             elif step in self.given_up:  # in doubt, and nobody waits for it
                 self.open = self.open.delete(step)
             else:
-                self.open = self.open.set(step, OpenStep("proposed", opened.seq, policy=opened.policy))
+                self.open = self.open.set(
+                    step, OpenStep("proposed", opened.seq, policy=opened.policy, past=pasts.get(step, ()))
+                )
         for name, key in event.keys.items():
             self.edit(int(name), self.call(int(name)).args, key, seq)
         self.busy = sum(opened.phase not in WAITING for opened in self.open.values())
         self.account = self.account.freed(later_ms) if self.account else None
-        edit = (len(self.steps) + 1, event.edit, event.tool) if event.edit else (0, "", "")
+        edit = (len(self.steps) + 1, event.edit, event.tool, event.actor) if event.edit else NO_EDIT
         self.retried = self.retried._replace(edit=edit, deadline_ms=event.deadline_ms or self.retried.deadline_ms)
 
     @property
@@ -310,9 +319,25 @@ class RunState:
             return dataclasses.replace(call, args=edit.args, key=edit.key)
         return call
 
-    def edit(self, step: int, args: str, key: str, seq: int) -> None:
-        """People have changed the arguments of a call, and with them its key."""
+    def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
+        """People have changed the arguments of a call, and with them its key.
+
+        The first of those who want an edit has written it. The others agree, and may do so again: were they left out as
+        well, three people could not decide with a quorum of two.
+        """
+        by = by[:1]
+        self.writers = self.writers.set(step, (*dict.fromkeys((*self.writers_of(step), *by)),))
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
+
+    def writers_of(self, step: int) -> tuple[str, ...]:
+        """People who gave a call arguments in place of those that the code asks for."""
+        edited, _, _, writer = self.retried.edit
+        return self.writers.get(step, (writer,) if step == edited else ())
+
+    def take_edit(self, step: int) -> None:
+        """The call that an operator has given other arguments is proposed: it keeps who wrote them."""
+        self.writers = self.writers.set(step, self.writers_of(step))
+        self.retried = self.retried._replace(edit=NO_EDIT)
 
     def reworded(self, step: int, call: CallId) -> bool:
         """True if people have changed the arguments of a step's call since it had this id: then it is another call."""

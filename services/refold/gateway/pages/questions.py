@@ -224,4 +224,6 @@ def verdict_on(asked: Approval, args: str) -> str:
         return "The policy lets these arguments go out without people."
     if found.allows:
         return "The policy may let these arguments go out without people: that depends on what only the app knows."
+    if asked.request.requirement.not_requester:
+        return "The policy asks others than you about these arguments: nothing goes out before they have decided."
     return "The policy asks the same people about these arguments: your word counts."

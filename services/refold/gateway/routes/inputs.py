@@ -182,8 +182,10 @@ def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
         sessions=body.sessions,
         deadline_ms=body.deadline_ms,
     )
-    settings = shared.platform.settings
-    return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key)
+    settings, login = shared.platform.settings, shared.login
+    # Whoever chooses a label would choose whose limits count: the key vouches for what the login knows alone.
+    known = [name for name, value in body.labels.items() if login and login.has_label(name, value)]
+    return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key, known)
 
 
 def refuse_effects(again: list[Done]) -> None:

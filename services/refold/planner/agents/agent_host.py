@@ -524,7 +524,7 @@ def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Inte
 
     **Raises** RefoldError where it is another call, or none: the edited one would go out as the code has it.
     """
-    edited, args, tool = state.retried.edit
+    edited, args, tool, _ = state.retried.edit
     if not args or step != edited:
         return intent, ""
     if not isinstance(intent, Call) or intent.tool != tool:

@@ -1,0 +1,46 @@
+"""The gateway's key vouches for labels of which the login says that they are the caller's, and for no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.core.approval.requester import check_token, why_refused
+from refold.core.approval.signature import SigningKey
+from refold.gateway.logins import Login
+from refold.gateway.routes.inputs import run_request
+from refold.runtime.clock import clock_ms
+from refold.views.api import RunBody
+from tests.gateway.test_reading import Bench
+
+KEY = SigningKey("gateway", "request", bytes(range(32)))
+LABELS = {"tenant": "acme", "user": "ada", "colour": "red"}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """A gateway."""
+    return Bench()
+
+
+@pytest.mark.parametrize(
+    ("login", "good"),
+    [
+        (Login("ada", ("operator",)), {"user"}),
+        (Login("ada", ("operator", "tenant=acme")), {"user", "tenant"}),
+        (Login("ada", ("operator", "tenant=other", "tenant")), {"user"}),
+        (Login("eve", ("admin",)), set()),
+        (Login("eve", local=True), {"user", "tenant", "colour"}),
+    ],
+    ids=str,
+)
+def test_limits_count_by_labels_that_the_login_has(bench: Bench, login: Login, good: set[str]) -> None:
+    shared = bench.gateway.by(login)
+    shared.request_key = KEY
+
+    request = run_request(shared, RunBody(agent="ten", labels=LABELS))
+
+    check_token(request)
+    assert request.labels == LABELS
+    keys = {KEY.kid: KEY.public()}
+    assert {name for name in LABELS if not why_refused(request, keys, clock_ms(), {name})} == good
+    assert not why_refused(request, keys, clock_ms(), set())
