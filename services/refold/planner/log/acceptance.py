@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.ids import EntryId, RunId, parents_of, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
 from refold.core.run.disorder import Held
@@ -332,7 +332,18 @@ class Acceptance:
     def finish(self, after: RunState) -> None:
         """A run that was over before the lane began: a row will do."""
         self.fold.states.pop(after.run_id, None)
-        self.snapshot_writer.end(after.run_id, self.finished.add(after), self.position)
+        self.snapshot_writer.end(after.run_id, self._row(after), self.position)
+
+    def _row(self, after: RunState) -> bytes:
+        """The row of a run that is over now.
+
+        Those that have started it are known for as long as it is: begun anew, one would find its child over, and
+        nothing left of its result.
+        """
+        for above in parents_of(after.run_id):
+            if row := self.finished.extend(above, after.at_ms):
+                self.snapshot_writer.over(above, row)
+        return self.finished.add(after)
 
     def erase(self, record: Record) -> None:
         """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it.
@@ -469,7 +480,7 @@ class Acceptance:
             self._linked[offset] = min(each.held[0].offset for each in judged.linked)
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:
-            row = self.finished.add(state)
+            row = self._row(state)
             if self.live and not judged.mended:
                 self.snapshot_writer.over(run, row)
             else:
