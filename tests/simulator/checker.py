@@ -396,7 +396,7 @@ def _orders(world: World) -> Iterator[str]:
     stale = world.hit("mirror") and world.hit("outage")
     belated = len(world.struck) > 1 and (world.hit("delayed", "freeze") or stale)
     # What Kafka has lost since lies open nowhere.
-    lies = {each.value for n in range(world.broker.partitions) for each in world.broker.log(ORDERS, n).records}
+    lies = _lying(world)
     for record in world.witness.written.get(ORDERS, ()):
         last[record.key] = record.value if record.value in lies else None
         if record.value and record.read_headers():  # a client's poison has none
@@ -412,6 +412,10 @@ def _orders(world: World) -> Iterator[str]:
                 continue
             if left is not None and read_value(left)["attempt"] == call.attempt and not belated:
                 yield f"orders: call {call.id} is settled and its request still open"
+
+
+def _lying(world: World) -> set[bytes | None]:
+    return {each.value for n in range(world.broker.partitions) for each in world.broker.log(ORDERS, n).records}
 
 
 def _mirrored(world: World, run: LoggedRun, order: bytes | None) -> bool:

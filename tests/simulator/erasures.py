@@ -25,19 +25,20 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
         # A mirror may have brought something back since the brokers have dropped what was erased.
         if at_rest and not erasures.lies(run):
             yield f"stuck: run {run} is erased, and its marker stays ({marker['file']})"
-    told = {
-        record.key
-        for number in range(world.broker.partitions)
-        for record in world.broker.log(RUN_COMPLETED, number).records
-        if record.value
-    }
+    untold = _untold(world)
     for run in sorted(erasures.ever):
         yield from (f"archive: run {run} is erased, and {why}" for why in erasures.unarchived_by_now(runs[run]))
         for below in (each for each in runs.values() if at_rest and each.id.startswith(f"{run}.")):
             # Kafka has lost its outcome, and an archivist takes that for not told (docs/limits.md).
-            untold = world.hit("truncate-outcomes") and below.id.encode() not in told
-            if below.over and below.id not in erasures.ever and not untold:
+            if below.over and below.id not in erasures.ever and below.id.encode() not in untold:
                 yield f"family: run {run} is erased, and {below.id}, which it has started, is not"
+
+
+def _untold(world: World) -> set[bytes | None]:
+    """The runs whose outcomes Kafka has lost."""
+    logs = [world.broker.log(RUN_COMPLETED, number) for number in range(world.broker.partitions)]
+    there = {record.key for log in logs for record in log.records if record.value}
+    return {run.encode() for run in world.witness.history.runs if world.hit("truncate-outcomes")} - there
 
 
 def _unrefused(world: World, scenario: Scenario) -> Iterator[str]:

@@ -305,8 +305,8 @@ class SnapshotWriter:
         if self._round or self._next or not self.opened:
             return
         moved = self._moved or self._over or self._stale or self._unkept
-        last = {"round": self.marks.round, "check": self.marks.check}
-        if not moved and replace(self._marks(log, inputs), **last) == self.marks:
+        marks = None if moved else self._marks(log, inputs)
+        if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
         needed = self._kept.keys() | self._over.keys()

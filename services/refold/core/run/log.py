@@ -395,7 +395,7 @@ class LogFold:
             return judged
         self.states[run] = state
         self._over.pop(run, None)
-        disorder.stalled, disorder.rebuilt, disorder.copies = False, None, {}
+        disorder.stalled, disorder.rebuilt = False, None
         self.frozen.pop(run, None)
         linked = self._link(disorder, state.head.id)
         self._pass_by(run, disorder)

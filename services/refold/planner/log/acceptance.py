@@ -249,9 +249,7 @@ class Acceptance:
             self.shrunk = True  # what the log had there is lost
         last, self._read = self._read, max(self._read, place)
         if self.shrunk or record.offset < self.position:
-            early = self.apart and place > last and not (self.live or self.shrunk)
-            parts = parse_log_key(record.key) if early else None
-            if parts is not None and self._apart_from(parts[0], self.position) <= record.offset:
+            if place > last and self._is_apart(record):
                 yield from self._accept_read(record)
             return
         # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
@@ -427,6 +425,16 @@ class Acceptance:
             self.journal.counts["record.foreign"] += 1
             self._inbox.push_front(Pending(judged.run_id, None))
         return happened
+
+    def begin(self, position: int, apart: dict[RunId, int]) -> None:
+        """The log is read from here on, of the runs that are apart from an earlier offset."""
+        self.began = self.position = position
+        self.apart = apart
+
+    def _is_apart(self, record: Record) -> bool:
+        """True if a record lies before all that is read of other runs, and has to be read for its run."""
+        parts = parse_log_key(record.key) if self.apart and not (self.live or self.shrunk) else None
+        return parts is not None and self._apart_from(parts[0], self.position) <= record.offset
 
     def _apart_from(self, run: RunId, other: int) -> int:
         return self.apart.get(run, self.apart.get(RunId(""), other))

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -35,6 +35,7 @@ from refold.core.ids import home, root_of
 from refold.core.messages import Member as MemberRecord
 from refold.core.run.chain import anchor_name
 from refold.core.topics import CATALOG, RUN_LOG, TOOL_CLAIMED
+from refold.ports.log import Record
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
@@ -182,13 +183,7 @@ def check_homes(settings: KafkaSettings, topic: str) -> None:
 
     **Raises** ConflictError with both numbers: each run would be unknown at its home, and run again.
     """
-    lies: dict[str, int] = {}
-    with closing(KafkaLogReader(settings).scan(topic)) as records:
-        for record in islice(records, HOMES_RECORDS):
-            if record.value is not None and not anchor_name(record.key) and (run := run_of(record)):
-                lies.setdefault(root_of(run), record.partition)
-            if len(lies) == HOMES_RUNS:
-                break
+    lies = _where_runs_lie(KafkaLogReader(settings).scan(topic))
     if _at_home(lies, settings.partitions):
         return
     others = range(max(lies.values()) + 1, MOST_PARTITIONS)
@@ -197,6 +192,16 @@ def check_homes(settings: KafkaSettings, topic: str) -> None:
         f"{settings.prefix}{topic} has {settings.partitions} partitions, and its records are of a log with {before}",
         hint="make the topics anew with that number, and copy the records again",
     )
+
+
+def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
+    lies: dict[str, int] = {}
+    for record in islice(records, HOMES_RECORDS):
+        if record.value is not None and not anchor_name(record.key) and (run := run_of(record)):
+            lies.setdefault(root_of(run), record.partition)
+        if len(lies) == HOMES_RUNS:
+            break
+    return lies
 
 
 def _at_home(lies: dict[str, int], partitions: int) -> bool:
