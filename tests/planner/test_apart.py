@@ -15,8 +15,8 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.planner import snapshot
 from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance
-from refold.ports.log import Outgoing
+from refold.planner.log.acceptance import Acceptance, Happened
+from refold.ports.log import Outgoing, Record
 from refold.views.history import Run, feed
 from tests.planner.mirror import again
 from tests.planner.rig import Rig
@@ -75,11 +75,14 @@ def test_every_successor_finds_it_forked_and_reads_nothing_else_again(
 ) -> None:
     rig, run, head = torn()
     others(rig)
-    judged: list[RunId | None] = []
+    judged: list[bytes | None] = []
     accept = Acceptance._accept_read
-    monkeypatch.setattr(
-        Acceptance, "_accept_read", lambda log, record: judged.append(record.key) or accept(log, record)
-    )
+
+    def watched(log: Acceptance, record: Record) -> list[Happened]:
+        judged.append(record.key)
+        return accept(log, record)
+
+    monkeypatch.setattr(Acceptance, "_accept_read", watched)
 
     for number in range(take_overs):
         judged.clear()
