@@ -61,9 +61,11 @@ def test_whoever_starts_refuses_a_log_of_another_number_of_partitions(
 
     for name, value in {"BOOTSTRAP": kafka.bootstrap, "PREFIX": settings.prefix, "PARTITIONS": str(now)}.items():
         monkeypatch.setenv(f"REFOLD_KAFKA__{name}", value)
-    for serve in (planner, gateway, projections):
+    with pytest.raises(ConflictError, match=told):
+        planner(app="tests/cli/app.py")
+    for serve in (gateway, projections):
         with pytest.raises(ConflictError, match=told):
-            serve(**({"app": "tests/cli/app.py"} if serve is planner else {}))  # type: ignore[operator]
+            serve()
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
