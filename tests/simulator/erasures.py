@@ -34,7 +34,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> Iterator[s
                 yield f"family: run {run} is erased, and {below.id}, which it has started, is not"
 
 
-def _untold(world: World) -> set[bytes | None]:
+def _untold(world: World) -> set[bytes]:
     """The runs whose outcomes Kafka has lost."""
     logs = [world.broker.log(RUN_COMPLETED, number) for number in range(world.broker.partitions)]
     there = {record.key for log in logs for record in log.records if record.value}
