@@ -85,6 +85,7 @@ class Rig:
         code: App = app,
         budget: Bounds | None = None,
         active: int = ACTIVE_RUNS,
+        hold: Callable[[ToolRequest], bool] = lambda request: False,
     ) -> None:
         self.code = code
         self.world, self.broker = world or World(), broker or MemoryBroker(TOPICS, partitions)
@@ -97,7 +98,7 @@ class Rig:
             budget=budget or Bounds(),
         )
         self.answers = True
-        self.hold: Callable[[ToolRequest], bool] = lambda request: False
+        self.hold = hold
         self._read = dict.fromkeys(range(self.broker.partitions), 0)
         self.boot()
 

@@ -204,7 +204,7 @@ def _effects(world: World, call: LoggedCall, verdict: str) -> Iterator[str]:
     forgot = call.effect != "once" and (world.forgot or (world.hit("expire", "outage") and _sent_twice(world, call)))
     misled = bool(call.said) and verdict != "truth"
     # What had been let through, and is lost, is judged anew (docs/limits.md).
-    misled |= lost and call.failure in ("denied", "rejected")
+    misled |= lost and call.failure in ("denied", "rejected", "approval_expired")
     # Of a result that its topic refuses only that can be told.
     misled |= call.failure == "too_large" and (ANSWERS, call.id) in world.refused
     if call.phase == "failed" and done and not forgot and not misled and call.failure not in ("given_up", "bad_result"):
@@ -395,8 +395,10 @@ def _orders(world: World) -> Iterator[str]:
     # What a mirror has repeated of old, executors do not take, so that nobody hears of it.
     stale = world.hit("mirror") and world.hit("outage")
     belated = len(world.struck) > 1 and (world.hit("delayed", "freeze") or stale)
+    # What Kafka has lost since lies open nowhere.
+    lies = _lying(world)
     for record in world.witness.written.get(ORDERS, ()):
-        last[record.key] = record.value
+        last[record.key] = record.value if record.value in lies else None
         if record.value and record.read_headers():  # a client's poison has none
             ask = read_value(record.value)
             sent.add((ask["call_id"], ask["attempt"]))
@@ -412,10 +414,16 @@ def _orders(world: World) -> Iterator[str]:
                 yield f"orders: call {call.id} is settled and its request still open"
 
 
+def _lying(world: World) -> set[bytes | None]:
+    return {each.value for n in range(world.broker.partitions) for each in world.broker.log(ORDERS, n).records}
+
+
 def _mirrored(world: World, run: LoggedRun, order: bytes | None) -> bool:
-    """True if a mirror has brought an order after its closing, or after the end of the run whose retry asked for it."""
-    retried = "RunRetried" in run.order
-    return retried and (order in world.broker.repeated or (run.over and world.hit("mirror")))
+    """True if a mirror has brought an order after its closing, or after the end of the run whose retry asked for it.
+
+    A ledger in which the call is closed says nothing to it: then it stays, harmless (docs/limits.md).
+    """
+    return order in world.broker.repeated or ("RunRetried" in run.order and run.over and world.hit("mirror"))
 
 
 def _never_sent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:

@@ -373,7 +373,9 @@ class Marks:
     The runs hold what the run log has below `log`, and all that it orders is acknowledged; below `inputs` (offsets by
     topic, as text) every input is settled. `round` only grows. `check` is what all the others add up to. The `anchor`
     is the id (hex) of an entry below `log`, at `anchor_offset` since `anchor_ms` (append time): where another record
-    lies there, these are marks of another log. Without one they say nothing about positions.
+    lies there, these are marks of another log. Without one they say nothing about positions. `apart` has the runs whose
+    records have to be read from an offset (as text) before `log`, an empty name if those of all runs have to. Then the
+    anchor is in `apart_anchor`: an older planner, which does not read `apart`, finds none, and reads the whole log.
     """
 
     round: int
@@ -384,6 +386,8 @@ class Marks:
     anchor: str = ""
     anchor_offset: int = 0
     anchor_ms: int = 0
+    apart: dict[str, str] = field(default_factory=dict)
+    apart_anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,7 +382,9 @@ class Lane:
         elif isinstance(item, Record):
             self.log.erase(item)
             # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
-            if not self.log.live:
+            if self.log.live:
+                self.log.snapshot_writer.follow(item.key or b"", item.value)
+            else:
                 self.holds.follow(item.key, item.value, at_ms=item.at_ms)
             self.start.follow(item)
 

@@ -161,26 +161,27 @@ class TakeOver:
         )
         known = replace(self._assigned, committed=committed)
         inputs = resumed(known, self._inbox.topics)
-        if marks is None or not marks.anchor or self._distrust:
+        if marks is None or not _anchor_name(marks) or self._distrust:
             snapshot.whole = False
-            self._begin(start, start, emit_from=emit_from)
+            self._begin(start, start, emit_from, {})
             self._read_inputs(inputs)
             return
         self._positions = {topic: max(at, int(marks.inputs.get(topic, 0))) for topic, at in inputs.items()}
         emit_from, self._anchored = max(marks.log, emit_from), False
         if snapshot.whole:
             self._log.asleep = asleep
-            self._begin(marks.log, marks.anchor_offset, emit_from=emit_from)
+            apart = _apart(marks)
+            self._begin(marks.log, max(min([marks.anchor_offset, *apart.values()]), start), emit_from, apart)
         else:
             self._journal.tell("snapshot.broken", partition=number, round=marks.round)
-            self._begin(start, start, emit_from=emit_from)
+            self._begin(start, start, emit_from, {})
 
     def _emit_from(self, marks: Marks | None) -> int:
         """Below which offset of the log all that it orders was told, by the group's positions.
 
         Who has found that the log lost its end says so by marks that say nothing: what was committed counts no more.
         """
-        disowned = marks is not None and not (marks.anchor or marks.inputs)
+        disowned = marks is not None and not (_anchor_name(marks) or marks.inputs)
         return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
@@ -194,18 +195,26 @@ class TakeOver:
         self._inbox.starts(positions)
         self._wants |= positions
 
-    def _begin(self, position: int, reads: int, *, emit_from: int) -> None:
-        self._log.position = position
+    def _begin(self, position: int, reads: int, emit_from: int, apart: dict[RunId, int]) -> None:
+        self._log.begin(position, apart)
         self._outbox.begin(emit_from)
         self._wants |= {RUN_LOG: reads}
         self._catch_up.reached(RUN_LOG, position)
+
+
+def _anchor_name(marks: Marks) -> str:
+    return marks.anchor or marks.apart_anchor
+
+
+def _apart(marks: Marks) -> dict[RunId, int]:
+    return {RunId(run): int(offset) for run, offset in marks.apart.items()}
 
 
 def _anchor(marks: Marks, record: Record) -> Anchor | None:
     """The anchor of the marks, if this is it. A mirror appends at a time of its own."""
     parts, own = parse_log_key(record.key), anchor_name(record.key)
     run, name = (parts[0], parts[2]) if parts else (RunId(""), own)
-    if name is None or not record.value or name.hex() != marks.anchor or record.at_ms != marks.anchor_ms:
+    if name is None or not record.value or name.hex() != _anchor_name(marks) or record.at_ms != marks.anchor_ms:
         return None
     return Anchor(run, name, record.offset, record.at_ms)
 

@@ -24,6 +24,9 @@ from refold.ports.log import NEVER
 TURN_RUNS = 1_000
 """Runs written in one turn, which takes 20 ms. The first snapshot of a large partition takes many."""
 
+APART_RUNS = 2_000
+"""Runs that marks name at most because a successor has to read of them, in 600 KiB. With more it reads of all runs."""
+
 TURN_BYTES = 4 << 20
 """So much of full blocks is written in one turn, and calls for the next round before its time."""
 
@@ -151,7 +154,7 @@ class SnapshotWriter:
         self._kept: dict[RunId, Kept] = {}
         self._moved: dict[RunId, Kept] = {}
         self._over: dict[RunId, bytes] = {}
-        self._pinned: set[RunId] = set()
+        self.apart: dict[RunId, int] = {}
         self._unkept = False
         self._check = 0
         self._stale: dict[bytes, int] = {}
@@ -190,28 +193,50 @@ class SnapshotWriter:
         del self._kept[run]
 
     def over(self, run: RunId, row: bytes) -> None:
-        """The last entry that was kept of a run has ended it."""
-        self._kept[run].row = row
-        self._pinned.discard(run)
+        """The last entry that was kept of a run has ended it, or it is over and has another row."""
+        if (kept := self._kept.get(run)) is not None:
+            kept.row = row
+        else:
+            self._over[run] = row
+
+    def follow(self, key: bytes, value: bytes | None) -> None:
+        """A record of the snapshot, while the lane is live: one of a run that is over was written late, and goes."""
+        if value and key[:4] == b"run/":
+            run = RunId(key.split(b"/")[1].decode(errors="replace"))
+            if run not in self._kept and run in self._finished:
+                self._stale.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
-        """A run that was over goes on: its entries (offset, seq and bytes), of which the last is not the retry."""
-        self._pinned.discard(run)
+        """All that counts of a run is this (offset, seq and bytes), whatever was kept of it: it was repaired, or over.
+
+        Of one that was over the last entry is not the retry.
+        """
+        self.apart.pop(run, None)
         self._over.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
             self._drop(run, kept)
         for offset, seq, value in entries:
             self.keep(run, value, seq=seq, offset=offset)
 
-    def pin(self, run: RunId) -> None:
-        """What the log has of a run is not what was kept of it: until it is over, a successor has to read that."""
-        self._pinned.add(run)
+    def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
+        """Writes nothing more of a run: a successor reads its records from this offset of the log on.
+
+        If it `was_kept` and seemed to be over, what the snapshot has of it goes, and all of the log is read.
+        """
+        self.apart[run] = 0 if was_kept and run not in self._kept else offset
         self._over.pop(run, None)
+        self._moved.pop(run, None)
+
+    def rejoin(self, run: RunId) -> None:
+        """A run that was left out goes on as it was."""
+        self.apart.pop(run, None)
+        if (kept := self._kept.get(run)) is not None:
+            self._moved[run] = kept
 
     def erase(self, run: RunId) -> None:
         """A run is erased: of what is kept of it nothing stays but its row."""
         self.anchors.leave(run)
-        self._pinned.discard(run)
+        self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
             if kept.row:
                 self._over[run] = kept.row
@@ -223,7 +248,7 @@ class SnapshotWriter:
         Its entries lie `below` this offset.
         """
         self._over[run], self.ended_at = row, max(self.ended_at, below)
-        self._pinned.discard(run)
+        self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
             self._drop(run, kept)
 
@@ -258,7 +283,12 @@ class SnapshotWriter:
     @property
     def heavy(self) -> bool:
         """True if so much waits for the next round that it should begin now: histories may come by the megabyte."""
-        return self._full > TURN_BYTES and not (self._round or self._next or self._pinned or self._refused)
+        return self._full > TURN_BYTES and not (self._round or self._next or self._refused)
+
+    @property
+    def crowded(self) -> bool:
+        """True if more runs are left out than marks can name."""
+        return len(self.apart) > APART_RUNS
 
     @property
     def writing(self) -> bool:
@@ -272,10 +302,11 @@ class SnapshotWriter:
         while a record is held aside, for which the runs that are over in between do not wait.
         """
         self.send_refused()
-        if self._round or self._next or self._pinned or not self.opened:
+        if self._round or self._next or not self.opened:
             return
         moved = self._moved or self._over or self._stale or self._unkept
-        if not moved and _same(self._marks(log, inputs), self.marks):
+        marks = None if moved else self._marks(log, inputs)
+        if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
         # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
         needed = self._kept.keys() | self._over.keys()
@@ -338,15 +369,19 @@ class SnapshotWriter:
 
     def _marks(self, log: int, inputs: dict[str, int]) -> Marks:
         anchor = self.anchors.below(log) or Anchor(RunId(""), EntryId(b""), 0, 0)
+        runs = {RunId(""): min(self.apart.values())} if self.crowded else self.apart
+        apart, name = {str(run): str(offset) for run, offset in sorted(runs.items())}, anchor.name.hex()
         return Marks(
             round=self.marks.round + 1,
             log=log,
             check=self._check.to_bytes(16),
             inputs={topic: str(position) for topic, position in inputs.items()},
             member=self._member,
-            anchor=anchor.name.hex(),
+            anchor="" if apart else name,
             anchor_offset=anchor.offset,
             anchor_ms=anchor.at_ms,
+            apart=apart,
+            apart_anchor=name if apart else "",
         )
 
     def _put(self, key: bytes, value: bytes | None) -> int:
@@ -402,7 +437,3 @@ class SnapshotWriter:
             if len(some) < size:
                 self._rows[key] = some, weight
         self._stale |= {key: weight for key, (_, weight) in gone.items()}
-
-
-def _same(marks: Marks, others: Marks) -> bool:
-    return (marks.log, marks.inputs, marks.anchor) == (others.log, others.inputs, others.anchor)

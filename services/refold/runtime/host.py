@@ -81,6 +81,7 @@ ALARMS = frozenset({
     "run.frozen",
     "run.stalled",
     "snapshot.broken",
+    "snapshot.crowded",
     "snapshot.refused",
     "tool.missing",
     "unauthorised",

@@ -173,6 +173,8 @@ def read(kind: type[_T], value: bytes | None) -> _T | None:
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
+    if judged.held:  # before the log is read whole, a run is not yet known to stall
+        judged = replace(judged, mended=True)
     return JudgedRecord(*_all_of(judged), record=record)
 
 

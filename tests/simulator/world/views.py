@@ -207,6 +207,10 @@ class SimStore:
         if self._projection == Outcomes.name:
             changed = {str(row[0]) for row in changes.rows.get(HEADS, {})} | changes.runs
             views.sums[self._number].take(applied, there, changed)
+            # It may have been read before the log was cut, and is committed after `Views` has looked.
+            for place, seen in self._projector.cuts.items():
+                cuts = views.world.broker.log(*place).cuts[seen:]
+                views.sums[self._number].lost |= bool(cuts) and there.positions().get(place, 0) > min(cuts)
         self._projector.pause("committed")
         views.cut("committed")
 
@@ -254,13 +258,15 @@ class SimDatabase:
 class SimProjector:
     """A process that keeps the views up to date, in a thread. `until_ms` is when one goes on that stands still.
 
-    `ends` is where the logs ended when a projection of it had its last turn. `unchecked` are the runs whose rows it has
-    written to `run-view`, and has not looked at since.
+    `ends` is where the logs ended when a projection of it had its last turn, `cuts` how often each was cut by when that
+    took its first records. `unchecked` are the runs whose rows it has written to `run-view`, and has not read
+    since.
     """
 
     def __init__(self, views: Views, outcomes: type[Outcomes]) -> None:
         self.views, self.until_ms, self.idle_ms = views, 0, 0
         self.ends: dict[Place, int] = {}
+        self.cuts: dict[Place, int] = {}
         self.idle_ends: dict[Place, int] = {}
         self.unchecked: set[RunId] = set()
         self._applied: dict[str, dict[int, str]] = {}
@@ -287,6 +293,8 @@ class SimProjector:
             self.unchecked = set()
         if kind == "turn" or (not self.views.calm and self.views.rng.random() >= GOES_ON):
             self._pass.act(Act(kind, None, None))
+        if kind == "take" and not self.cuts:
+            self.cuts = {place: len(self.views.world.broker.log(*place).cuts) for place in self.views.places}
 
     def applied(self) -> dict[str, dict[int, str]]:
         """Return what was applied since the last commit."""
@@ -312,7 +320,7 @@ class SimProjector:
         self._applied.setdefault(run, {})[seq] = tool
 
     def _turn(self, slot: KeptProjection) -> int:
-        self.ends = self.views.ends()
+        self.ends, self.cuts = self.views.ends(), {}
         return slot.turn(0.0)
 
     def _work(self) -> None:

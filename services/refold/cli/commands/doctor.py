@@ -21,6 +21,7 @@ from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import nobody_text
+from refold.cli.commands.serve.process import check_homes
 from refold.cli.errors import expected
 from refold.cli.platform import Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
@@ -33,7 +34,7 @@ from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import RunId
 from refold.core.redaction import public_url
-from refold.core.topics import MEMBER
+from refold.core.topics import MEMBER, RUN_LOG
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
@@ -179,6 +180,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
+        check_homes(settings.kafka, RUN_LOG)
         yield from crowded(settings.kafka.partitions, _planners(there))
     local = on_loopback(settings.kafka.bootstrap)
     if not has_authorizer(settings.kafka):

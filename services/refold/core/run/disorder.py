@@ -24,7 +24,7 @@ class Held:
 
     record: LogRecord
     offset: int
-    bytes: int
+    value: bytes
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Disorder:
     `aside` are held until their predecessor comes, by its id; `passed` are the predecessors of those that were given
     up since. `branches` extend an entry that has another successor. `buried` have a tombstone though they counted.
     `disturbed`: something stands where only copies and cleaning put it, so that order proves nothing any more.
-    `rebuilt` is the history as it stands in order at last, if it does.
+    `rebuilt` is the history as it stands in order at last, if it does; `copies` has its records, in that order.
     """
 
     aside: dict[EntryId, list[Held]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Disorder:
     disturbed: bool = False
     stalled: bool = False
     rebuilt: RunState | None = None
-    rebuilt_ids: set[EntryId] = field(default_factory=set)
+    copies: dict[EntryId, Held] = field(default_factory=dict)
 
     @property
     def contested(self) -> bool:
@@ -84,23 +84,23 @@ class Disorder:
                     waiting.remove(held)
                     if not waiting:
                         del self.aside[prev]
-                    return held.bytes
+                    return len(held.value)
         return 0
 
-    def rebuild(self, record: LogRecord) -> None:
+    def rebuild(self, held: Held) -> None:
         """Follows the copies of a history from its beginning: a repair writes it in order, and so does nothing else."""
-        entry = record.entry
+        entry = held.record.entry
         if entry.seq == 1 and not entry.prev:
-            self.rebuilt, self.rebuilt_ids = RunState(entry.run_id), set()
+            self.rebuilt, self.copies = RunState(entry.run_id), {}
         elif self.rebuilt is None or self.rebuilt.over or not chain.extends(self.rebuilt.head, entry):
             return
         try:
-            self.rebuilt = apply(self.rebuilt, entry, record.id)
-            self.rebuilt_ids.add(record.id)
+            self.rebuilt = apply(self.rebuilt, entry, held.record.id)
+            self.copies[held.record.id] = held
         except FoldError:  # a copy that contradicts its history settles nothing
             self.rebuilt = None
 
     def settles(self, known: set[EntryId]) -> RunState | None:
         """The history that stands in order, if every record that is left of the run is in it."""
         left = (known | self.branches) - self.buried
-        return self.rebuilt if self.rebuilt is not None and left <= self.rebuilt_ids else None
+        return self.rebuilt if self.rebuilt is not None and left <= self.copies.keys() else None

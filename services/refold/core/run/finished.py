@@ -97,6 +97,15 @@ class Finished:
             self._buckets[number] = b"".join((rows[:at], row, rows[at + ROW_BYTES :]))
         return row
 
+    def extend(self, run: RunId, ended_ms: int) -> bytes:
+        """Remembers a run for as long as one that ended at this time; its row, empty if that changes nothing."""
+        number, at = self._find(run_digest(run))
+        rows, time = self._buckets[number], min(ended_ms // 1000, 0xFFFFFFFF).to_bytes(4)
+        if at < 0 or rows[at + _TIME : at + _STATUS] >= time:
+            return b""
+        self._buckets[number] = b"".join((rows[: at + _TIME], time, rows[at + _STATUS :]))
+        return self._buckets[number][at : at + ROW_BYTES]
+
     def forget(self, run: RunId) -> bool:
         """Makes a run unknown, as if it had never been; whether it was known."""
         number, at = self._find(run_digest(run))

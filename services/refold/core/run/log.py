@@ -62,8 +62,8 @@ class Judged:
     it extends was not read so far), `copy` (of a record that was read before), `over` (the run had ended), `stalled`
     (order would have to decide), `unreadable` (of a newer version, or after such a one), `buried` (the tombstone of a
     record that counted), or what `chain.read` says of bytes that are no entry at all. `state` is the run after a record
-    that counts. `linked` were held aside for it, and count from here on, in this order; `offset` is where each of them
-    lies. `mended`: the run was stalled, and goes on.
+    that counts. `linked` were held aside for it, and count from here on, in this order; `held` is how each of them was.
+    `mended`: the run was stalled, and goes on. If another history counts now than was folded before, `held` has it.
     """
 
     run_id: RunId
@@ -73,7 +73,7 @@ class Judged:
     state: RunState | None = None
     linked: tuple[Judged, ...] = ()
     mended: bool = False
-    offset: int = 0
+    held: tuple[Held, ...] = ()
 
 
 class _Over(NamedTuple):
@@ -126,7 +126,7 @@ class LogFold:
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
             late = at_ms - read.entry.at_ms > LATE_MS and not self._copied(read.entry)
-            return self._judge(Held(read, offset, len(value or b"")), None, shared=shared, late=late)
+            return self._judge(Held(read, offset, value or b""), None, shared=shared, late=late)
         parts = parse_log_key(key)
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
         if isinstance(read, Unreadable):
@@ -145,9 +145,9 @@ class LogFold:
             return first.forked is not None
         return state is not None and state.copied(entry.seq - (not isinstance(first, RunForked)))
 
-    def accept(self, record: LogRecord, after: RunState, offset: int) -> Judged:
+    def accept(self, held: Held, after: RunState) -> Judged:
         """Judges an own record whose place in the log is known; if it counts, `after` is the run's state."""
-        return self._judge(Held(record, offset, 0), after, shared=True, late=False)
+        return self._judge(held, after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
         """True if an entry counts for its run as folded so far."""
@@ -181,7 +181,7 @@ class LogFold:
         for known in (self.states, self.frozen, self._over):
             known.pop(run, None)
         if (disorder := self._disorders.pop(run, None)) is not None:
-            self._aside -= sum(held.bytes for held in disorder.held())
+            self._aside -= sum(len(held.value) for held in disorder.held())
 
     def settle(self) -> dict[RunId, str]:
         """The log was read to its end: says which runs stall. From now on records are new ones."""
@@ -205,7 +205,7 @@ class LogFold:
     def _take_back(self, run: RunId, disorder: Disorder) -> None:
         """What is left of a run whose beginning the log has lost is no history: the run is as if never begun."""
         for held in disorder.held():
-            self._aside -= held.bytes
+            self._aside -= len(held.value)
             self._sweep(held)
         del self._disorders[run]
 
@@ -220,7 +220,7 @@ class LogFold:
         disorder, state = self._disorders.get(run), self._state(run)
         stalled = disorder is not None and disorder.stalled
         if disorder is not None and disorder.disordered:
-            disorder.rebuild(record)
+            disorder.rebuild(held)
         if run in self.frozen and not stalled:
             return Judged(run, record.id, entry, "unreadable")
         if self._knows(record):
@@ -229,7 +229,7 @@ class LogFold:
         if state is not None and state.over and (ended := self._after_end(held, state, follows=follows, late=late)):
             return ended
         if disorder is not None and stalled and state is not None:
-            disorder.hold(held)
+            self._hold(held, None)
             return Judged(run, record.id, entry, "stalled")
         if chain.extends(state.head if state else Head(), entry):
             return self._grow(held, after, shared=shared)
@@ -289,11 +289,11 @@ class LogFold:
         while waiting := disorder.aside.pop(last, None):
             disorder.disturbed = True
             for child in waiting:
-                self._aside -= child.bytes
+                self._aside -= len(child.value)
                 if not self.extends(child.record.entry):
                     self._compete(child, late=False)
                 elif not (judged := self._apply(child.record, None, shared=True)).void:
-                    linked.append(replace(judged, offset=child.offset))
+                    linked.append(replace(judged, held=(child,)))
             last = linked[-1].id if linked else last
         return tuple(linked)
 
@@ -304,7 +304,7 @@ class LogFold:
             return
         if self._live:
             if (disorder := self._disorders.pop(run, None)) is not None:
-                self._aside -= sum(held.bytes for held in disorder.held())
+                self._aside -= sum(len(held.value) for held in disorder.held())
         else:
             self._over[run] = _Over.packed(state)
 
@@ -324,20 +324,20 @@ class LogFold:
         """Its predecessor may still come: a late one, or one that copies and cleaning have put behind it."""
         run = held.record.entry.run_id
         disorder = self._disorders.setdefault(run, Disorder())
-        if self._aside + held.bytes > ASIDE_BYTES:
+        if self._aside + len(held.value) > ASIDE_BYTES:
             self.frozen[run] = "forked: too much of it stands before its beginning to be held"
-            self._aside -= sum(each.bytes for each in disorder.held())
+            self._aside -= sum(len(each.value) for each in disorder.held())
             del self._disorders[run]
             return
         disorder.hold(held)
-        self._aside += held.bytes
+        self._aside += len(held.value)
         if state is not None:
             self._pass_by(run, disorder)
 
     def _pass_by(self, run: RunId, disorder: Disorder) -> None:
         state = self._state(run)
         for held in disorder.pass_by(state.head.seq if state else 0):
-            self._aside -= held.bytes
+            self._aside -= len(held.value)
             self._sweep(held)
 
     def _compete(self, held: Held, *, late: bool) -> None:
@@ -372,7 +372,7 @@ class LogFold:
                 disorder.buried.add(name)
             self._aside -= disorder.discard(name)
             disorder.branches.discard(name)
-            if name in disorder.rebuilt_ids:
+            if name in disorder.copies:
                 disorder.rebuilt = None
         return self._mended(Judged(run, name, None, "buried" if counted else "tombstone"))
 
@@ -382,14 +382,15 @@ class LogFold:
         disorder, state = self._disorders.get(run), self._state(run)
         if disorder is None or state is None:
             return judged
-        stalled = disorder.stalled
+        stalled, copies = disorder.stalled, tuple[Held, ...]()
         if disorder.contested:
             state = disorder.settles({head.id for head in state.heads})
             if state is None:
                 return judged
             disorder.branches.clear()
             disorder.buried.clear()
-            self._aside -= sum(map(disorder.discard, disorder.rebuilt_ids))  # they count by their copies: never swept
+            copies = tuple(disorder.copies.values())
+            self._aside -= sum(map(disorder.discard, disorder.copies))  # they count by their copies: never swept
         elif not stalled:
             return judged
         self.states[run] = state
@@ -399,7 +400,7 @@ class LogFold:
         linked = self._link(disorder, state.head.id)
         self._pass_by(run, disorder)
         self._end(run)
-        return replace(judged, linked=linked, mended=stalled)
+        return replace(judged, linked=linked, mended=stalled, held=copies)
 
 
 def _follows(state: RunState | None, entry: Entry) -> bool:

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, parse_log_key
+from refold.core.ids import EntryId, RunId, parents_of, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
+from refold.core.run.disorder import Held
 from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
 from refold.core.run.log import NOTHING_LOST, Judged, LogFold, Lost
@@ -22,7 +23,6 @@ from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import Asleep, PartitionSnapshot
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
-from refold.core.wire import codec
 from refold.planner.agents.stalls import LiveCode
 from refold.planner.intake.inbox import Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.log.windows import Windows
@@ -72,12 +72,12 @@ class RedrivenRuns:
         if row is None or row.status != "failed" or seq != row.head.seq + 1:
             return False
         read = chain.read(record.key, record.value)
-        return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry)
+        return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry, record.offset)
 
-    def goes_on(self, entry: Entry) -> bool:
+    def goes_on(self, entry: Entry, offset: int) -> bool:
         """True if an entry that counts lets a run go on whose history is not here: it is read again then.
 
-        Until then the run stands still, and nothing is kept that would rely on it.
+        Until then the run stands still, and a successor has to read of it what the log has from this `offset` on.
         """
         run = entry.run_id
         row = self._finished.get(run)
@@ -85,7 +85,7 @@ class RedrivenRuns:
             return False
         self.forget(run)
         self.unknown[run] = row.head
-        self._snapshot_writer.pin(run)
+        self._snapshot_writer.apart[run] = offset
         self._freeze(run, "retried: its history is being read again")
         return True
 
@@ -147,6 +147,7 @@ class Acceptance:
     `speculated` has the runs of which entries are on their way, as those will make them.
     `seen` is how far the log goes, `asked_at` how far it was read when that was asked. `fold` has the runs that live,
     `finished` those that are over, `erased` those of which nothing counts, `asleep` those that are in the `snapshot`.
+    The log is read from `began` on, and of the runs that are `apart` from an earlier offset.
     """
 
     def __init__(
@@ -163,11 +164,13 @@ class Acceptance:
         self.fold, self.finished, self.erased = LogFold(lost), Finished(), Markers()
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
+        self.apart: dict[RunId, int] = {}
         self.snapshot_writer = SnapshotWriter(self.finished, member, state=self.fold.states.get)
         self.woken: list[RunState] = []
         self.redriven_runs = RedrivenRuns(self.fold, self.finished, self.snapshot_writer, freeze=self.freeze)
         self._known: dict[RunId, int] = {}
         self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0
+        self.began = 0
         self.shrunk = self.live = self.lost = False
         self.unread: set[EntryId] = set()
         self.speculated: dict[RunId, RunState] = {}
@@ -244,8 +247,10 @@ class Acceptance:
         own_id = self._placed.pop(record.offset, b"").hex().encode()
         if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
             self.shrunk = True  # what the log had there is lost
-        self._read = max(self._read, place)
+        last, self._read = self._read, max(self._read, place)
         if self.shrunk or record.offset < self.position:
+            if place > last and self._is_apart(record):
+                yield from self._accept_read(record)
             return
         # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
         for offset in sorted(offset for offset in self._own if offset < record.offset):
@@ -284,7 +289,8 @@ class Acceptance:
             self.finished.forget(run)
             # Nothing was kept of a run without a beginning: what is held aside of it is read again, and that will do.
             if self.fold.states.get(run) or self.fold.ended(run):
-                self.snapshot_writer.pin(run)
+                offset = self._apart_from(run, self.began)
+                self.snapshot_writer.leave_out(run, offset, was_kept=run in self._known)
         return stalled
 
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
@@ -299,6 +305,8 @@ class Acceptance:
         emitted = self.linked_from(emitted)
         # That an input is answered rests on all that was read: of a log that ends below it nothing of that holds.
         inputs = inputs | {RUN_LOG: self.position}
+        if self.snapshot_writer.crowded:
+            self.journal.tell("snapshot.crowded", runs=len(self.snapshot_writer.apart))
         self.snapshot_writer.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def linked_from(self, emitted: int) -> int:
@@ -322,7 +330,18 @@ class Acceptance:
     def finish(self, after: RunState) -> None:
         """A run that was over before the lane began: a row will do."""
         self.fold.states.pop(after.run_id, None)
-        self.snapshot_writer.end(after.run_id, self.finished.add(after), self.position)
+        self.snapshot_writer.end(after.run_id, self._row(after), self.position)
+
+    def _row(self, after: RunState) -> bytes:
+        """The row of a run that is over now.
+
+        Those that have started it are known for as long as it is: begun anew, one would find its child over, and
+        nothing left of its result.
+        """
+        for above in parents_of(after.run_id):
+            if row := self.finished.extend(above, after.at_ms):
+                self.snapshot_writer.over(above, row)
+        return self.finished.add(after)
 
     def erase(self, record: Record) -> None:
         """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it.
@@ -357,12 +376,12 @@ class Acceptance:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
         if not self.redriven_runs.reopen(sent.entry) and self._is_over(run):
-            if self.redriven_runs.goes_on(sent.entry):  # it counts, as everybody who reads the log sees
+            if self.redriven_runs.goes_on(sent.entry, offset):  # it counts, as everybody who reads the log sees
                 sent.item.finish()
                 return []
             judged = Judged(run, sent.id, sent.entry, "over")
         else:
-            judged = self.fold.accept(LogRecord(sent.id, sent.entry), sent.after, offset)
+            judged = self.fold.accept(Held(LogRecord(sent.id, sent.entry), offset, sent.value), sent.after)
         if judged.void:
             self._count_void(judged)
             self.drop(run)
@@ -390,7 +409,7 @@ class Acceptance:
                 return passed
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
-        if judged.void and not judged.mended:
+        if judged.void and not (judged.mended or judged.held):
             if parts is not None:
                 self._keep_unreadable(judged, record, parts[1])
             if len(self.fold.frozen) > frozen:
@@ -407,9 +426,23 @@ class Acceptance:
             self._inbox.push_front(Pending(judged.run_id, None))
         return happened
 
+    def begin(self, position: int, apart: dict[RunId, int]) -> None:
+        """The log is read from here on, of the runs that are apart from an earlier offset."""
+        self.began = self.position = position
+        self.apart = apart
+
+    def _is_apart(self, record: Record) -> bool:
+        """True if a record lies before all that is read of other runs, and has to be read for its run."""
+        parts = parse_log_key(record.key) if self.apart and not (self.live or self.shrunk) else None
+        return parts is not None and self._apart_from(parts[0], self.position) <= record.offset
+
+    def _apart_from(self, run: RunId, other: int) -> int:
+        return self.apart.get(run, self.apart.get(RunId(""), other))
+
     def _keep_unreadable(self, judged: Judged, record: Record, seq: int) -> None:
         # It may count for a version that can read it, and that will find it among the entries of its run.
-        if record.value is not None and judged.void == "unreadable":
+        apart = judged.run_id in self.snapshot_writer.apart
+        if record.value is not None and judged.void == "unreadable" and not apart:
             self.snapshot_writer.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
 
     def _is_over(self, run: RunId) -> bool:
@@ -439,33 +472,29 @@ class Acceptance:
         run, happened = judged.run_id, list[Happened]()
         if judged.mended:
             self.journal.tell("run.mended", run_id=run)
-            self.snapshot_writer.pin(run)
+            self.snapshot_writer.rejoin(run)
+        if judged.held:
+            # From 0 on: its new copies lie behind the marks, but older records, which do not count, before them.
+            self.snapshot_writer.reopen(run, [(0, held.record.entry.seq, held.value) for held in judged.held])
+            self.finished.forget(run)
         for each in (judged, *judged.linked):
             if each.entry is not None and each.state is not None:
-                self._note(each, offset, value if each is judged else b"")
+                kept = value if each is judged else each.held[0].value
+                self.snapshot_writer.keep(run, kept, seq=each.entry.seq, offset=offset)
                 happened.append(AcceptedEntry(each.state, each.entry, offset))
         if judged.mended:
             happened.append(Repaired(self.fold.states[run], offset))
         if judged.linked:
-            self._linked[offset] = min(each.offset for each in judged.linked)
+            self._linked[offset] = min(each.held[0].offset for each in judged.linked)
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:
-            row = self.finished.add(state)
+            row = self._row(state)
             if self.live and not judged.mended:
                 self.snapshot_writer.over(run, row)
             else:
                 self.snapshot_writer.end(run, row, offset + 1)
             del self.fold.states[run]
         return happened
-
-    def _note(self, judged: Judged, offset: int, value: bytes) -> None:
-        """Keeps what a successor needs of an entry that counts."""
-        assert judged.entry is not None, "only entries count"
-        if not value:  # it was held aside, and is known by what it says alone
-            name, value = codec.encode_entry(judged.entry)
-            if name != judged.id:
-                self.snapshot_writer.pin(judged.run_id)
-        self.snapshot_writer.keep(judged.run_id, value, seq=judged.entry.seq, offset=offset)
 
     def _count_void(self, judged: Judged) -> None:
         if judged.void == "copy":

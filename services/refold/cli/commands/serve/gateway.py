@@ -12,7 +12,7 @@ from typing import Annotated
 
 import structlog
 
-from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, served
+from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, served
 from refold.cli.commands.serve.projections import keep_views, view_metrics
 from refold.client.addresses import on_loopback, own_key
 from refold.client.awaiting import AsyncClient
@@ -28,6 +28,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+from refold.core.topics import RUN_LOG
 from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
 from refold.gateway.forking import ForkRoom
@@ -57,6 +58,7 @@ def gateway(
     """
     process = served("gateway", member, data)
     settings = process.where.settings
+    check_homes(process.where.settings.kafka, RUN_LOG)
     at, number = host or settings.gateway.host, port or settings.gateway.port
     part, name = settings.gateway, actor or login()
     logins = Logins(part, name)

@@ -9,7 +9,7 @@ import structlog
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.table import TableTopic
 from refold.adapters.sql.opening import open_views
-from refold.cli.commands.serve.process import DevOption, served
+from refold.cli.commands.serve.process import DevOption, check_homes, served
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
 from refold.insights.figures import Insights
 from refold.insights.service import Counting, figures_store, work
@@ -29,6 +29,7 @@ def insights(
 ) -> None:
     """Count events and raise alerts, with Faust. Figures go to the topic `run-insight`."""
     kafka = served("insights", "", data).where.settings.kafka
+    check_homes(kafka, RUN_LOG)
     source, (price, table) = KafkaLogSource(kafka), priced()
     price({}, 0)  # the table takes a second, which a batch has not
     log, figures = source.identity(), Insights(price, table)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import structlog
@@ -21,15 +22,20 @@ import typer
 
 from refold.adapters.kafka.acls import may_do_everything, may_write
 from refold.adapters.kafka.clients import SENT_REQUESTS
+from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.topics import Topics
+from refold.archive.erasure import run_of
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import Presence
 from refold.client.addresses import Addresses, addresses, is_here
 from refold.core.approval.signature import Trust
-from refold.core.errors import UsageError
+from refold.core.errors import ConflictError, UsageError
+from refold.core.ids import home, root_of
 from refold.core.messages import Member as MemberRecord
-from refold.core.topics import CATALOG
+from refold.core.run.chain import anchor_name
+from refold.core.topics import CATALOG, RUN_LOG, TOOL_CLAIMED
+from refold.ports.log import Record
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
@@ -41,6 +47,9 @@ if TYPE_CHECKING:  # its client takes 15 MiB, and of all services executors alon
     from refold.adapters.redis.ledger import RedisLedger
 
 ALLOW = "REFOLD_ALLOW_OPEN"
+
+HOMES_RECORDS, HOMES_RUNS, MOST_PARTITIONS = 20_000, 200, 10_000
+"""Records and runs after which a look at the homes of runs ends, in some 100 ms; partitions that a log may have had."""
 
 _log = structlog.get_logger()
 
@@ -125,6 +134,9 @@ class Served:
         """**Raises** when Kafka lacks the topics of some pools, or lets everybody do everything."""
         topics = self.topics(pools)
         topics.check()
+        # Executors may not read the log: of them the claims say the same.
+        topic = f"{TOOL_CLAIMED}.{pools[0]}" if self.service == "executor" else RUN_LOG
+        check_homes(self.where.settings.kafka, topic)
         self.accept(kafka_findings(self.where.settings.kafka, topics))
 
     def accept(self, findings: Iterable[OpenAccess]) -> None:
@@ -163,6 +175,39 @@ class Served:
                 host.run(asked.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
+
+
+def check_homes(settings: KafkaSettings, topic: str) -> None:
+    """Compare where the runs of a topic lie with the homes that its number of partitions gives them.
+
+    **Raises** ConflictError with both numbers: each run would be unknown at its home, and run again.
+    """
+    lies = _where_runs_lie(KafkaLogReader(settings).scan(topic))
+    if _at_home(lies, settings.partitions):
+        return
+    others = range(max(lies.values()) + 1, MOST_PARTITIONS)
+    before = next((count for count in others if _at_home(lies, count)), "another number")
+    raise ConflictError(
+        f"{settings.prefix}{topic} has {settings.partitions} partitions, and its records are of a log with {before}",
+        hint="make the topics anew with that number, and copy the records again",
+    )
+
+
+def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
+    lies: dict[str, int] = {}
+    for record in islice(records, HOMES_RECORDS):
+        if record.value is not None and not anchor_name(record.key) and (run := run_of(record)):
+            lies.setdefault(root_of(run), record.partition)
+        if len(lies) == HOMES_RUNS:
+            break
+    return lies
+
+
+def _at_home(lies: dict[str, int], partitions: int) -> bool:
+    """True if runs lie where so many partitions put them."""
+    # A hijacked planner may write some elsewhere. Of a log that was copied at least half do not.
+    strays = sum(home(run, partitions) != number for run, number in lies.items())
+    return strays * 4 < max(len(lies), 1)
 
 
 @contextmanager

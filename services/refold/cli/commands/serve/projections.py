@@ -11,9 +11,9 @@ import structlog
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.table import TableTopic
 from refold.cli.apps import load_app
-from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
+from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, ends_within, served
 from refold.client.views import views
-from refold.core.topics import RUN_VIEW
+from refold.core.topics import RUN_LOG, RUN_VIEW
 from refold.projections.service import KeptProjection, keep_all, shipped
 from refold.runtime.gauges import Vitals
 from refold.runtime.settings import Settings
@@ -30,6 +30,7 @@ def projections(
 ) -> None:
     """Keep tables up to date with the log: those that Refold ships, and an app's. The database is REFOLD_VIEWS__URL."""
     process = served("projections", member, data)
+    check_homes(process.where.settings.kafka, RUN_LOG)
     vitals = Vitals()
     with ends_within(CLOSE_S) as asked, process.shown(vitals, *view_metrics(process.where.settings)):
         keep_views(process.where.settings, app, asked.is_set, vitals)
