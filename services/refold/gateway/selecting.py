@@ -15,10 +15,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-import structlog
-
 from refold.client.streams import LivePart
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.ids import is_below
 from refold.core.topics import RUN_LOG
 from refold.gateway.reading import events_in, number_of
@@ -26,8 +24,6 @@ from refold.ports.tables import Query, RunsWith, ViewReader, ViewRow, Where
 from refold.projections.shipped.tables import ENTRIES, RUN_SESSIONS
 from refold.views.model import plain
 from refold.views.run import RunEvent
-
-_log = structlog.get_logger()
 
 PAGE_ENTRIES = 20
 """Entries that a listener reads from the view at a time."""
@@ -201,21 +197,12 @@ def _counting(store: ViewReader, partition: int, start: int, end: int, wanted: Q
 def told_of(rows: Iterable[ViewRow]) -> Iterator[ToldEvent]:
     """Iterate over the events of entries that are in order."""
     for since, group in groupby(rows, key=itemgetter(_SINCE)):
-        events = [event for row in group for event in _readable(row)]
+        events = [event for row in group for event in events_in(row)]
         for number, event in enumerate(events, start=1):
             data = json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"))
             place = (int(since), number) if number < len(events) else (int(since) + 1, 0)
             # The log may contain lone surrogates, which have no form in UTF-8.
             yield ToldEvent(event, data.encode("utf-8", "replace"), place)
-
-
-def _readable(row: ViewRow) -> list[RunEvent]:
-    """The events of an entry; none of one whose row was changed: it stops no stream of other runs."""
-    try:
-        return events_in(row)
-    except FoldError as error:
-        _log.warning("gateway.entry_unread", reason=error.message)
-        return []
 
 
 def positions_in(store: ViewReader) -> Places:
