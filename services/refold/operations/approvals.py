@@ -174,8 +174,7 @@ class Approvals:
         quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
             raise UsageError(large.reason, hint="shorten it, or raise REFOLD_MAX_PAYLOAD_BYTES in all services")
-        problem = _objection(approval, vote) if approval else self._no_revoker(approval_id, vote)
-        if problem:
+        if problem := _objection(approval, vote) if approval else self._no_revoker(self.granted(approval_id), vote):
             raise UsageError(problem, hint=f"`refold approval show {approval_id}` shows who may decide, and the votes")
         return vote
 
@@ -202,14 +201,11 @@ class Approvals:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
         return made
 
-    def _no_revoker(self, approval_id: str, vote: Vote) -> str:
+    def _no_revoker(self, given: Decision, vote: Vote) -> str:
         """Why somebody may not end a grant; nothing if they may."""
-        place = self._home(approval_id)
-        given, roles = self.granted(approval_id), self.read(place).catalogs[place].roles
-        behind = decision.behind(given)
-        if roles.entitled(behind, vote.actor, vote.roles):
-            return ""
-        return f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
+        place, behind = self._home(vote.approval), decision.behind(given)
+        may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
+        return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
 
     def _open(self, approval_id: str, action: str) -> Approval:
         approval = self.get(approval_id)
