@@ -26,6 +26,7 @@ from tests.gateway.test_reading import Bench
 from tests.projections.histories import NOW, Pair, asked, begun, call, entries
 
 ASKED, SHOWN = json.dumps({"path": "/etc/passwd"}), json.dumps({"path": "prices.txt"})
+Change = Callable[[sqlite3.Connection, dict[str, str]], None]
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 BUTTONS = ('value="approve"', 'value="reject"', 'value="edit"', 'value="answer"', 'value="happened"', 'value="give_up"')
 
@@ -73,7 +74,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
     benches = list[Bench]()
 
-    def site(change: Callable[[sqlite3.Connection, dict[str, str]], None], args: str, *, doubt: bool) -> tuple[Bench, str]:
+    def site(change: Change, args: str, *, doubt: bool) -> tuple[Bench, str]:
         bench = Bench(views=open_views(f"sqlite:///{tmp_path / 'views.db'}"))
         benches.append(bench)
         pairs, approval = with_question("asks", args, doubt=doubt)
@@ -122,8 +123,8 @@ def test_a_doubt_that_agrees_with_its_digest_can_be_decided(opened: Callable[...
 @pytest.mark.parametrize("change", [change_value, change_history])
 def test_no_page_offers_to_decide_what_another_digest_is_of(
     opened: Callable[..., tuple[Bench, str]],
-    change: Callable[[sqlite3.Connection, dict[str, str]], None],
-    doubt: bool,  # noqa: FBT001
+    change: Change,
+    doubt: bool,
 ) -> None:
     pages = pages_of(*opened(change, ASKED, doubt=doubt))
 
@@ -159,5 +160,3 @@ def test_a_change_does_not_hide_the_other_arguments(opened: Callable[..., tuple[
     for path in ("several", "/runs/asks"):
         assert "/etc/passwd" in pages[path].partition("All arguments")[2]
         assert '<details class="fold" id="args-1" open>' in pages[path]
-
-

@@ -45,7 +45,7 @@ class ViewedRuns:
             return []
         # A point of the past lacks the head; one of now has the entry that the projector noted.
         known = {judged.id for judged in max(found, key=lambda point: point.state.head.seq).records}
-        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in known  # type: ignore[call-overload]
+        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in known
         return found if known and whole else []
 
     def again(self, known: Run) -> Run | None:
@@ -62,9 +62,8 @@ class ViewedRuns:
             return known
         found, where = known.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
         try:
-            for judged, fresh in map(entry_of, self._store.query(Query(ENTRIES, where, order="seq"))):
-                if fresh.prev != found.state.head.id:
-                    return None
+            rows = self._store.query(Query(ENTRIES, where, order="seq"))
+            for judged, fresh in _chained(rows, known.state.head.id):
                 extend(found, judged, fresh)
         except FoldError:
             return None
@@ -102,9 +101,8 @@ def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith
     return (*found, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
 
 
-def _chained(rows: Iterable[ViewRow]) -> Iterator[tuple[JudgedRecord, Entry]]:
+def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:
     """Iterate over the entries of a run. **Raises** FoldError for one that does not follow from the one before."""
-    head = NO_ENTRY
     for judged, entry in map(entry_of, rows):
         if entry.prev != head:
             raise FoldError(f"an entry of run {entry.run_id} does not follow from the one before in the views")

@@ -27,20 +27,12 @@ def visible(text: str) -> str:
 
 
 def _spelt(text: str) -> str:
-    hidden = {ord(char): f"<U+{ord(char):04X}>" for char in set(text) if not _plain(char)}
-    shown, marks = text, 0
-    if any(map(_is_mark, set(text))):
-        chars: list[str] = []
-        for char in text:
-            marks = marks + 1 if _is_mark(char) else 0
-            chars.append(char if marks <= _MARKS else f"<U+{ord(char):04X}>")
-        shown = "".join(chars)
-    return shown.translate(hidden)
-
-
-@lru_cache(1 << 16)
-def _is_mark(char: str) -> bool:
-    return unicodedata.category(char)[0] == "M"
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        marks = marks + 1 if unicodedata.category(char)[0] == "M" else 0
+        shown.append(char if marks <= _MARKS and _plain(char) else f"<U+{ord(char):04X}>")
+    return "".join(shown)
 
 
 @lru_cache(1 << 16)

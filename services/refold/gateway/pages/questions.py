@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from refold.client.back_test import OF_THE_APP, BackTest
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
-from refold.core.approval.question import args_digest, bound, named
+from refold.core.approval.question import args_digest, named
 from refold.core.approval.requester import is_verified
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError, UsageError
 from refold.core.events import ApprovalEscalated, ApprovalRequested
 from refold.core.ids import approval_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.asking import question_of
-from refold.gateway.pages.wording import TextDiff, diff_of
+from refold.gateway.pages.wording import TextDiff, change_in
 from refold.gateway.site import Gateway
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.shipped.tables import VOTES
@@ -34,8 +34,6 @@ ASKED_S = 2.0
 """Time for which a vote waits for a question that the view has and its topic not yet."""
 MOST_INLINE = 10_000
 """Characters of a question that is shown among others. A longer one is decided on the page that has all of it."""
-MOST_TITLE = 200
-"""Characters of the other arguments of a change, beside its lines."""
 _PATH = re.compile(r"\bargs((?:\.\w+)+)")
 
 
@@ -83,11 +81,6 @@ class PageQuestion:
         return self.open and self.whole and not self.warning
 
     @property
-    def bound(self) -> dict[str, Any]:
-        """All that a vote on it binds, the arguments by their digest."""
-        return bound(self.request)
-
-    @property
     def open(self) -> bool:
         """True while the run waits for it."""
         return self.waits == self.request.approval_id
@@ -95,12 +88,12 @@ class PageQuestion:
     @property
     def change(self) -> TextDiff | None:
         """The change that the arguments describe, if they describe one."""
-        return diff_of(self.request.args)
+        return change_in(json_text(self.request.args))
 
     @property
     def change_is_all(self) -> bool:
-        """True if the tool has declared that the difference says everything, and the page shows all of that."""
-        return shown_as_edit(self.request) and self.change is not None and len(self.change.title) <= MOST_TITLE
+        """True if the tool has declared that the difference says everything."""
+        return shown_as_edit(self.request)
 
     @property
     def context(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+from refold.core.approval.question import bound
 from refold.core.run.metering import NANO
 from refold.gateway.pages.panel import large_value
 from refold.gateway.pages.wording import json_lines
@@ -112,6 +113,7 @@ def _environment() -> Environment:
         "dollars": money,
         "whole": str,
         "json": json_text,
+        "bound": bound,
         "large": large_value,
         "editable": editable,
     }

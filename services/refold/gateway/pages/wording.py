@@ -115,25 +115,18 @@ def json_lines(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        size, ordered = _short_first(value)
-        return json.dumps(ordered, ensure_ascii=False, indent=1 if size <= MOST_INDENTED else None)
+        indent = 1 if len(json.dumps(value)) <= MOST_INDENTED else None
+        return json.dumps(_short_first(value), ensure_ascii=False, indent=indent)
     except RecursionError:
         return "it is nested too deep to be shown"
 
 
-def _short_first(value: Any) -> tuple[int, Any]:
-    """JSON data in that order, long texts behind all other fields, and about how many characters it has."""
+def _short_first(value: Any) -> Any:
     if isinstance(value, dict):
-        fields = {name: _short_first(item) for name, item in value.items()}
         long = {name for name, item in value.items() if isinstance(item, str) and len(item) > BRIEF_CHARS}
-        names = sorted(fields, key=lambda name: (name in long, len(name) + fields[name][0]))
-        return sum(len(name) + size for name, (size, _) in fields.items()) + 2, {
-            name: fields[name][1] for name in names
-        }
-    if isinstance(value, list):
-        items = [_short_first(item) for item in value]
-        return sum(size for size, _ in items) + 2, [item for _, item in items]
-    return len(value) if isinstance(value, str) else 5, value
+        sizes = {name: (name in long, len(name) + len(json.dumps(item))) for name, item in value.items()}
+        return {name: _short_first(value[name]) for name in sorted(value, key=lambda name: sizes[name])}
+    return [_short_first(item) for item in value] if isinstance(value, list) else value
 
 
 def _said(result: Any) -> str:
@@ -163,11 +156,6 @@ class TextDiff(NamedTuple):
     sides: tuple[str, str] | None = None
 
 
-def diff_of(args: str) -> TextDiff | None:
-    """Return the change that arguments describe; None where they describe none."""
-    return change_in(json_text(args))
-
-
 def change_in(found: Any) -> TextDiff | None:
     """Return the change that arguments describe, as data; None where they describe none. Its title has all others."""
     if not isinstance(found, dict):
@@ -191,10 +179,6 @@ def text_diff(title: str, before: str, after: str) -> TextDiff:
     return _diffed(title, before.split("\n"), after.split("\n"))
 
 
-class _TooMuchError(Exception):
-    """A diff takes more comparisons than it may."""
-
-
 class _Matcher(difflib.SequenceMatcher[str]):
     """Matches sequences while comparisons are left. `left` is one list for all matchers of a diff."""
 
@@ -204,11 +188,11 @@ class _Matcher(difflib.SequenceMatcher[str]):
         self._before, self._places, self._left = before, vars(self)["b2j"], left
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """Return the longest match of a part. **Raises** _TooMuchError."""
+        """Return the longest match of a part. **Raises** OverflowError."""
         # It looks at all equal items of the other side for each item, however small the part of that side is.
         self._left[0] -= sum(1 + len(self._places.get(item, ())) for item in self._before[alo:ahi])
         if self._left[0] < 0:
-            raise _TooMuchError
+            raise OverflowError
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
@@ -216,7 +200,7 @@ def _diffed(title: str, before: list[str], after: list[str]) -> TextDiff:
     left = [MOST_COMPARED]
     try:
         lines = list(islice(_diff_lines(before, after, left), MOST_DIFF_LINES + 1))
-    except _TooMuchError:
+    except OverflowError:
         lines = []
     if (not lines and before != after) or len(lines) > MOST_DIFF_LINES:
         return TextDiff(title, [], len(after), len(before), ("\n".join(before), "\n".join(after)))
