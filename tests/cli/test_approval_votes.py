@@ -19,6 +19,7 @@ from refold.core.errors import (
     NotFoundError,
     RefoldError,
     TimedOutError,
+    UnauthorisedError,
     UsageError,
 )
 from refold.core.wire import canonical
@@ -44,9 +45,7 @@ class TestVoting:
     @pytest.mark.parametrize(
         ("actor", "action", "more", "error", "says"),
         [
-            ("zoe", "approve", {}, UsageError, "unentitled"),
             ("ada", "edit", {"args": '{"service":1}'}, UsageError, "edit_not_possible"),
-            ("ada", "approve", {"key": SigningKey("x", "vote", bytes(32))}, UsageError, "no key x is known"),
         ],
         ids=str,
     )
@@ -70,8 +69,18 @@ class TestVoting:
         asked = request()
         world.ask(asked)
 
+        alone = Desk(world, None)
         with pytest.raises(UsageError, match="unentitled.*no approval service answered"):
-            Desk(world, None).vote(asked, "zoe", "approve")
+            alone.approvals.answered(*alone.force(asked, "zoe"), 0)
+
+    def test_a_vote_by_an_unknown_key_is_not_sent(self, world: World, desk: Desk) -> None:
+        asked = request()
+        world.ask(asked)
+
+        with pytest.raises(UnauthorisedError, match="no key x is known"):
+            desk.vote(asked, "ada", "approve", key=SigningKey("x", "vote", bytes(32)))
+
+        assert list(world.records("approval-voted")) == []
 
     @pytest.mark.parametrize(
         ("actor", "action", "more", "says"),
@@ -88,6 +97,9 @@ class TestVoting:
             ("ada", "reassign", {"to": ("eve",)}, "1 must agree, and eve are 0 who may decide"),
             ("ada", "reassign", {"to": ("role:empty", "mal")}, "are 0 who may decide"),
             ("zoe", "reassign", {"to": ("bob",)}, "would be void: zoe is none of role:lead"),
+            ("zoe", "approve", {}, "would be void: zoe is none of role:lead; ada, bob may decide"),
+            ("zoe", "reject", {}, "would be void: zoe is none of role:lead"),
+            ("zoe", "delegate", {"to": ("ada",)}, "would be void: zoe is none of role:lead"),
             ("ada", "withdraw", {}, "said nothing"),
             ("ada", "comment", {"message": " "}, "empty comment"),
         ],
@@ -117,7 +129,7 @@ class TestVoting:
         world.ask(asked)
 
         with pytest.raises(UsageError, match="does not count now.*will count if zoe.*approval withdraw run-1/5"):
-            desk.vote(asked, "zoe", "approve")
+            desk.approvals.answered(*desk.force(asked, "zoe"))
         moved = desk.vote(asked, "ada", "reassign", to=("zoe",))
 
         assert moved.what == "recorded"

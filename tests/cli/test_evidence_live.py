@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from refold.client.addresses import ROOT_PUB
-from refold.gateway.site import MOST_BUNDLES
+from refold.gateway.site import ROOMS
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
 
@@ -160,12 +160,13 @@ def test_who_takes_bundles_slowly_holds_few_of_them_and_none_once_gone(dev: Dev)
     url = urlsplit(dev.state["gateway"])
     with ExitStack() as held:
         answers = []
-        for _ in range(MOST_BUNDLES + 2):
+        share = ROOMS["bundles"] // 2
+        for _ in range(share + 2):
             slow = held.enter_context(socket.create_connection((url.hostname, url.port or 0), timeout=30))
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             slow.sendall(f"GET /api/runs/much/bundle HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
             answers.append(slow.recv(12)[-3:])
-        assert answers == [b"200"] * MOST_BUNDLES + [b"429"] * 2
+        assert answers == [b"200"] * share + [b"429"] * 2
         assert httpx.get(f"{url.geturl()}/api/runs/much", timeout=30).status_code == 200
     eventually(
         lambda: httpx.get(f"{url.geturl()}/api/runs/much/bundle", timeout=60).status_code == 200, within=3, every=1

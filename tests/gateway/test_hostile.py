@@ -105,10 +105,13 @@ ODD = st.sampled_from(
 
 
 class Taking:
-    """Encodes what is published, as Kafka's publisher does, and keeps none of it."""
+    """Encodes what is published, as Kafka's publisher does, and counts it."""
+
+    sent = 0
 
     def send(self, message: RunInput | ApprovalVote) -> tuple[int, int]:
         codec.encode(message)
+        self.sent += 1
         return 0, 0
 
 
@@ -121,8 +124,8 @@ class Heard(Platform):
 class Ending(RunStreams):
     """Streams that end after a moment: the client in this process waits for the end of each."""
 
-    async def follow(self, selection: Selection, at: Cursor, *, named: bool = False) -> AsyncIterator[bytes]:
-        stream = super().follow(selection, at, named=named)
+    async def follow(self, selection: Selection, at: Cursor, **more: Any) -> AsyncIterator[bytes]:
+        stream = super().follow(selection, at, **more)
         with suppress(TimeoutError):
             async with asyncio.timeout(0.02):
                 async for chunk in stream:
@@ -210,8 +213,10 @@ def test_no_value_leads_to_an_answer_that_is_not_declared(
     @settings(deadline=None)
     @given(requests(path, operation))
     def ask(request: dict[str, Any]) -> None:
+        before = Heard.publisher.sent
         found = site.http.request(method, **request)
 
+        assert found.status_code < 400 or Heard.publisher.sent == before, "refused, and sent all the same"
         assert found.status_code < 500 or found.status_code == 503, found.text
         kind = found.headers.get("content-type", "").partition(";")[0]
         if found.status_code >= 400:

@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from refold.cli.platform import connect
 from refold.core.errors import ConflictError
+from refold.gateway.app import routed
 from refold.operations import approvals
 from tests.cli.terminal import Dev, served
 from tests.cli.test_gateway_live import answers
@@ -179,6 +181,71 @@ def test_a_client_that_does_not_compare_digests_is_seen(
     monkeypatch.setattr(approvals.Approvals, "vote", mutant["Approvals"].vote)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         on_another()
+
+
+def ends(shop: Dev) -> dict[tuple[str, int], int]:
+    """Where each partition of a topic of inputs, votes and dead letters ends."""
+    consumer = Consumer({"bootstrap.servers": shop.state["kafka"], "group.id": "ends"})
+    try:
+        topics = consumer.list_topics(timeout=30).topics
+        kinds = ("run-requested", "run-signalled", "run-operated", "approval-voted", "dead-letter")
+        places = [
+            TopicPartition(name, number)
+            for name in topics
+            if any(kind in name for kind in kinds)
+            for number in topics[name].partitions
+        ]
+        return {(at.topic, at.partition): consumer.get_watermark_offsets(at)[1] for at in places}
+    finally:
+        consumer.close()
+
+
+def test_a_refused_request_sends_no_record(shop: Dev, http: httpx.Client) -> None:
+    theirs, over = asked(shop, http, "refused-1", amount=600), asked(shop, http, "refused-2")
+    vote(http, over, form(http, over), action="approve")
+    ended(http, "refused-2")
+    edit = {"action": "edit", "args": {"to": "eve", "amount": 5_000}}
+    refused: dict[str, list[tuple[str, object]]] = {
+        "/api/runs": [("", {"agent": 5}), ("", {"agent": "payer", "id": "a b"}), ("", [])],
+        "/api/runs/{run}/fork": [("refused-2", {"at": 1}), ("nobody", {"at": 1})],
+        "/api/runs/{run}/signals": [("nobody", {"name": "go"}), ("refused-2", {"name": "go"}), ("refused-1", {})],
+        "/api/callbacks/{token}": [("cb_nobody_x", {"data": 1}), ("refused-1", {"data": 1})],
+        "/api/runs/{run}/cancel": [("refused-2", {}), ("nobody", {})],
+        "/api/runs/{run}/pause": [("refused-2", {}), ("nobody", {})],
+        "/api/runs/{run}/resume": [("refused-2", {}), ("nobody", {})],
+        "/api/runs/{run}/notes": [("refused-2", {"note": "x"}), ("refused-1", {"note": 5})],
+        "/api/runs/{run}/retry": [("refused-2", {}), ("refused-1", {})],
+        "/api/runs/{run}/fail": [("refused-2", {}), ("refused-1", {})],
+        "/api/runs/{run}/repair": [("refused-2", {}), ("refused-1", {"head": "zz"})],
+        "/api/approvals/{approval}/votes": [
+            *((theirs, {"action": action}) for action in ("approve", "reject")),
+            (theirs, edit),
+            (theirs, {"action": "answer", "result": 1}),
+            (theirs, {"action": "approve", "args": {}}),
+            (over, {"action": "approve"}),
+            (theirs[:-20], {"action": "approve"}),
+            ("nobody/3~" + "0" * 32, {"action": "approve"}),
+        ],
+        "/api/doubts/{call}/resolve": [(theirs, {"verdict": "happened"}), ("refused-1/3", {"verdict": "give_up"})],
+        "/api/dead-letters/{place}/replay": [("dead-letter/0/99999", {}), ("x", {})],
+        "/api/login": [("", {"key": "wrong"})],
+        "/api/logout": [("", {"more": 1})],
+    }
+    document = routed().openapi()["paths"]
+    assert refused.keys() == {path for path, methods in document.items() if "post" in methods}
+    before, answered = ends(shop), dict[str, int]()
+    for path, cases in refused.items():
+        for name, body in cases:
+            answer = http.post(re.sub(r"\{\w+\}", name, path), json=body)
+            answered[f"{path} {name} {body}"] = answer.status_code
+            if answer.status_code >= 400:
+                sent = {at: end for at, end in ends(shop).items() if end != before.get(at)}
+                assert sent == {}, (path, name, body, answer.text)
+            before = ends(shop)
+
+    votes = [status for path, status in answered.items() if "/votes" in path]
+    assert all(status in (403, 404, 409, 422) for status in votes), answered
+    assert said(shop, theirs) == []
 
 
 @pytest.mark.pages

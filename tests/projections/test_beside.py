@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import permutations
 
+import pytest
+
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import Cast, Decision
 from refold.core.approval.signature import SigningKey, sign
@@ -13,6 +15,8 @@ from refold.core.messages import ApprovalVote, DeadLetter, Hold, WindowSpent
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTER, DEAD_LETTER_EXECUTOR, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Record
+from refold.ports.tables import Scalar, ViewTable
+from refold.projections.batch import Batch
 from refold.projections.shipped import tables
 from refold.projections.shipped.beside import spent_of
 from refold.views.budget import limits_in_use, limits_of
@@ -163,3 +167,23 @@ def test_limits_add_up_as_the_fold_of_their_topic() -> None:
     assert [limit] == limits_in_use(records)
     assert (limit.spent.tokens, limit.reached) == (800, "")
     assert len(viewed.rows(tables.LIMIT_ROWS)) == 3
+
+
+def test_many_tombstones_of_a_run_look_through_its_letters_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    many, looked = 400, list[str]()
+    letters = [letter(number, DEAD_LETTER_EXECUTOR, f"{RUN}/{number}") for number in range(many)]
+    gone = [at(DEAD_LETTER_EXECUTOR, f"{RUN}/{number}", None, many + number) for number in range(many)]
+    again = letter(3 * many, DEAD_LETTER_EXECUTOR, f"{RUN}/1")
+    viewed = Viewed.of(Log([*log_entries(), *letters]))
+    rows_of = Batch.rows_of
+
+    def counted(batch: Batch, table: ViewTable) -> list[list[Scalar]]:
+        looked.append(table.name)
+        return rows_of(batch, table)
+
+    monkeypatch.setattr(Batch, "rows_of", counted)
+    viewed.apply([*gone[:2], again, *gone[2:]])
+    took = looked.count(tables.DEAD_LETTER_ROWS.name)
+
+    assert [row["offset"] for row in viewed.rows(tables.DEAD_LETTER_ROWS)] == [3 * many]
+    assert took == 1

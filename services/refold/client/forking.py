@@ -25,9 +25,10 @@ from refold.client.values import values_of
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Entry, Spendable
 from refold.core.ids import RunId, parse_call_id
-from refold.core.run.handed import Values
+from refold.core.run.handed import Values, pointers
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
+from refold.core.wire.blobs import size_of
 from refold.evidence.bundle import Bundle, BundledRun, in_log
 from refold.forks.agreement import CheckJob, ReplayCheck
 from refold.forks.engine import PeopleSaid
@@ -85,8 +86,13 @@ def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
     }
 
 
-def family_values(runs: Iterable[Run], blobs: Blobs | None) -> Values:
-    """The large values of a family. **Raises** UnreachableError."""
+def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxsize) -> Values:
+    """The large values of a family. **Raises** UnreachableError; UsageError for more than so many bytes of both."""
+    size = sum(len(judged.record.value or b"") for run in runs for judged in run.records)
+    size += sum(size_of(pointer) for run in runs for _, pointer in pointers(run.state)) if blobs else 0
+    if size > most:
+        hint = "`refold run fork`, where the code is, forks runs of any size"
+        raise UsageError(f"the run and those below it have {size:,} bytes, and a fork here {most:,} at most", hint=hint)
     return {place: value for run in runs for place, value in values_of(run.state, blobs).items()}
 
 

@@ -11,10 +11,13 @@ from refold.core.ids import RunId, child_id
 from refold.core.run.handed import Values, pointers
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.core.wire.blobs import is_pointer
+from refold.core.wire.blobs import is_pointer, size_of
 from refold.ports.blobs import Blobs
 from refold.views.messages import inline_text
 from refold.views.model import Pointing
+
+MOST_LOADED = 64 << 20
+"""Bytes of large values in one answer about a run."""
 
 
 def values_of(state: RunState, blobs: Blobs | None) -> Values:
@@ -53,6 +56,16 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
 def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
     """A function that returns the text that a record of a run has, or points to; the store is opened for the latter.
 
-    **Raises** (the function) BlobError, UnreachableError.
+    **Raises** (the function) BlobError, also for what goes beyond `MOST_LOADED`; UnreachableError.
     """
-    return lambda text: blobs.get(run, text) if is_pointer(text) and (blobs := store()) else inline_text(text)
+    left = MOST_LOADED
+
+    def text_of(text: str) -> str:
+        nonlocal left
+        if not (is_pointer(text) and (blobs := store())):
+            return inline_text(text)
+        if (left := left - size_of(text)) < 0:
+            raise BlobError(f"the large values of this answer have more than {MOST_LOADED:,} bytes", code="too_large")
+        return blobs.get(run, text)
+
+    return text_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -20,6 +21,7 @@ _LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТ�
 """Letters of other scripts that are taken for Latin ones: a word of nothing else may be read as another."""
 
 
+@lru_cache(1 << 16)
 def script(char: str) -> str:
     """The first word of a letter's name, which is its script; something for digits and marks, nothing for others."""
     kept = char.isalnum() or unicodedata.category(char)[0] == "M"

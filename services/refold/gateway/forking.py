@@ -15,6 +15,9 @@ from refold.gateway.rates import BusyError
 FORK_S = 60.0
 """Time for which a fork may load its app, and go on. Others are refused meanwhile."""
 
+MOST_FORKED = 64 << 20
+"""Bytes of a run and those below it, with their large values, that a gateway forks: it has them several times."""
+
 
 class ForkRoom:
     """Room for one fork. `app` has the code, as `refold serve gateway --app` names it; empty: there is none."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from refold.core.errors import TransientError
 
@@ -16,6 +18,28 @@ class BusyError(TransientError):
     """More is asked for at once, or in a minute, than the gateway serves."""
 
     code = "busy"
+
+
+class SharedRoom:
+    """Room for so many at once, of which one name has half at most. Any thread may ask."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self._most, self._what, self._lock = most, what, threading.Lock()
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, name: str) -> Iterator[None]:
+        """Hold a place. **Raises** BusyError while all of them are taken, or those of the name."""
+        with self._lock:
+            if self._held.total() >= self._most or self._held[name] >= max(1, self._most // 2):
+                raise BusyError(f"too many {self._what} are under way", retry_after=1.0)
+            self._held[name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[name] -= 1
+                self._held += Counter()  # forgets names that hold nothing
 
 
 class RateLimit:

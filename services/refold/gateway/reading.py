@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
+
+from starlette.concurrency import run_in_threadpool
 
 from refold.core.errors import (
     ConflictError,
@@ -48,6 +51,8 @@ from refold.views.budget import LimitInUse, limits_of
 from refold.views.history import Run
 from refold.views.letter import Letter
 from refold.views.run import RunEvent, entry_events
+
+_T = TypeVar("_T")
 
 WAIT_S = 2.0
 """The time a read waits for a write. Then the client asks again."""
@@ -192,25 +197,20 @@ class ReadSide:
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:
-        """The view as of one moment, behind these writes. **Raises** NotYetError if it is not there in time.
+        """The view as of one moment, behind these writes. **Raises** NotYetError if it is not there.
 
         Within it nothing but reads of the view may raise ConflictError: it is what a generation raises that was
         dropped just now, and becomes UnreachableError.
         """
-        if after:
-            self._wait(after)
+        self.check_after(after)
         with _in_use(), self.store().snapshot() as view:
             yield view
 
-    def _wait(self, after: After) -> None:
-        deadline = time.monotonic() + WAIT_S
-        missing = self._missing(after)
-        while missing:
-            if time.monotonic() > deadline:
-                hint = "ask again in a second; leave the header out for an input that changes nothing"
-                raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
-            time.sleep(POLL_S)
-            missing = self._missing(after)
+    def check_after(self, after: After | None) -> None:
+        """**Raises** NotYetError if the view has not these writes; why an input was refused."""
+        if after and (missing := self._missing(after)):
+            hint = "ask again in a second; leave the header out for an input that changes nothing"
+            raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
 
     def _missing(self, after: After) -> str:
         """Return the first place that the view has not, empty if it has all. **Raises** why an input was refused."""
@@ -324,28 +324,38 @@ class ReadSide:
             raise _missing(view, name)
         return head
 
-    def check_seq(self, run: RunId, seq: int, after: After | None = None) -> bool:
-        """Wait until the view has an event of a run; return False if none can follow it.
+    def check_seq(self, run: RunId, seq: int) -> bool:
+        """Return False if no event of a run can follow this one.
 
-        **Raises** NotYetError if it has not in time, and as `run`.
+        **Raises** NotYetError if the view has it not, and as `run`.
         """
-        if after:
-            self._wait(after)
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            with _in_use():
-                head = self.check(self.store(), run)
-            last = int(head[HEADS.places["seq"]])
-            if last >= seq:
-                return last > seq or head[HEADS.places["status"]] not in ("completed", "cancelled")
-            if time.monotonic() > deadline:
-                raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
-            time.sleep(POLL_S)
+        with _in_use():
+            head = self.check(self.store(), run)
+        last = int(head[HEADS.places["seq"]])
+        if last < seq:
+            raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
+        return last > seq or head[HEADS.places["status"]] not in ("completed", "cancelled")
 
     def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
         rows, more = page_behind(view, cursor, listing, listing.query())
         return RunPage(runs=[summary_of(row) for row in rows], cursor=more)
+
+
+async def patiently(look: Callable[[], _T]) -> _T:
+    """Look until the view has what is looked for, for `WAIT_S` at most. Between two looks no thread is held.
+
+    **Raises** NotYetError, and as `look`.
+    """
+    deadline, pause_s = time.monotonic() + WAIT_S, POLL_S
+    while True:
+        try:
+            return await run_in_threadpool(look)
+        except NotYetError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.25)
 
 
 def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
-import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from refold.core.errors import not_installed
 
@@ -19,7 +19,7 @@ try:
     from fastapi.responses import StreamingResponse
     from fastapi.routing import APIRoute
     from starlette.concurrency import run_in_threadpool
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
@@ -35,8 +35,8 @@ from refold.core.wire import canonical
 from refold.gateway.figures import LiveFigures
 from refold.gateway.forking import ForkRoom
 from refold.gateway.logins import Login, Logins
-from refold.gateway.rates import BusyError, RateLimit
-from refold.gateway.reading import ReadSide, after_of
+from refold.gateway.rates import BusyError, RateLimit, SharedRoom
+from refold.gateway.reading import NotYetError, ReadSide, after_of, patiently
 from refold.gateway.roles import SAFE
 from refold.gateway.streams import RunStreams
 from refold.gateway.writing import Refusals, WriteSide
@@ -48,11 +48,16 @@ from refold.views.api import LARGEST_NUMBER
 if TYPE_CHECKING:
     from refold.client.archived import ArchivedRuns
 
+_T = TypeVar("_T")
+
 MOST_READS = MOST_WRITES = 64
-MOST_ARCHIVED = 2
-"""Files of the archive that are read at once: one has up to 64 MiB, and more once it is unpacked."""
-MOST_BUNDLES = 4
-"""Bundles that are sent at once: the runs in each are in memory until its reader, who may be slow, has them."""
+ROOMS = {"reads": MOST_READS, "writes": MOST_WRITES, "waits": 64, "large values": 64, "bundles": 4, "archived files": 2}
+"""Requests of a kind that are answered at once. A bundle's runs are in memory until its reader, who may be slow, has
+them; a file of the archive has up to 64 MiB, and more once it is unpacked."""
+BUSY_S = 2.0
+"""The time after which a read is refused for which there is no room to wait."""
+SEND_S = 20.0
+"""The time a client may take to read a part of a file: one that reads nothing holds a place for no longer."""
 WRITES_A_MINUTE = 60
 LEAST_PACKED = 1_000
 """Bytes of a page or a file that is compressed."""
@@ -79,13 +84,10 @@ class Gateway:
         self.reading = ReadSide(self.database, refusals.of)
         self.writing = WriteSide(self.platform, self.reading, refusals)
         self._archive = _archive(self.platform.settings.archive.url)
-        self._unpacked = threading.BoundedSemaphore(MOST_ARCHIVED)
         self.streams = RunStreams(self.reading, self.platform)
         self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))
-        self._reads = threading.BoundedSemaphore(MOST_READS)
-        self._sent = threading.BoundedSemaphore(MOST_READS)
-        self._bundled = threading.BoundedSemaphore(MOST_BUNDLES)
-        self._writes, self._writing = RateLimit(WRITES_A_MINUTE), threading.BoundedSemaphore(MOST_WRITES)
+        self._writes = RateLimit(WRITES_A_MINUTE)
+        self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
     def by(self, login: Login | None) -> Gateway:
         """Return the same for a request of somebody: what it writes is in their name."""
@@ -113,10 +115,14 @@ class Gateway:
         """Sign what the requester of a run says of it, if there is a key."""
         return signing(self.request_key, self.platform.settings.platform)
 
+    def place(self, kind: str) -> AbstractContextManager[None]:
+        """A place in a room for who asks. **Raises** BusyError."""
+        return self._rooms[kind].one(self.actor)
+
     @contextmanager
     def view(self, after: str) -> Iterator[ViewReader]:
         """The view as of one moment. **Raises** BusyError."""
-        with _one(self._reads), self.reading.still(after_of(after)) as view:
+        with self.place("reads"), self.reading.still(after_of(after)) as view:
             yield view
 
     @contextmanager
@@ -130,7 +136,7 @@ class Gateway:
             if missing is None or self._archive is None or not may_be_archived(missing):
                 yield view
                 return
-        with _one(self._unpacked, "reads of the archive"):
+        with self.place("archived files"):
             if (copy := self._archive.find(run_id(run), missing.fields.get("file", ""))) is None:
                 raise missing
             self.archived, view = copy
@@ -144,39 +150,30 @@ class Gateway:
     @contextmanager
     def log(self) -> Iterator[Runs]:
         """Runs as they are read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
-        with _one(self._reads):
+        with self.place("reads"):
             self.platform.knock()
             yield self.platform.runs
 
-    def sending(self) -> AbstractContextManager[None]:
-        """A large value on its way to a client, which may be slow. **Raises** BusyError."""
-        return _one(self._sent)
-
-    def bundling(self) -> AbstractContextManager[None]:
-        """A bundle on its way to a client. **Raises** BusyError."""
-        return _one(self._bundled, "bundles")
+    async def wait(self, look: Callable[[], _T]) -> _T:
+        """Look until the view has what is looked for, without a thread. **Raises** as `patiently`, BusyError."""
+        try:
+            with self.place("waits"):
+                return await patiently(look)
+        except BusyError:
+            await asyncio.sleep(BUSY_S)  # else hundreds that are refused come again more often than they could wait
+            raise
 
     @contextmanager
     def write(self) -> Iterator[None]:
         """Room for a write of who asks. **Raises** BusyError when they had too many, or too many are under way."""
         if wait_s := self._writes.wait_s(self.actor):
             raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=wait_s)
-        with _one(self._writing, "writes"):
+        with self.place("writes"):
             yield
 
 
 def _archive(url: str) -> ArchivedRuns | None:
     return import_module("refold.client.archived").ArchivedRuns(url) if url else None  # it needs an extra
-
-
-@contextmanager
-def _one(of: threading.BoundedSemaphore, what: str = "reads") -> Iterator[None]:
-    if not of.acquire(blocking=False):
-        raise BusyError(f"too many {what} are under way", retry_after=1.0)
-    try:
-        yield
-    finally:
-        of.release()
 
 
 class SentFile(StreamingResponse):
@@ -191,8 +188,12 @@ class SentFile(StreamingResponse):
         super().__init__(chain((first,), parts), headers=named, media_type=media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), SEND_S)
+
         try:
-            await super().__call__(scope, receive, send)
+            with suppress(TimeoutError):  # the server ends the connection of an answer that is not whole
+                await super().__call__(scope, receive, send_in_time)
         finally:
             self._parts.close()
 
@@ -214,6 +215,9 @@ class StrictRoute(APIRoute):
             gateway: Gateway = request.state.gateway
             login = await gateway.logins.admit(request, self.name)
             shared = request.scope["state"]["gateway"] = gateway.by(login)
+            if login is not None and (after := request.headers.get("refold-after", "")):
+                with suppress(NotYetError):  # the handler says so
+                    await shared.wait(lambda: shared.reading.check_after(after_of(after)))
             with shared.write() if login is not None and request.method not in SAFE else nullcontext():
                 response = await handle(StrictRequest(request.scope, request.receive))
             if shared.archived:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -203,16 +203,18 @@ class RunStreams:
         self._reads = asyncio.Semaphore(PAGES_AT_ONCE)
         self._watch: asyncio.Task[None] | None = None
         self.count = 0
+        self._of: Counter[str] = Counter()
 
     @property
     def runs(self) -> int:
         """The number of selections that are listened to."""
         return len(self._channels)
 
-    def check_room(self) -> None:
-        """**Raises** TooManyError if there are as many streams as a process serves."""
-        if self.count >= MOST_STREAMS:
-            raise TooManyError(f"there are {self.count} streams", retry_after=5.0)
+    def check_room(self, actor: str = "") -> None:
+        """**Raises** TooManyError if there are as many streams as a process serves, or half of them are the actor's."""
+        for count, most in ((self.count, MOST_STREAMS), (self._of[actor], MOST_STREAMS // 2)):
+            if count >= most:
+                raise TooManyError(f"there are {count} streams", retry_after=5.0)
 
     def begin(
         self,
@@ -245,7 +247,9 @@ class RunStreams:
         with reading.still(After(ends)):
             return found, at
 
-    async def follow(self, selection: Selection, at: Cursor, *, named: bool = False) -> AsyncIterator[bytes]:
+    async def follow(
+        self, selection: Selection, at: Cursor, *, named: bool = False, actor: str = ""
+    ) -> AsyncIterator[bytes]:
         """Yield the events behind a place, and on. `named`: begin with the place itself."""
         if self._watch is None or self._watch.done():
             self._loop = asyncio.get_running_loop()
@@ -261,6 +265,7 @@ class RunStreams:
                 channel.go_live(time.monotonic())
         channel.count(1)
         self.count += 1
+        self._of[actor] += 1
         try:
             if named:
                 yield f"id: {selection.sealed(at)}\nevent: begun\ndata: {{}}\n\n".encode()
@@ -268,6 +273,8 @@ class RunStreams:
                 yield chunk
         finally:
             self.count -= 1
+            self._of[actor] -= 1
+            self._of += Counter()  # forgets actors without a stream
             self._of_parts -= selection.parts
             channel.count(-1)
             if not channel.listeners:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
-from refold.core.approval import ballot, signature
+from refold.core.approval import ballot, decision, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
 from refold.core.approval.catalog import ROLE
 from refold.core.approval.decision import Decision
@@ -19,7 +19,7 @@ from refold.core.errors import ConflictError, MalformedError, NotFoundError, Ref
 from refold.core.events import DOUBT, Cause
 from refold.core.ids import RunId, asked_about, home, is_below, parse_approval_id, parse_call_id, run_id
 from refold.core.messages import ApprovalRequest, ApprovalVote
-from refold.core.topics import APPROVAL_VOTED
+from refold.core.topics import APPROVAL_VOTED, CATALOG
 from refold.core.wire import canonical
 from refold.operations.operation import Sender
 from refold.ports.log import LogReader
@@ -174,12 +174,12 @@ class Approvals:
         quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
             raise UsageError(large.reason, hint="shorten it, or raise REFOLD_MAX_PAYLOAD_BYTES in all services")
-        if approval is not None and (problem := _objection(approval, vote)):
+        if problem := _objection(approval, vote) if approval else self._no_revoker(self.granted(approval_id), vote):
             raise UsageError(problem, hint=f"`refold approval show {approval_id}` shows who may decide, and the votes")
         return vote
 
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
-        """Sends a vote and waits for what becomes of it. **Raises** as `answered`."""
+        """Sends a vote and waits for what becomes of it. **Raises** as `send`, `answered`."""
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
@@ -201,6 +201,12 @@ class Approvals:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
         return made
 
+    def _no_revoker(self, given: Decision, vote: Vote) -> str:
+        """Why somebody may not end a grant; nothing if they may."""
+        place, behind = self._home(vote.approval), decision.behind(given)
+        may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
+        return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
+
     def _open(self, approval_id: str, action: str) -> Approval:
         approval = self.get(approval_id)
         if approval.decision is not None and action not in ("comment", "remind"):
@@ -218,9 +224,15 @@ class Approvals:
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
-        """Signs and publishes a vote; returns where it lies."""
-        run, _, _ = parse_approval_id(vote.approval)
-        token = signature.sign(vote.payload(), key)
+        """Signs and publishes a vote; returns where it lies.
+
+        **Raises** UnauthorisedError if the catalog has no such key, or the key is of other names: nothing is sent.
+        """
+        run, token = parse_approval_id(vote.approval)[0], signature.sign(vote.payload(), key)
+        index, place = ApprovalIndex(self._partitions, self._trust, clock_ms), home(run, self._partitions)
+        for record in self._reader.scan(CATALOG, place):
+            index.feed(record)
+        ballot.open_vote(token, index.catalogs[place].keys)
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answered:
@@ -298,10 +310,20 @@ def _objection(approval: Approval, vote: Vote) -> str:
     """Why a vote should not be sent: it would be void, or nothing could come of it."""
     if problem := ballot.objection(approval.request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
+    # Sent, it would lie in the log and count once its person may decide.
+    if vote.action in (*ballot.DECIDING, *ballot.HANDING) and (problem := approval.void(vote)):
+        return f"the vote would be void: {problem.reason}{_entitled(approval, vote.actor)}"
     if wrong := [name for name in vote.to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:
         return f"{wrong[0]!r} is not a name"
     objects = _OBJECTIONS.get(vote.action)
     return objects(approval, vote) if objects else ""
+
+
+def _entitled(approval: Approval, actor: str) -> str:
+    """People who may decide in place of somebody who may not, in words."""
+    people = ", ".join(approval.people()[:10])
+    revoked = f"; {actor} is revoked by the catalog" if actor in approval.roles.revoked else ""
+    return (f"; {people} may decide" if people else "") + revoked
 
 
 def _no_edit(approval: Approval, vote: Vote) -> str:
@@ -338,8 +360,6 @@ def _no_deputy(approval: Approval, vote: Vote) -> str:
 
 def _too_few(approval: Approval, vote: Vote) -> str:
     request, roles = approval.request, approval.roles
-    if problem := approval.void(vote):
-        return f"the vote would be void: {problem.reason}"
     more = request.requirement.escalate_to if request.level else []
     people, elsewhere = reach([*vote.to, *more], roles)
     able, quorum = [name for name in people if not _is_left_out(request, name)], quorum_of(request, roles.askers)
@@ -427,10 +447,7 @@ def _refusal(index: ApprovalIndex, vote: Vote, void: Objection, position: Cause)
 def _void(index: ApprovalIndex, vote: Vote, void: Objection, *, hint: str) -> UsageError:
     approval = index.find(vote.approval)
     message = f"the vote on {vote.approval} does not count now, it is void ({void.code}): {void.reason}"
-    if approval is not None and void.code == "unentitled" and (people := approval.people()):
-        message += f"; {', '.join(people[:10])} may decide"
-    if approval is not None and vote.actor in approval.roles.revoked:
-        message += f"; {vote.actor} is revoked by the catalog"
+    message += _entitled(approval, vote.actor) if approval is not None and void.code == "unentitled" else ""
     back = f"`refold approval withdraw {vote.approval}` takes it back"
     later = {
         "unauthorised": "`refold keys list` shows the keys in the catalog, --actor says in whose name you vote",

@@ -49,6 +49,8 @@ class Batch:
         self._likely: dict[tuple[str, ...], Collection[ViewKey]] = {}
         self._foreseen: set[str] = set()
         self.changes = ViewChanges(self.tables)
+        self.indexes: dict[RunId, dict[ViewKey, list[ViewKey]]] = {}
+        """Keys of a run's dead letters, by topic, partition and key of their record, once a tombstone asks for them."""
 
     def enter(self, run: RunId) -> None:
         """Go on with a run: what is read, written and added is in its name."""
@@ -277,6 +279,7 @@ class Batch:
     def forget(self, run: RunId, *, erased: bool) -> None:
         """Remove all rows of a run. What it has added to sums is subtracted; of an erased run it is kept as such."""
         pending = self._added.pop(run, {})
+        self.indexes.pop(run, None)
         for table, share in self._shares.items():
             totals, keeps = self._totals[table], erased and not table.forgets
             for row in self._store.rows_of(share, run) if run not in self.changes.runs else ():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from refold.core.errors import FoldError, GoneError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, log_key, run_id
+from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key, run_id
 from refold.core.run.erased import gone
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
@@ -40,10 +40,13 @@ class ViewedRuns:
             return []
         try:
             # The projector has judged the entries, and rows contain those that count alone: they are not judged again.
-            found = fold_to(wanted, map(entry_of, self._store.rows_of(ENTRIES, wanted)), seqs)
+            found = fold_to(wanted, _chained(self._store.rows_of(ENTRIES, wanted)), seqs)
         except FoldError:
             return []
-        return found if found[-1].records else []
+        # A point of the past lacks the head; one of now has the entry that the projector noted.
+        known = {judged.id for judged in max(found, key=lambda point: point.state.head.seq).records}
+        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in known
+        return found if known and whole else []
 
     def again(self, known: Run) -> Run | None:
         """Return a run that was read before, with what has come since then; None if that does not follow from it.
@@ -59,9 +62,8 @@ class ViewedRuns:
             return known
         found, where = known.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
         try:
-            for judged, fresh in map(entry_of, self._store.query(Query(ENTRIES, where, order="seq"))):
-                if fresh.prev != found.state.head.id:
-                    return None
+            rows = self._store.query(Query(ENTRIES, where, order="seq"))
+            for judged, fresh in _chained(rows, known.state.head.id):
                 extend(found, judged, fresh)
         except FoldError:
             return None
@@ -99,10 +101,21 @@ def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith
     return (*found, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
 
 
+def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:
+    """Iterate over the entries of a run. **Raises** FoldError for one that does not follow from the one before."""
+    for judged, entry in map(entry_of, rows):
+        if entry.prev != head:
+            raise FoldError(f"an entry of run {entry.run_id} does not follow from the one before in the views")
+        head = judged.id
+        yield judged, entry
+
+
 def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
-    """Return the record and the entry of a row of `entries`."""
+    """Return the record and the entry of a row of `entries`. **Raises** FoldError if its bytes have another id."""
     of = ENTRIES.named(row)
     entry, name = codec.decode(Entry, of["value"]), EntryId(of["id"])
+    if entry_id(of["value"][codec.FRAME_BYTES :]) != name or entry.run_id != of["run_id"]:
+        raise FoldError(f"an entry of run {of['run_id']} has other bytes in the views than in the log")
     key = log_key(entry.run_id, entry.seq, name)
     record = Record(RUN_LOG, of["partition"], of["offset"], key, of["value"], list, of["logged_ms"])
     return JudgedRecord(entry.run_id, name, entry, "", record=record), entry

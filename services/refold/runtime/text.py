@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from refold.core.confusables import UNSEEN, mistaken_for, words
 
@@ -19,7 +20,8 @@ _REPEATED = re.compile(rf"(<U\+[0-9A-F]{{4,6}}>)\1{{{_BLANKS},}}")
 def visible(text: str) -> str:
     """The text with everything spelt out that is not to be seen, or that makes the rest look otherwise."""
     if not (text.isascii() and text.isprintable()):
-        text = _isolated("".join(map(_flagged, words(_spelt(text)))))
+        text = _spelt(text)
+        text = text if text.isascii() else _isolated("".join(map(_flagged, words(text))))
         text = _REPEATED.sub(lambda run: f"<{len(run[0]) // len(run[1])} times {run[1][1:]}", text)
     return re.sub(f" {{{_BLANKS + 1},}}", lambda run: f"<{len(run[0])} spaces>", text)
 
@@ -33,6 +35,7 @@ def _spelt(text: str) -> str:
     return "".join(shown)
 
 
+@lru_cache(1 << 16)
 def _plain(char: str) -> bool:
     if char.isascii():
         return char.isprintable()
@@ -53,6 +56,8 @@ def _flagged(word: str) -> str:
 
 def _isolated(text: str) -> str:
     """Letters from right to left in isolates: they stand where they are, and reorder nothing around them."""
+    if not any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in set(text)):
+        return text
     shown: list[str] = []
     inside = False
     for char in text:

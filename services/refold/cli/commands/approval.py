@@ -185,7 +185,7 @@ def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -
 def show_approval(
     approval: ApprovalArgument,
     *,
-    full: Annotated[bool, "Also show the arguments that a framework adds: names with $."] = False,
+    full: Annotated[bool, "Also show what a framework has added to a closed call: names with $."] = False,
     shell: Shell,
 ) -> None:
     """Show an approval: the call, its people, their votes."""

@@ -96,15 +96,16 @@ def print_approval(
         if value:
             say(f"  {name:<13} {escape(value)}")
     _print_past(request)
-    for problem in filter(None, (otherwise, *(f"people are asked {other} about it as well" for other in found.others))):
+    problems = [*filter(None, [otherwise]), *(f"people are asked {other} about it as well" for other in found.others)]
+    for problem in problems:
         say(f"[bold red]DO NOT VOTE, tell an operator: {escape(problem)}[/]")
     say("\n[bold]arguments[/]")
-    _print_args(request, full=full)
+    _print_args(request, full=full or found.state == "open")
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         _print_diff(diff(request.proposed_args, request.args))
     _print_said(found)
-    if found.state == "open":
+    if found.state == "open" and not problems:
         say(f"\n[dim]{_size(request.args)}[/]")
         name = request.approval_id
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]

@@ -92,7 +92,7 @@ def approval_pages(site: APIRouter) -> None:
 def _shown(shared: Gateway, approval: str) -> PageQuestion:
     run, known = parse_approval_id(approval)[0], known_of(shared, approval)
     with shared.view("") as view:
-        return question_in(view, shared.reading.run(view, RunId(run)), approval, known)
+        return question_in(view, shared.reading.run(view, RunId(run)), approval, known, alone=True)
 
 
 def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from refold.client.back_test import OF_THE_APP, BackTest
-from refold.core.approval import ballot
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import shown_as_edit
-from refold.core.approval.question import args_digest
+from refold.core.approval.question import args_digest, named
 from refold.core.approval.requester import is_verified
-from refold.core.errors import ConflictError, NotFoundError, UnreachableError, UsageError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError, UsageError
 from refold.core.events import ApprovalEscalated, ApprovalRequested
 from refold.core.ids import approval_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.asking import question_of
-from refold.gateway.pages.wording import TextDiff, diff_of
+from refold.gateway.pages.wording import TextDiff, change_in
 from refold.gateway.site import Gateway
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.shipped.tables import VOTES
@@ -32,6 +32,8 @@ MOST_VOTES = 100
 """Votes that a page shows of a question."""
 ASKED_S = 2.0
 """Time for which a vote waits for a question that the view has and its topic not yet."""
+MOST_INLINE = 10_000
+"""Characters of a question that is shown among others. A longer one is decided on the page that has all of it."""
 _PATH = re.compile(r"\bargs((?:\.\w+)+)")
 
 
@@ -48,6 +50,7 @@ class PageQuestion:
     """A question with its step and how it ended. `waits` is the open question about its call, if there is one.
 
     `known` is what the topics say of it; None while they are not read. `warning` is a reason not to vote at all.
+    `alone`: the page is of this question, and has all of it.
     """
 
     request: ApprovalRequest
@@ -60,6 +63,22 @@ class PageQuestion:
     warning: str = ""
     seq: int = 0
     """The last event of the run."""
+    alone: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """True if the page shows all of the arguments."""
+        return self.alone or len(self.request.args) + len(self.request.proposed_args) <= MOST_INLINE
+
+    @property
+    def most(self) -> int:
+        """Characters that are shown of arguments."""
+        return sys.maxsize if self.whole else MOST_INLINE // 4
+
+    @property
+    def decidable(self) -> bool:
+        """True if the page may offer to decide it: it is open, and all that a vote binds is on the page."""
+        return self.open and self.whole and not self.warning
 
     @property
     def open(self) -> bool:
@@ -69,7 +88,7 @@ class PageQuestion:
     @property
     def change(self) -> TextDiff | None:
         """The change that the arguments describe, if they describe one."""
-        return diff_of(self.request.args)
+        return change_in(json_text(self.request.args))
 
     @property
     def change_is_all(self) -> bool:
@@ -99,13 +118,15 @@ class PageQuestion:
         return self.known is not None and is_verified(self.request, self.known.roles.askers)
 
 
-def question_in(view: ViewReader, run: Run, approval: str, known: Approval | None = None) -> PageQuestion:
+def question_in(
+    view: ViewReader, run: Run, approval: str, known: Approval | None = None, *, alone: bool = False
+) -> PageQuestion:
     """Return a question of a run, as it was asked. **Raises** NotFoundError, MalformedError for what is no id."""
     _, seq, _ = parse_approval_id(approval)
     for at, event in _asked(run):
         then = at_seqs(run, [at])[0]
         if approval_id(then.timeline.steps[event.step - 1].call_id, event.question) == approval:
-            return _question(view, run, then, event.step, known)
+            return replace(_question(view, run, then, event.step, known), alone=alone)
     raise NotFoundError(f"run {run.state.run_id} has asked no such question about its event {seq}")
 
 
@@ -136,9 +157,17 @@ def _question(view: ViewReader, run: Run, then: Run, step: int, known: Approval 
         votes=_votes(view, request, known),
         known=known,
         rule=_rule(then, step, request, known) if known else None,
-        warning=_warning(run, known) if known else "",
+        warning=_other_content(request) or (_warning(run, known) if known else ""),
         seq=run.state.head.seq,
     )
+
+
+def _other_content(request: ApprovalRequest) -> str:
+    """Why the content of a question is not what its digest is of; nothing if it is."""
+    with suppress(MalformedError):
+        if named(request) == request:
+            return ""
+    return "the views have other content than the question has"
 
 
 def _warning(run: Run, known: Approval) -> str:
@@ -192,7 +221,7 @@ def checked_vote(shared: Gateway, approval: str, question: str, action: str, wor
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)
         asked = approvals.get(approval)
-        vote = approvals.vote(
+        approvals.vote(
             approval,
             action,
             question=question,
@@ -200,8 +229,6 @@ def checked_vote(shared: Gateway, approval: str, question: str, action: str, wor
             roles=shared.login.roles if shared.login else (),
             **({"result": ""} | words),
         )
-    if (action in ballot.DECIDING or action in ballot.HANDING) and (void := asked.void(vote)):
-        raise UsageError(f"your vote would not count: {void.reason}", hint=f"{', '.join(asked.people())} may decide")
     return asked
 
 

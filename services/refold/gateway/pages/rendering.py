@@ -18,6 +18,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+from refold.core.approval.question import bound
 from refold.core.run.metering import NANO
 from refold.gateway.pages.panel import large_value
 from refold.gateway.pages.wording import json_lines
@@ -69,10 +70,12 @@ def seen(text: object, limit: int = 0) -> str:
 
 
 def lines(text: object, limit: int = MOST_TEXT) -> str:
-    """Return a text of several lines, each as it is to be seen."""
+    """Return a text of several lines, each as it is to be seen; a long one without its middle, which is counted."""
     whole = str(text)
-    cut = whole if len(whole) <= limit else whole[:limit] + "…"
-    return "\n".join(visible(line) for line in cut.split("\n"))
+    if len(whole) > limit:
+        left = f"\n… {len(whole) - limit // 2 * 2:,} of {len(whole):,} characters are not shown here …\n"
+        whole = left.join((whole[: limit // 2], whole[-(limit // 2) :]))
+    return "\n".join(visible(line) for line in whole.split("\n"))
 
 
 def data(value: Any, limit: int = MOST_TEXT) -> str:
@@ -110,6 +113,7 @@ def _environment() -> Environment:
         "dollars": money,
         "whole": str,
         "json": json_text,
+        "bound": bound,
         "large": large_value,
         "editable": editable,
     }

@@ -6,6 +6,8 @@ import difflib
 import json
 import re
 from collections.abc import Iterator
+from difflib import Match
+from itertools import islice
 from typing import Any, NamedTuple
 
 from refold.gateway.pages.chart import step_kind
@@ -18,8 +20,12 @@ BRIEF_CHARS = 90
 MOST_NESTED = 6
 """Of parts in a message."""
 BEFORE_AFTER = (("before", "after"), ("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
-MOST_DIFFED = 200_000
-"""Characters of texts that are compared; larger ones are shown as they are."""
+MOST_COMPARED = 400_000
+"""Comparisons of lines and words that a diff may take, some 0.1 s: the worst texts take the square of their length."""
+MOST_DIFF_LINES = 2_000
+"""Lines of a diff that are drawn: each is an element of the page."""
+MOST_INDENTED = 50_000
+"""Characters of JSON data that is shown in lines: 64 levels of it indent each line by as many spaces."""
 DECIDED = {
     "approve": "approved",
     "reject": "rejected",
@@ -102,11 +108,25 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
 
 
 def json_lines(value: Any) -> str:
-    """Return a text as it is, and JSON data in lines."""
+    """Return a text as it is, and JSON data in lines, the short fields of each object first.
+
+    A field that says where something goes is not to be looked for behind one of a megabyte. Large data has one line.
+    """
+    if isinstance(value, str):
+        return value
     try:
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+        indent = 1 if len(json.dumps(value)) <= MOST_INDENTED else None
+        return json.dumps(_short_first(value), ensure_ascii=False, indent=indent)
     except RecursionError:
         return "it is nested too deep to be shown"
+
+
+def _short_first(value: Any) -> Any:
+    if isinstance(value, dict):
+        long = {name for name, item in value.items() if isinstance(item, str) and len(item) > BRIEF_CHARS}
+        sizes = {name: (name in long, len(name) + len(json.dumps(item))) for name, item in value.items()}
+        return {name: _short_first(value[name]) for name in sorted(value, key=lambda name: sizes[name])}
+    return [_short_first(item) for item in value] if isinstance(value, list) else value
 
 
 def _said(result: Any) -> str:
@@ -127,74 +147,87 @@ class DiffLine(NamedTuple):
 
 
 class TextDiff(NamedTuple):
-    """Two arguments that are a text before and after."""
+    """Two arguments that are a text before and after. `sides`: both whole, in place of lines that take too long."""
 
     title: str
     lines: list[DiffLine]
     added: int
     removed: int
-
-
-def diff_of(args: str) -> TextDiff | None:
-    """Return the change that arguments describe; None where they describe none."""
-    return change_in(json_text(args))
+    sides: tuple[str, str] | None = None
 
 
 def change_in(found: Any) -> TextDiff | None:
-    """Return the change that arguments describe, as data; None where they describe none."""
+    """Return the change that arguments describe, as data; None where they describe none. Its title has all others."""
     if not isinstance(found, dict):
         return None
     for old, new in BEFORE_AFTER:
         before, after = found.get(old), found.get(new)
-        if isinstance(before, str) and isinstance(after, str) and len(before) + len(after) <= MOST_DIFFED:
-            rest = [
-                str(value)
-                for key, value in found.items()
-                if key not in (old, new) and not key.startswith("$") and isinstance(value, str | int)
-            ]
-            return text_diff(", ".join(rest)[:200], before, after)
+        if isinstance(before, str) and isinstance(after, str):
+            rest = {name: item for name, item in found.items() if name not in (old, new) and name[:1] != "$"}
+            texts = (item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in rest.values())
+            return text_diff(", ".join(sorted(texts, key=len)), before, after)
     return None
 
 
 def changed_args(before: str, after: str) -> TextDiff:
     """Return the change of arguments by somebody, a line for each argument and for each line of a text."""
-    return _counted("arguments", list(_diffed(readable(before), readable(after))))
+    return _diffed("arguments", readable(before), readable(after))
 
 
 def text_diff(title: str, before: str, after: str) -> TextDiff:
     """Return the change from one text to another."""
-    return _counted(title, list(_diffed(before.split("\n"), after.split("\n"))))
+    return _diffed(title, before.split("\n"), after.split("\n"))
 
 
-def _counted(title: str, lines: list[DiffLine]) -> TextDiff:
+class _Matcher(difflib.SequenceMatcher[str]):
+    """Matches sequences while comparisons are left. `left` is one list for all matchers of a diff."""
+
+    def __init__(self, before: list[str], after: list[str], left: list[int]) -> None:
+        # What is there often, as brackets are in code, is looked for in short texts alone.
+        super().__init__(None, before, after, autojunk=len(before) * len(after) > MOST_COMPARED)
+        self._before, self._places, self._left = before, vars(self)["b2j"], left
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        """Return the longest match of a part. **Raises** OverflowError."""
+        # It looks at all equal items of the other side for each item, however small the part of that side is.
+        self._left[0] -= sum(1 + len(self._places.get(item, ())) for item in self._before[alo:ahi])
+        if self._left[0] < 0:
+            raise OverflowError
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _diffed(title: str, before: list[str], after: list[str]) -> TextDiff:
+    left = [MOST_COMPARED]
+    try:
+        lines = list(islice(_diff_lines(before, after, left), MOST_DIFF_LINES + 1))
+    except OverflowError:
+        lines = []
+    if (not lines and before != after) or len(lines) > MOST_DIFF_LINES:
+        return TextDiff(title, [], len(after), len(before), ("\n".join(before), "\n".join(after)))
     added, removed = (sum(line.change == change for line in lines) for change in ("add", "del"))
     return TextDiff(title, lines, added, removed)
 
 
-def _diffed(before: list[str], after: list[str]) -> Iterator[DiffLine]:
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for group in matcher.get_grouped_opcodes(3):
+def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterator[DiffLine]:
+    for group in _Matcher(before, after, left).get_grouped_opcodes(3):
         for tag, a, b, c, d in group:
             if tag == "equal":
                 yield from (DiffLine("", a + n + 1, c + n + 1, [(False, before[a + n])]) for n in range(b - a))
                 continue
-            one_to_one = tag == "replace" and b - a == d - c
+            one_to_one = tag == "replace" and b - a == d - c <= MOST_DIFF_LINES
+            parts = [_parts(before[a + n], after[c + n], left) for n in range(b - a)] if one_to_one else []
             for n in range(a, b):
-                yield DiffLine(
-                    "del", n + 1, 0, _parts(before[n], after[c + n - a], 0) if one_to_one else [(False, before[n])]
-                )
+                yield DiffLine("del", n + 1, 0, parts[n - a][0] if parts else [(False, before[n])])
             for n in range(c, d):
-                yield DiffLine(
-                    "add", 0, n + 1, _parts(before[a + n - c], after[n], 1) if one_to_one else [(False, after[n])]
-                )
+                yield DiffLine("add", 0, n + 1, parts[n - c][1] if parts else [(False, after[n])])
 
 
-def _parts(before: str, after: str, side: int) -> list[tuple[bool, str]]:
-    """A line in pieces, each with True if it is not on the other side."""
+def _parts(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:
+    """Both sides of a line in pieces, each with True if it is not on the other side."""
     words = _WORDS.findall(before), _WORDS.findall(after)
-    found: list[tuple[bool, str]] = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes():
-        first, last = ((a, b), (c, d))[side]
-        if first < last:
-            found.append((tag != "equal", "".join(words[side][first:last])))
+    found: tuple[list[tuple[bool, str]], list[tuple[bool, str]]] = [], []
+    for tag, a, b, c, d in _Matcher(*words, left).get_opcodes():
+        for side, (first, last) in enumerate(((a, b), (c, d))):
+            if first < last:
+                found[side].append((tag != "equal", "".join(words[side][first:last])))
     return found

@@ -43,7 +43,7 @@ def evidence_routes(site: APIRouter) -> None:
         about, rules = f"{run}/{seq}" if seq else run, rules_of(redact)
 
         def lines() -> Generator[bytes]:
-            with shared.bundling():
+            with shared.place("bundles"):
                 with shared.view_of(run, after) as view:
                     found, known = shared.reading.run(view, run), ViewedRuns(view)
                     if seq:

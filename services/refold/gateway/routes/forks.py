@@ -14,6 +14,7 @@ from refold.core.wire import canonical
 from refold.forks.engine import ForkChanges
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
+from refold.gateway.forking import MOST_FORKED
 from refold.gateway.routes.lists import catalog_of
 from refold.gateway.site import Gateway, Site
 from refold.projections.runs import ViewedRuns
@@ -48,7 +49,7 @@ def fork_of(shared: Gateway, run: str, body: ForkBody) -> tuple[list[Run], ForkR
         with shared.view_of(run, "") as view:
             found = shared.reading.run(view, run)
             family = [found, *ViewedRuns(view).family(found)]
-        settings, values = shared.platform.settings, family_values(family, shared.blobs())
+        settings, values = shared.platform.settings, family_values(family, shared.blobs(), MOST_FORKED)
         policies = [policy.content for policy in known_policies(shared).values()]
         setup = ForkSetup(shared.forks.app, settings.environment, policies, body.model, bounds_of(settings))
         rows, name = family_rows(family), found.state.run_id

@@ -33,7 +33,8 @@ def people_routes(site: APIRouter) -> None:
         shared: Site, state: Annotated[State, Query(description="which of them")] = "open"
     ) -> list[Question]:
         """Questions to people, the oldest first. It is read from Kafka: while that is away, the answer is 503."""
-        return await shared.client.approvals(state)
+        with shared.place("reads"):
+            return await shared.client.approvals(state)
 
     @site.post("/api/approvals/{approval:path}/votes", summary="Vote")
     async def vote(shared: Site, approval: str, body: CastVote, key: Key = "") -> Voted:
@@ -86,4 +87,5 @@ def people_routes(site: APIRouter) -> None:
     @site.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:
         """A question by its id, or the open one about a call by `RUN/SEQ`. It is read from Kafka."""
-        return await shared.client.approval(approval)
+        with shared.place("reads"):
+            return await shared.client.approval(approval)

@@ -158,5 +158,5 @@ def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
 def _parts(shared: Gateway, run: RunId, pointer: str) -> Generator[bytes]:
     if (store := shared.blobs()) is None:
         raise UnreachableError("the gateway has no blob store", hint="set REFOLD_BLOBS__URL to that of the services")
-    with shared.sending():
+    with shared.place("large values"):
         yield from store.stream(run, pointer)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from refold.core.ids import run_id
 from refold.gateway.reading import after_of
@@ -82,10 +81,10 @@ def stream_routes(site: APIRouter) -> None:
 
 async def _followed(shared: Gateway, kind: SelectionKind, name: str, last: str, after: str, **more: bool) -> Response:
     streams = shared.streams
-    streams.check_room()
-    selection, at = await run_in_threadpool(partial(streams.begin, kind, name, last, after_of(after), **more))
+    streams.check_room(shared.actor)
+    selection, at = await shared.wait(partial(streams.begin, kind, name, last, after_of(after), **more))
     if at is None:
         return Response(status_code=204)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-    body = streams.follow(selection, at, named=not last)
+    body = streams.follow(selection, at, named=not last, actor=shared.actor)
     return StreamingResponse(body, media_type="text/event-stream", headers=headers)

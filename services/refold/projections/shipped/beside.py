@@ -96,11 +96,17 @@ def _voted(batch: Batch, record: Record, partitions: int) -> None:
 
 def _refused(batch: Batch, record: Record, partitions: int) -> None:
     key, name = (batch.run, record.topic, record.partition, record.offset), _key_text(record)
+    index, of = batch.indexes.get(batch.run), (record.topic, record.partition, name)
     if record.value is None:
-        for row in batch.rows_of(DEAD_LETTER_ROWS):
-            if row[1:3] == [record.topic, record.partition] and row[_KEY] == name:
-                batch.write(DEAD_LETTER_ROWS, tuple(row[:4]), None)
+        if index is None:  # the rows of a run are looked through once a batch, and not once a tombstone
+            index = batch.indexes[batch.run] = {}
+            for row in batch.rows_of(DEAD_LETTER_ROWS):
+                index.setdefault((row[1], row[2], row[_KEY]), []).append(tuple(row[:4]))
+        for old in index.pop(of, ()):
+            batch.write(DEAD_LETTER_ROWS, old, None)
         return
+    if index is not None:
+        index.setdefault(of, []).append(key)
     ((letter, content),) = letters_in([record])
     lies: list[Scalar] = [cut(content.topic), content.partition, content.offset]
     said: list[Scalar] = [cut(content.code), cut(content.reason), name, cut(content.service)]
