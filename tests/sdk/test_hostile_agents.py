@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 
 from refold.core.errors import UsageError, text_of
@@ -31,6 +35,75 @@ def test_dropping_code_runs_its_finally_blocks_and_hears_nothing() -> None:
 
     assert left == ["finally"]
     assert run.execution.steps == 1
+
+
+async def _within_a_timeout() -> None:
+    async with asyncio.timeout(5):
+        await call("a")
+
+
+async def _in_a_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(call("a"))
+
+
+async def _of_a_generator() -> None:
+    async def numbers() -> AsyncIterator[str]:
+        while True:
+            with suppress(BaseException):
+                yield await call("a")
+
+    async for _ in numbers():
+        return
+
+
+WAITS: list[Callable[[], Awaitable[Any]]] = [
+    lambda: call("a"),
+    lambda: asyncio.sleep(5),
+    lambda: asyncio.wait_for(call("a"), 5),
+    lambda: asyncio.gather(call("a"), call("b")),
+    lambda: asyncio.Event().wait(),
+    lambda: asyncio.Queue[int]().get(),
+    lambda: anyio.sleep(5),
+    _within_a_timeout,
+    _in_a_group,
+    _of_a_generator,
+]
+HELD: list[Any] = []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("in_a_task", [False, True])
+@pytest.mark.parametrize("wait", WAITS)
+def test_code_that_catches_everything_ends_when_it_is_dropped_and_not_in_a_collector(
+    wait: Callable[[], Awaitable[Any]], in_a_task: bool, held: bool
+) -> None:
+    rounds, most = [0], 20_000
+    event: list[asyncio.Event] = []
+
+    async def listens() -> None:
+        event.append(asyncio.Event())
+        while rounds[0] < most:
+            try:
+                await wait()
+                await event[0].wait()  # of the loop of the run, and of no other
+            except:  # noqa: E722
+                rounds[0] += 1
+
+    async def code() -> None:
+        coroutine = listens()
+        if held:
+            HELD.append(coroutine)
+        await (asyncio.create_task(coroutine) if in_a_task else coroutine)
+
+    run = Run(code)
+    assert run.execution.close()
+    del run
+    HELD.clear()
+    gc.collect()
+
+    assert rounds[0] < most
 
 
 @pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
