@@ -76,6 +76,14 @@ def test_a_process_goes_on_at_once_with_what_one_of_its_name_had_begun_if_that_m
     assert (begun(successor), asked) == (([], ["doubt"]) if effect == "once" else (["r1/3"], []))
 
 
+def test_a_process_of_the_same_name_on_another_seat_waits_for_the_leases_of_the_first() -> None:
+    rig = Rig(ExecutorSettings(member="me", seat="one"))
+    rig.ask(call(1, effect="keyed", timeout_ms=60_000))
+
+    assert begun(rig.successor("me", "one")) == ["r1/3"]
+    assert begun(rig.successor("me", "two")) == []
+
+
 def test_a_process_ends_leases_of_its_name_once_and_keeps_its_own() -> None:
     rig = Rig(ExecutorSettings(member="me"))
     rig.ask(call(1))

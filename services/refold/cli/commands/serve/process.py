@@ -33,6 +33,7 @@ from refold.core.topics import CATALOG
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
+from refold.runtime.seat import take_seat
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
 from refold.schemas import decoder
@@ -127,6 +128,11 @@ class Served:
         topics = self.topics(pools)
         topics.check()
         self.accept(kafka_findings(self.where.settings.kafka, topics))
+
+    def take_seat(self, pool: str = "") -> str:
+        """Hold the name of this process on this machine; return the id of its seat. **Raises** as `seat.take_seat`."""
+        kafka = self.where.settings.kafka
+        return take_seat(f"{kafka.bootstrap}/{kafka.prefix}/{self.service}/{pool}", self.member)
 
     def accept(self, findings: Iterable[OpenAccess]) -> None:
         """**Raises** UsageError for what others reach and lets everybody in."""
