@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -32,21 +33,35 @@ def _file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
     path = path.resolve()
-    name = f"refold_app_{path.stem}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path):
-        return known
-    spec = importlib.util.spec_from_file_location(name, path)
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    for folder in (root, path.parent):  # as `python file.py` does, so that it finds its neighbours
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    # Every name by which its own modules, or processes that it starts, may import it has to mean this one module.
+    places = [root, *(Path(place).resolve() for place in sys.path)]
+    parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
+    names = list(dict.fromkeys(".".join(each) for each in parts))
+    with suppress(ImportError):
+        importlib.import_module(names[0].rpartition(".")[0] or "sys")
+    for known in map(sys.modules.get, names):
+        if known is not None and known.__file__ is not None and Path(known.__file__).resolve() == path:
+            return known
+    names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
+    spec = importlib.util.spec_from_file_location(names[0], path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    if str(path.parent) not in sys.path:  # as `python file.py` does, so that it finds its neighbours
-        sys.path.insert(0, str(path.parent))
-    sys.modules[name] = module
+    for name in names:
+        sys.modules[name] = module
+        if package := sys.modules.get(name.rpartition(".")[0]):
+            setattr(package, path.stem, module)
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        for name in names:
+            sys.modules.pop(name, None)
         raise
     return module
 
