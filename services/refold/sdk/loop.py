@@ -9,6 +9,7 @@ the loop's time is that of the entry which woke the code. What would have to ask
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -29,6 +30,12 @@ MOST_REDELIVERED = 100
 MOST_REFUSED = 100
 """How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""
 
+
+YEAR_S = 365 * 86_400
+LONG_S = 10 * YEAR_S
+"""A wait this long is rather a mistake in a number, and worth a line in the log."""
+
+_log = logging.getLogger(__name__)
 
 RESTING: deque[asyncio.Handle] = deque(maxlen=0)
 """What stands in line between turns: nothing, and what is added is dropped. One for all, as a deque takes 760 bytes."""
@@ -225,6 +232,10 @@ class Loop(_LOOP):  # type: ignore[misc]
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
+        if math.isnan(when):
+            raise ValueError("the time of a timer is not a number")
+        if LONG_S < when - self.time() < math.inf:
+            _log.warning("an agent waits for %.0f years", (when - self.time()) / YEAR_S)
         timer = Timer(when, callback, args, self, context)
         if when <= self.time():
             self.ready.append(timer)
