@@ -15,6 +15,7 @@ from refold.core.errors import RefoldError
 from refold.runtime.text import visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 _OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT, ANOTHER = range(8)
 STOPPED = _CONFLICT
 """Of a fork: something was asked that nothing answers. `ANOTHER`: it is another run than the recorded one."""
@@ -43,11 +44,14 @@ def expected() -> tuple[type[Exception], ...]:
 def tell(error: Exception) -> int | None:
     """Prints an expected error to stderr; returns the exit code, or None for a fault of ours that is to be seen."""
     if isinstance(error, OSError):
-        if error.errno not in _FULL:
+        place, hint = error.filename or "the disk", "free some space, then run it again"
+        if error.errno in _FULL:
+            error = RefoldError(f"no space left on {place}", hint=hint)
+        elif error.errno in _UNWRITABLE:
+            hint = "choose another place, for the data of `refold dev` by --data or REFOLD_DATA"
+            error = RefoldError(f"{place} cannot be used: {error.strerror}", hint=hint)
+        else:
             return None
-        error = RefoldError(
-            f"no space left on {error.filename or 'the disk'}", hint="free some space, then run it again"
-        )
     if not isinstance(error, RefoldError):
         fault = error.args[0] if error.args else error
         error = errors.UnreachableError(f"Kafka does not answer ({fault.str() if hasattr(fault, 'str') else fault})")
