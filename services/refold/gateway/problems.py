@@ -26,6 +26,7 @@ from refold.gateway.describing import title_of
 from refold.gateway.guard import is_page
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.rates import BusyError
+from refold.gateway.site import below_prefix
 from refold.views.api import HttpProblem
 
 _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
@@ -50,11 +51,12 @@ async def problem(request: Request, error: Exception) -> Response:
     """Return any error as a problem, and to people who look at pages as a page."""
     found, headers = _told(error)
     if is_page(request.url.path):
-        if found.status == 401 and request.method == "GET":
-            return RedirectResponse("/login", 303)
-        shared = request.scope.get("state", {}).get("gateway")
-        shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
-        shown.headers.update(headers)
+        shown: Response = RedirectResponse("/login", 303)
+        if found.status != 401 or request.method != "GET":
+            shared, again = request.scope.get("state", {}).get("gateway"), request.method == "GET"
+            shown = html_page("problem.html", shared, found.status, problem=found, place="", again=again)
+            shown.headers.update(headers)
+        below_prefix(request, shown)
         return shown
     # A detail may name what has no form in UTF-8.
     body = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -220,6 +221,7 @@ class StrictRoute(APIRoute):
                 response.headers["Refold-Archive"] = shared.archived
             if login is not None and not login.local and isinstance(response, StreamingResponse):
                 vars(response).update(body_iterator=gateway.logins.while_held(login, response.body_iterator))
+            below_prefix(request, response)
             if _compressed(request, response, login):
                 packed = await run_in_threadpool(gzip.compress, response.body, 5, mtime=0)
                 vars(response).update(body=packed)
@@ -228,6 +230,23 @@ class StrictRoute(APIRoute):
             return response
 
         return strict
+
+
+_LINKS = re.compile(rb' (href|src|action|data-stream)="(?=/(?!/))')
+_PREFIX = re.compile("(/[A-Za-z0-9._~-]+)+")
+
+
+def below_prefix(request: Request, response: Response) -> None:
+    """Put the links of a page, or a redirect, below the path at which a proxy has the gateway, as the proxy names it."""
+    prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
+    if not _PREFIX.fullmatch(prefix):
+        return
+    if (place := response.headers.get("location", "")).startswith("/"):
+        response.headers["Location"] = f"{prefix}{place}"
+    if response.headers.get("content-type", "").startswith("text/html") and hasattr(response, "body"):
+        # Text of users has no such attribute: in it a quotation mark is escaped.
+        response.body = _LINKS.sub(rb' \1="' + prefix.encode(), bytes(response.body))
+        response.headers["Content-Length"] = str(len(response.body))
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:
