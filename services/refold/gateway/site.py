@@ -237,7 +237,7 @@ _PREFIX = re.compile("(/[A-Za-z0-9._~-]+)+")
 
 
 def below_prefix(request: Request, response: Response) -> None:
-    """Put the links of a page, or a redirect, below the path at which a proxy has the gateway, as the proxy names it."""
+    """Put the links of a page, or a redirect, below the path of a proxy, as its header names it."""
     prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
     if not _PREFIX.fullmatch(prefix):
         return

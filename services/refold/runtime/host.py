@@ -55,6 +55,9 @@ after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may b
 
 LONGEST_AGAIN_S = 16.0
 
+LINE_S = 60.0
+"""Between two lines about a ledger that does not answer, or refuses: it is asked many times a second."""
+
 MEASURED_S = 1.0
 """Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
 
@@ -132,6 +135,7 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
+        self._away_since_s = self._line_due_s = 0.0
         self._measured_s = self._spent_s = self._given_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
@@ -299,8 +303,14 @@ class Host:
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
-            log.warning("ledger.unreachable", error=str(error))
+            self._away_since_s = self._away_since_s or begun
+            if begun >= self._line_due_s:
+                self._line_due_s = begun + LINE_S
+                log.warning("ledger.unreachable", error=str(error), since_s=round(begun - self._away_since_s))
             return [effects.Answers(batch.batch, None) for batch in asked]
+        if self._away_since_s:
+            log.info("ledger.answered", after_s=round(begun - self._away_since_s, 1))
+            self._away_since_s = self._line_due_s = 0.0
         self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]

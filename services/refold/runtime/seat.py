@@ -29,7 +29,7 @@ def take_seat(group: str, member: str) -> str:
         # A lock of POSIX: the kernel takes it back with the process, and a forked child of a tool does not inherit it.
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        holder = os.read(file, 100).decode(errors="replace").partition(" ")[2] or "unknown"
+        holder = os.read(file, 100).decode(errors="replace").partition(" ")[2].strip() or "unknown"
         os.close(file)
         raise ConflictError(
             f"process {holder} of this machine is {member}",
