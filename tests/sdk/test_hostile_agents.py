@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from refold.core.errors import UsageError, text_of
+from refold import App, Context, Retry, testing
+from refold.core.errors import CallFailed, TerminalError, UsageError, text_of
 from refold.core.events import RetryPolicy
 from refold.core.run.intents import Call
 from refold.core.run.replay import Raised, Returned
@@ -197,3 +198,58 @@ def test_a_group_of_errors_says_what_is_in_it() -> None:
         "ExceptionGroup: more (1 sub-exception): UsageError: no socket: call a tool"
     )
     assert len(text_of(ExceptionGroup("many", [ValueError("x" * 500)] * 50))) == 2_000
+
+
+def test_a_failure_names_what_it_was_raised_from() -> None:
+    app = App("causes")
+
+    @app.tool(effect="pure", retry=Retry(attempts=1))
+    def refuses() -> None:
+        try:
+            raise OSError("connection reset")
+        except OSError as error:
+            raise TerminalError("no price") from error
+
+    @app.agent
+    async def agent(ctx: Context) -> None:
+        try:
+            await ctx.call(refuses)
+        except CallFailed as error:
+            raise LookupError(error.fields["message"]) from ValueError("bad")
+
+    failure = testing.run(app, "agent").failure
+
+    assert failure is not None
+    assert failure.message == "no price (from OSError: connection reset) (from ValueError: bad)"
+
+
+@pytest.mark.parametrize("circle", [False, True])
+def test_causes_of_causes_have_an_end(circle: bool) -> None:
+    first, last = ValueError("v" * 5_000), KeyError("k")
+    first.__cause__ = last
+    last.__cause__ = first if circle else None
+
+    assert len(text_of(last)) <= 2_000
+    assert len(text_of(first)) <= 2_000
+
+
+def test_a_task_that_failed_and_that_nothing_awaits_is_logged_when_its_run_is_dropped(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App("tasks")
+
+    async def fails() -> None:
+        raise ValueError("lost")
+
+    @app.agent
+    async def waits(ctx: Context) -> None:
+        HELD.append(asyncio.create_task(fails()))
+        asyncio.gather(fails())
+        await ctx.wait_for("never")
+
+    testing.start(app, "waits").take_over()
+    HELD.clear()
+
+    assert "task.failed" in (out := capsys.readouterr().out)
+    assert "lost" in out
+    assert "was never retrieved: ValueError: lost" in caplog.text

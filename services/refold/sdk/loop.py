@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from random import Random
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from refold.core.errors import UsageError
+from refold.core.errors import UsageError, text_of
 from refold.core.events import LAST_MS
 from refold.core.run.intents import Intent, Sleep
 from refold.core.run.replay import Moment
@@ -282,9 +284,14 @@ class Loop(_LOOP):  # type: ignore[misc]
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if (error := context.get("exception")) is None:
+            return
+        text = str(context.get("message", "")).partition(" at 0x")[0]
         # Of a callback it is told at a moment that comes again; of what a collector finds it is not.
-        if "handle" in context and (error := context.get("exception")) is not None:
-            self.unheard.append((str(context.get("message", "")).partition(" at 0x")[0], error))
+        if "handle" in context:
+            self.unheard.append((text, error))
+        elif not self.closing and not self.moment.replaying:
+            _log.warning("%s: %s: %s", text, type(error).__name__, text_of(error))
 
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self
@@ -333,6 +340,12 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
     hint = CONCURRENCY if name in _CONCURRENT else WORLD
 
     def refused(self: Loop, *args: Any, **options: Any) -> NoReturn:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and "_sync" not in frame.f_code.co_name:
+            frame = None if frame.f_globals.get("__name__") == "refold.sdk.execution" else frame.f_back
+        if frame is not None:  # as `AbstractAgent.run_sync` of pydantic-ai, which the author has written
+            caller, method = frame.f_code.co_qualname, frame.f_code.co_name.replace("_sync", "")
+            raise NotHereError(f"{caller} runs a loop of its own: {name}", hint=f"write `await` and `{method}(...)`")
         raise NotHereError(f"the loop of an agent has no {name}", hint=hint)
 
     return refused

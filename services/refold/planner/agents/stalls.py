@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import structlog
 
-from refold.core.errors import MalformedError
+from refold.core.errors import MalformedError, text_of
 from refold.core.events import Failure, RunFailed
 from refold.core.ids import RunId, hold_key
 from refold.core.messages import Hold, RunOperation
@@ -102,6 +102,8 @@ class LiveCode:
             if not self._executions:
                 del self._room.lanes[self]
             with suppress(HeldUp), self.mark.on(Driven(RunId(run), "", "", ends=True)):
+                for name, error in kept[0].unheard[:5] if kept[0].end is None else ():  # no entry will name them
+                    _log.warning("task.failed", run_id=run, task=name, error=type(error).__name__, text=text_of(error))
                 if kept[0].close():
                     _log.warning("run.ignored_its_end", run_id=run, hint="catch Exception, and not BaseException")
 
