@@ -44,14 +44,13 @@ def expected() -> tuple[type[Exception], ...]:
 def tell(error: Exception) -> int | None:
     """Prints an expected error to stderr; returns the exit code, or None for a fault of ours that is to be seen."""
     if isinstance(error, OSError):
-        place, hint = error.filename or "the disk", "free some space, then run it again"
-        if error.errno in _FULL:
-            error = RefoldError(f"no space left on {place}", hint=hint)
-        elif error.errno in _UNWRITABLE:
-            hint = "choose another place, for the data of `refold dev` by --data or REFOLD_DATA"
-            error = RefoldError(f"{place} cannot be used: {error.strerror}", hint=hint)
-        else:
+        if error.errno not in (*_FULL, *_UNWRITABLE):
             return None
+        hint, text = "choose another place, as by --data or REFOLD_DATA", f"cannot be used: {error.strerror}"
+        place = error.filename or "the disk"
+        if error.errno in _FULL:
+            place, hint, text = f"no space left on {place}", "free some space, then run it again", ""
+        error = RefoldError(f"{place} {text}".rstrip(), hint=hint)
     if not isinstance(error, RefoldError):
         fault = error.args[0] if error.args else error
         error = errors.UnreachableError(f"Kafka does not answer ({fault.str() if hasattr(fault, 'str') else fault})")

@@ -64,24 +64,6 @@ State = Literal["open", "decided", "closed", "all"]
 _T = TypeVar("_T")
 
 
-class UsedIn:
-    """The process that uses a client first: its threads and connections are there alone, and not in a fork of it."""
-
-    def __init__(self) -> None:
-        self._pid = 0
-
-    def elsewhere(self) -> bool:
-        """True if another process has used it."""
-        return self._pid not in (0, os.getpid())
-
-    def check(self) -> None:
-        """**Raises** UsageError in a fork: what it sends would wait for threads that are not there."""
-        if self.elsewhere():
-            hint = "make another one after the fork, as in a worker's start hook"
-            raise UsageError(f"this client belongs to process {self._pid}, and this is a fork of it", hint=hint)
-        self._pid = os.getpid()
-
-
 class AsyncClient:
     """Starts runs and waits for them, sends them signals and decides what they ask, from any program.
 
@@ -111,7 +93,7 @@ class AsyncClient:
         self._roles: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(threads, "refold-client-word")
         self._opening = threading.Lock()
-        self._used = UsedIn()
+        self.pid = 0
         self._main = self
 
     async def __aenter__(self) -> Self:
@@ -132,9 +114,17 @@ class AsyncClient:
         vars(found).update(keys, _actor=actor, _roles=tuple(roles))
         return found
 
+    def check_process(self) -> None:
+        """**Raises** UsageError in a fork of the process that uses it: its threads and connections are not there."""
+        main, here = self._main, os.getpid()
+        if main.pid not in (0, here):
+            hint = "make another one after the fork, as in a worker's start hook"
+            raise UsageError(f"this client belongs to process {main.pid}, and this is a fork of it", hint=hint)
+        main.pid = here
+
     async def close(self) -> None:
         """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
-        if self._main is not self or self._used.elsewhere():
+        if self._main is not self or self.pid not in (0, os.getpid()):
             return
         await self._do(self._close)
         self._threads.shutdown(wait=False)
@@ -363,7 +353,7 @@ class AsyncClient:
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
-        self._used.check()
+        self.check_process()
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
 
     async def _on(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:

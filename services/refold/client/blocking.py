@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from copy import copy
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from refold.client.awaiting import AsyncClient, UsedIn
+from refold.client.awaiting import AsyncClient
 from refold.core.errors import UsageError
 
 MOST_THREADS = 256
@@ -61,7 +62,6 @@ class Client:
         more = {"key": key, "vote_key": vote_key}
         self._client = AsyncClient(kafka=kafka, data=data, actor=actor, threads=MOST_THREADS, **more)
         self._starting, self._closed = threading.Lock(), False
-        self._used = UsedIn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main = self
 
@@ -100,7 +100,7 @@ class Client:
 
     def close(self) -> None:
         """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
-        if self._main is not self or self._used.elsewhere():
+        if self._main is not self or self._client.pid not in (0, os.getpid()):
             return
         with self._starting:
             again, self._closed = self._closed, True
@@ -111,11 +111,7 @@ class Client:
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._main is not self:
             return self._main._run(work)
-        try:
-            self._used.check()
-        except UsageError:
-            work.close()
-            raise
+        self._client.check_process()
         with self._starting:
             if self._closed:
                 work.close()

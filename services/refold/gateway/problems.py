@@ -51,13 +51,12 @@ async def problem(request: Request, error: Exception) -> Response:
     """Return any error as a problem, and to people who look at pages as a page."""
     found, headers = _told(error)
     if is_page(request.url.path):
-        shown: Response = RedirectResponse("/login", 303)
-        if found.status != 401 or request.method != "GET":
-            shared, again = request.scope.get("state", {}).get("gateway"), request.method == "GET"
-            shown = html_page("problem.html", shared, found.status, problem=found, place="", again=again)
-            shown.headers.update(headers)
-        below_prefix(request, shown)
-        return shown
+        if found.status == 401 and request.method == "GET":
+            return below_prefix(request, RedirectResponse("/login", 303))
+        shared = request.scope.get("state", {}).get("gateway")
+        shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
+        shown.headers.update(headers)
+        return below_prefix(request, shown)
     # A detail may name what has no form in UTF-8.
     body = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -216,12 +216,11 @@ class StrictRoute(APIRoute):
             login = await gateway.logins.admit(request, self.name)
             shared = request.scope["state"]["gateway"] = gateway.by(login)
             with shared.write() if login is not None and request.method not in SAFE else nullcontext():
-                response = await handle(StrictRequest(request.scope, request.receive))
+                response = below_prefix(request, await handle(StrictRequest(request.scope, request.receive)))
             if shared.archived:
                 response.headers["Refold-Archive"] = shared.archived
             if login is not None and not login.local and isinstance(response, StreamingResponse):
                 vars(response).update(body_iterator=gateway.logins.while_held(login, response.body_iterator))
-            below_prefix(request, response)
             if _compressed(request, response, login):
                 packed = await run_in_threadpool(gzip.compress, response.body, 5, mtime=0)
                 vars(response).update(body=packed)
@@ -236,17 +235,18 @@ _LINKS = re.compile(rb' (href|src|action|data-stream)="(?=/(?!/))')
 _PREFIX = re.compile("(/[A-Za-z0-9._~-]+)+")
 
 
-def below_prefix(request: Request, response: Response) -> None:
+def below_prefix(request: Request, response: Response) -> Response:
     """Put the links of a page, or a redirect, below the path of a proxy, as its header names it."""
     prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
     if not _PREFIX.fullmatch(prefix):
-        return
+        return response
     if (place := response.headers.get("location", "")).startswith("/"):
         response.headers["Location"] = f"{prefix}{place}"
     if response.headers.get("content-type", "").startswith("text/html") and hasattr(response, "body"):
         # Text of users has no such attribute: in it a quotation mark is escaped.
         response.body = _LINKS.sub(rb' \1="' + prefix.encode(), bytes(response.body))
         response.headers["Content-Length"] = str(len(response.body))
+    return response
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:

@@ -280,18 +280,13 @@ def load(**overrides: Any) -> Settings:
     **Raises** UsageError for an unknown REFOLD_ name and for a value that cannot be.
     """
     known = {name.upper() for name in Settings.model_fields}
-    others = []
     for name, value in os.environ.items():
         if name.upper().startswith(PREFIX) and not name.startswith(NOT_SETTINGS):
             room = name.upper().removeprefix(PREFIX).partition("__")[0]
-            if room in known:
-                continue
             if _OF_A_SERVICE.search(f"{name}={value}"):
-                others.append(name)
-            else:
+                _log.debug("%s is set by Kubernetes for a service", name)
+            elif room not in known:
                 raise UsageError(f"{name} is not a setting of Refold", hint=f"the rooms are {', '.join(sorted(known))}")
-    if others:
-        _log.debug("Kubernetes sets these variables for services: %s", ", ".join(others))
     try:
         return Settings(**overrides)
     except (ValidationError, ValueError) as error:

@@ -13,13 +13,7 @@ ESCAPED = "refold.escaped"
 """The error handler of a stream that is not in UTF-8: escapes that are JSON's own, so that JSON stays JSON."""
 
 
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
-
-
-codecs.register_error(ESCAPED, _escape)
+codecs.register_error(ESCAPED, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end))  # type: ignore[attr-defined]
 
 _BLANKS = 20
 """Equal blanks in a row that stand as they are: more than an indentation, fewer than push text off a screen."""

@@ -266,9 +266,9 @@ class Execution:
                 coroutines[0].close()
             refused = [weakref.ref(coroutine) for coroutine in coroutines if coroutine.cr_frame is not None]
             if refused:
-                asyncio.Task.__init__(task, _ended(), loop=loop)  # the only way to take its coroutine from a task
-                while coroutines:
-                    coroutines.pop()
+                (ended := _nothing()).close()
+                asyncio.Task.__init__(task, ended, loop=loop)  # the only way to take its coroutine from a task
+                del coroutines
             for reference in refused:
                 if (held := reference()) is not None:  # user code refers to it: no collector may ever close it
                     ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
@@ -324,7 +324,7 @@ _Outside = tuple[Any, Any, Any, bool, Any]
 """What ran in this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
 
 
-def _chain(coroutine: Any) -> list[Coroutine[Any, Any, Any]]:
+def _chain(coroutine: Any) -> list[Any]:
     """A task's coroutine and those that it awaits, each of them in the one before."""
     chain = []
     while inspect.iscoroutine(coroutine):
@@ -333,12 +333,7 @@ def _chain(coroutine: Any) -> list[Coroutine[Any, Any, Any]]:
     return chain
 
 
-def _ended() -> Coroutine[Any, Any, None]:
-    async def nothing() -> None: ...
-
-    coroutine = nothing()
-    coroutine.close()
-    return coroutine
+async def _nothing() -> None: ...
 
 
 def _cancel(tasks: list[Task]) -> None:

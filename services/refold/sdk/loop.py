@@ -33,9 +33,8 @@ MOST_REFUSED = 100
 """How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""
 
 
-YEAR_S = 365 * 86_400
-LONG_S = 10 * YEAR_S
-"""A wait this long is rather a mistake in a number, and worth a line in the log."""
+YEARS_S = 10 * 365 * 86_400
+"""A wait of ten years is rather a mistake in a number, and worth a line in the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -236,8 +235,8 @@ class Loop(_LOOP):  # type: ignore[misc]
     ) -> asyncio.TimerHandle:
         if math.isnan(when):
             raise ValueError("the time of a timer is not a number")
-        if LONG_S < when - self.time() < math.inf:
-            _log.warning("an agent waits for %.0f years", (when - self.time()) / YEAR_S)
+        if YEARS_S < when - self.time() < math.inf:
+            _log.warning("an agent waits for more than ten years")
         timer = Timer(when, callback, args, self, context)
         if when <= self.time():
             self.ready.append(timer)

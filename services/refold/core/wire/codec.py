@@ -187,8 +187,8 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
         elif isinstance(value, dict) and (part := _part(spec.type)) is not None:
             value = _from_json(part, value, ())
         elif not _fits(value, spec.type):
-            kind = typing.get_origin(spec.type) or spec.type
-            hint = f"it is {_JSON_TYPES.get(kind, 'an object')}{', or is left out' * optional}"
+            kind = _JSON_TYPES.get(typing.get_origin(spec.type) or spec.type, "an object")
+            hint = f"it is {kind}{', or is left out' * optional}"
             raise MalformedError(f"the field {name!r} has the wrong type", hint=hint)
         values[name] = value
     return cls(**values)
@@ -197,7 +197,6 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
 _JSON_TYPES: dict[Any, str] = {
     str: "a string",
     int: "an integer",
-    bool: "true or false",
     dict: "an object of strings",
     list: "an array of strings",
 }
