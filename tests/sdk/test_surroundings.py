@@ -35,7 +35,9 @@ def logs() -> App:
 class Threaded(logging.Handler):
     """Emits in a thread, and asks for the loop, as handlers of network services do."""
 
-    lines: list[str]
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         with pytest.raises(RuntimeError):
@@ -53,9 +55,7 @@ class Broken(logging.Handler):
 @pytest.mark.parametrize("kind", ["file", "thread", "broken"])
 def test_handlers_of_logs_are_not_the_agents_and_see_each_line_once(kind: str, tmp_path: Path) -> None:
     name = tmp_path / "log"
-    handler = {"file": lambda: logging.FileHandler(name, delay=True), "thread": Threaded, "broken": Broken}[kind]()
-    if isinstance(handler, Threaded):
-        handler.lines = []
+    handler = {"thread": Threaded(), "broken": Broken()}.get(kind) or logging.FileHandler(name, delay=True)
     logger = logging.getLogger("shop")
     logger.addHandler(handler)
     try:

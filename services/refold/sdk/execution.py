@@ -263,7 +263,7 @@ class Execution:
         asyncio.tasks._enter_task(loop, task)
         try:
             with suppress(BaseException):
-                coroutines[0].close()
+                (coroutines or [task.get_coro()])[0].close()
             refused = [weakref.ref(coroutine) for coroutine in coroutines if coroutine.cr_frame is not None]
             if refused:
                 (ended := _nothing()).close()
