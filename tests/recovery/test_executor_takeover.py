@@ -102,8 +102,8 @@ def test_a_call_goes_on_at_once_when_the_ledger_takes_writes_again(effect: str) 
     assert (begun(rig), rig.results) == (["r1/3"], [])
 
 
-def test_a_process_of_the_same_name_on_another_seat_waits_for_the_leases_of_the_first() -> None:
-    rig = Rig(ExecutorSettings(member="me", seat="one"))
+def test_a_process_of_the_same_name_with_another_lock_waits_for_the_leases_of_the_first() -> None:
+    rig = Rig(ExecutorSettings(member="me", lock_id="one"))
     rig.ask(call(1, effect="keyed", timeout_ms=60_000))
 
     assert begun(rig.successor("me", "one")) == ["r1/3"]

@@ -116,11 +116,10 @@ class AsyncClient:
 
     def check_process(self) -> None:
         """**Raises** UsageError in a fork of the process that uses it: its threads and connections are not there."""
-        main, here = self._main, os.getpid()
-        if main.pid not in (0, here):
+        if self.pid not in (0, os.getpid()):
             hint = "make another one after the fork, as in a worker's start hook"
-            raise UsageError(f"this client belongs to process {main.pid}, and this is a fork of it", hint=hint)
-        main.pid = here
+            raise UsageError(f"this client belongs to process {self.pid}, and this is a fork of it", hint=hint)
+        self.pid = os.getpid()
 
     async def close(self) -> None:
         """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
@@ -353,7 +352,7 @@ class AsyncClient:
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
-        self.check_process()
+        self._main.check_process()
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
 
     async def _on(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:

@@ -93,7 +93,7 @@ class ExecutorOutbox(Generic[Claimant]):
     def owner(self) -> str:
         """The name of this process in the ledger: as the owner of its leases, and as the heir of those before it."""
         self._incarnation = self._incarnation or self.fresh()
-        return owner_of(self._incarnation, f"{self.settings.seat}{self.settings.member}")
+        return owner_of(self._incarnation, f"{self.settings.lock_id}{self.settings.member}")
 
     def closing(self, home: int) -> Closing:
         """The calls that are closed next, with the others of this moment."""

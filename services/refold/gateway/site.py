@@ -244,8 +244,9 @@ def below_prefix(request: Request, response: Response) -> Response:
         response.headers["Location"] = f"{prefix}{place}"
     if response.headers.get("content-type", "").startswith("text/html") and hasattr(response, "body"):
         # Text of users has no such attribute: in it a quotation mark is escaped.
-        response.body = _LINKS.sub(rb' \1="' + prefix.encode(), bytes(response.body))
-        response.headers["Content-Length"] = str(len(response.body))
+        body = _LINKS.sub(rb' \1="' + prefix.encode(), bytes(response.body))
+        vars(response).update(body=body)
+        response.headers["Content-Length"] = str(len(body))
     return response
 
 

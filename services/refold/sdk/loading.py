@@ -33,30 +33,18 @@ def _file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
     path = path.resolve()
-    root = path.parent
-    while (root / "__init__.py").is_file():
-        root = root.parent
-    for folder in (root, path.parent):  # as `python file.py` does, so that it finds its neighbours
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
-    # Every name by which its own modules, or processes that it starts, may import it has to mean this one module.
-    places = [root, *(Path(place).resolve() for place in sys.path)]
-    parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
-    names = list(dict.fromkeys(".".join(each) for each in parts))
-    with suppress(ImportError):
+    names = _names(path)
+    with suppress(ImportError):  # its package may load it
         importlib.import_module(names[0].rpartition(".")[0] or "sys")
     for known in map(sys.modules.get, names):
-        if known is not None and known.__file__ is not None and Path(known.__file__).resolve() == path:
+        if known is not None and Path(known.__file__ or "").resolve() == path:
             return known
     names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
     spec = importlib.util.spec_from_file_location(names[0], path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    for name in names:
-        sys.modules[name] = module
-        if package := sys.modules.get(name.rpartition(".")[0]):
-            setattr(package, path.stem, module)
+    sys.modules.update(dict.fromkeys(names, module))
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -64,6 +52,22 @@ def _file(path: Path) -> ModuleType:
             sys.modules.pop(name, None)
         raise
     return module
+
+
+def _names(path: Path) -> list[str]:
+    """Names by which modules of an app, or processes that it starts, may import its file: all are to mean one module.
+
+    Its folder, and that of its outermost package, are put into `sys.path`, as `python file.py` does.
+    """
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    for folder in (root, path.parent):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    places = [root, *(Path(place).resolve() for place in sys.path)]
+    parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
+    return list(dict.fromkeys(".".join(each) for each in parts))
 
 
 def _module(name: str) -> ModuleType:

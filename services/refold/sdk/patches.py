@@ -95,7 +95,8 @@ def install() -> None:
         setattr(
             time, nanoseconds, _told(getattr(time, nanoseconds), lambda loop: round(loop.time() * 1_000) * 1_000_000)
         )
-    logging.Logger.callHandlers = _outside(logging.Logger.callHandlers)  # type: ignore[method-assign]
+    for name in ("callHandlers",):
+        setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
     if sys.version_info < (3, 12):  # from then on the watch hears of threads
         threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
@@ -147,14 +148,14 @@ def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> C
             return original(self, record)
         if loop.moment.replaying:
             return None
-        _THREAD.loop = None
+        leave(None)
         asyncio._set_running_loop(None)
         try:
             with watch.unwatched(), suppress(Exception):
                 original(self, record)
         finally:
             asyncio._set_running_loop(loop)
-            _THREAD.loop = loop
+            leave(loop)
         return None
 
     return call

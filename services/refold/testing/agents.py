@@ -232,7 +232,8 @@ class AgentRun(RunRead):
         """Another run begins, of which this one is a parent."""
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
-        child.events, child.records, child.sent, child._orders = [], [], [], {}
+        child.events, child.records, child._orders = [], [], {}
+        vars(child).update(sent=[])
         self._family.runs[child.state.run_id] = child
         child._take(replace(told, seed=SEED))
 

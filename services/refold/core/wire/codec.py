@@ -175,7 +175,7 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
         raise MalformedError(f"unknown field {extra[0]!r}", hint=f"the fields are {', '.join(fields)}")
     values: dict[str, Any] = {}
     for name, spec in fields.items():
-        optional = spec.default is not dataclasses.MISSING or spec.default_factory is not dataclasses.MISSING
+        optional = (spec.default, spec.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
         if name not in parsed and not optional:
             raise MalformedError(f"the field {name!r} is missing")
         # Many producers write null for a field that they leave out. The data of a signal may be null itself.

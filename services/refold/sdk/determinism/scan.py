@@ -102,8 +102,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     scope = _Scope(function)
     load: _Load | None = None
     before = ""
-    things = [function.__globals__.get(name) for name in code.co_names]
-    methods = PATHS if any(isinstance(thing, type) and issubclass(thing, PurePath) for thing in things) else FILES
+    methods = _path_methods(function, code)
     for op, name, arg, line in _plain(code):
         if load is not None:
             if op in _ATTRIBUTE and scope.attribute(load, name):
@@ -115,8 +114,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
-            if op in _ATTRIBUTE and name in methods:
-                yield _Load(name, getattr(Path, name), line, called=True)
+            yield from (_Load(name, getattr(Path, name), line, True) for _ in methods & {name} if op in _ATTRIBUTE)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
@@ -128,6 +126,11 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(function, inner)
+
+
+def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
+    things = [function.__globals__.get(name) for name in code.co_names]
+    return PATHS if any(isinstance(thing, type) and issubclass(thing, PurePath) for thing in things) else FILES
 
 
 def _is_method(op: str, arg: int) -> bool:

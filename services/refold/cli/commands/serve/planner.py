@@ -39,7 +39,7 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
     if not loaded.agents:
         _log.warning("planner.no_agents", app=loaded.name, hint="import the modules that define them in the app's file")
     process.check(pools)
-    process.take_seat()
+    process.lock_member()
     own = PlannerSettings(
         partitions=options.kafka.partitions,
         member=process.member,

@@ -33,7 +33,7 @@ from refold.core.topics import CATALOG
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
-from refold.runtime.seat import take_seat
+from refold.runtime.member_lock import lock_member
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
 from refold.schemas import decoder
@@ -129,10 +129,10 @@ class Served:
         topics.check()
         self.accept(kafka_findings(self.where.settings.kafka, topics))
 
-    def take_seat(self, pool: str = "") -> str:
-        """Hold the name of this process on this machine; return the id of its seat. **Raises** as `seat.take_seat`."""
+    def lock_member(self, pool: str = "") -> str:
+        """Lock the name of this process; return the id of the lock. **Raises** as `member_lock.lock_member`."""
         kafka = self.where.settings.kafka
-        return take_seat(f"{kafka.bootstrap}/{kafka.prefix}/{self.service}/{pool}", self.member)
+        return lock_member(f"{kafka.bootstrap}/{kafka.prefix}/{self.service}/{pool}", self.member)
 
     def accept(self, findings: Iterable[OpenAccess]) -> None:
         """**Raises** UsageError for what others reach and lets everybody in."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from refold.core.errors import ConflictError
-from refold.runtime.seat import take_seat
+from refold.runtime.member_lock import lock_member
 
 HOLDS = """
 import os, sys
-from refold.runtime.seat import take_seat
-print(take_seat(*sys.argv[1:]), flush=True)
+from refold.runtime.member_lock import lock_member
+print(lock_member(*sys.argv[1:]), flush=True)
 child = os.fork()
 if not child: os.setsid()
 sys.stdin.read()
@@ -31,7 +31,7 @@ def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @contextmanager
 def holder(group: str, member: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A process that has a seat, and a forked child beside it that lives on."""
+    """A process that has a lock, and a forked child beside it that lives on."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS, group, member], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -46,20 +46,20 @@ def holder(group: str, member: str) -> Iterator[tuple[str, subprocess.Popen[str]
 
 def test_a_name_that_a_living_process_has_is_refused_with_its_pid() -> None:
     with holder("executors", "a") as (_, process), pytest.raises(ConflictError, match=f"process {process.pid} .* is a"):
-        take_seat("executors", "a")
+        lock_member("executors", "a")
 
 
-def test_the_next_process_after_a_kill_has_the_same_seat_though_a_child_of_the_first_lives() -> None:
+def test_the_next_process_after_a_kill_has_the_same_lock_though_a_child_of_the_first_lives() -> None:
     with holder("executors", "b") as (first, process):
         process.kill()
         process.wait()
 
-        assert take_seat("executors", "b") == first
+        assert lock_member("executors", "b") == first
 
 
-def test_seats_of_other_members_groups_and_machines_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with holder("executors", "c") as (seat, _):
-        others = [take_seat("executors", "d"), take_seat("planners", "c")]
+def test_locks_of_other_members_groups_and_machines_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with holder("executors", "c") as (first, _):
+        others = [lock_member("executors", "d"), lock_member("planners", "c")]
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
 
-        assert len({seat, *others, take_seat("executors", "c"), take_seat("executors", "c")}) == 5
+        assert len({first, *others, lock_member("executors", "c"), lock_member("executors", "c")}) == 5

@@ -1,4 +1,4 @@
-"""The seat of a service on this machine: at most one living process has it."""
+"""A lock on the name of a service: at most one living process of a machine has it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from refold.core.errors import ConflictError
 
 
-def take_seat(group: str, member: str) -> str:
-    """Hold the seat of a member until the process ends. Returns its id, which earlier processes on it had as well.
+def lock_member(group: str, member: str) -> str:
+    """Lock a name until the process ends. Returns the id of the lock, which earlier processes of this name had as well.
 
     So an earlier process of this id is dead. Where no file can be locked, the id is new. **Raises** ConflictError if a
-    process has the seat.
+    process has the lock.
     """
     folder = Path(tempfile.gettempdir(), f"refold-{os.getuid()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
@@ -36,6 +36,6 @@ def take_seat(group: str, member: str) -> str:
             hint="stop it, or give this one its own --member",
             pid=holder,
         ) from None
-    seat = os.read(file, 100).decode(errors="replace").partition(" ")[0] or secrets.token_hex(8)
-    os.pwrite(file, f"{seat} {os.getpid():<10}".encode(), 0)
-    return seat
+    lock_id = os.read(file, 100).decode(errors="replace").partition(" ")[0] or secrets.token_hex(8)
+    os.pwrite(file, f"{lock_id} {os.getpid():<10}".encode(), 0)
+    return lock_id
