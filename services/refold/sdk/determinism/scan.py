@@ -114,7 +114,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
-            yield from (_Load(name, getattr(Path, name), line, True) for _ in methods & {name} if op in _ATTRIBUTE)
+            yield from _path_method(op, name, line, methods)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
@@ -126,6 +126,11 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(function, inner)
+
+
+def _path_method(op: str, name: str, line: int, methods: frozenset[str]) -> Iterator[_Load]:
+    if op in _ATTRIBUTE and name in methods:
+        yield _Load(name, getattr(Path, name), line, called=True)
 
 
 def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
