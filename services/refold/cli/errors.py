@@ -44,7 +44,7 @@ def expected() -> tuple[type[Exception], ...]:
 def tell(error: Exception) -> int | None:
     """Prints an expected error to stderr; returns the exit code, or None for a fault of ours that is to be seen."""
     if isinstance(error, OSError):
-        if error.errno not in (*_FULL, *_UNWRITABLE):
+        if error.errno not in (_FULL + _UNWRITABLE if error.filename else _FULL):
             return None
         hint, text = "choose another place, as by --data or REFOLD_DATA", f"cannot be used: {error.strerror}"
         place = error.filename or "the disk"

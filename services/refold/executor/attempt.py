@@ -134,7 +134,7 @@ class Attempt:
             self._hand_over()
         elif isinstance(reply, ledger.Claimed):
             self.takeover = reply.takeover
-            if self.closed or self._in_time():
+            if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._in_time():
                 self._granted()
             else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed anew at once
                 self._hand_over()
