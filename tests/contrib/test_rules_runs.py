@@ -242,7 +242,8 @@ def test_run_sync_is_refused_by_name() -> None:
     ended = within(agent_of(scripted(says("done"))), blocking)
 
     assert (code(ended), ended.calls) == ("usage", [])
-    assert "the loop of an agent has no run_until_complete" in words(ended)
+    assert "AbstractAgent.run_sync runs a loop of its own" in words(ended)
+    assert "`await` and `run(...)`" in words(ended)
 
 
 def test_a_handler_of_events_is_told_each_once_and_in_executors() -> None:

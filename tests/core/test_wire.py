@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, get_args, get_origin
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Cause, Entry, Event, Failure, ForkedFrom, Requirement, RetryPolicy, Spendable, Used
-from refold.core.ids import entry_id
+from refold.core.ids import RunId, entry_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.wire import avro, codec, schemas
 from refold.schemas.export import generate
@@ -222,6 +223,29 @@ def test_a_request_reads_the_same_from_avro_and_from_json(request: RunRequest, a
 
     assert one == other
     assert json.loads(one.input) == asked
+
+
+def test_null_for_an_optional_field_is_as_left_out() -> None:
+    optional = [f.name for f in fields(RunRequest) if f.name not in ("run_id", "agent", "input")]
+    value = json.dumps({"run_id": "r-1", "agent": "deploy", "input": None, **dict.fromkeys(optional)}).encode()
+    part = json.dumps({"run_id": "r-1", "agent": "deploy", "budget": {"nano_usd": None, "then": None}}).encode()
+    signal = b'{"run_id": "r", "signal_id": "s", "kind": "x", "data": null, "actor": null}'
+
+    assert codec.decode_input(RunRequest, value, json_fields=("input",)) == RunRequest("r-1", "deploy", "null")
+    assert codec.decode_input(RunRequest, part, json_fields=("input",)).budget == Spendable()
+    assert codec.decode_input(RunSignal, signal, json_fields=("data",)) == RunSignal(
+        RunId("r"), signal_id="s", kind="x", data="null"
+    )
+
+
+@pytest.mark.parametrize(("name", "hint"), [("requester", "a string, or is left out"), ("agent", "a string$")])
+def test_a_field_of_the_wrong_type_is_explained_in_words_of_json(name: str, hint: str) -> None:
+    value = json.dumps({"run_id": "r-1", "agent": "a", name: 7}).encode()
+
+    with pytest.raises(MalformedError) as refused:
+        codec.decode_input(RunRequest, value, json_fields=("input",))
+
+    assert re.search(hint, refused.value.hint)
 
 
 def test_the_smallest_request_is_enough() -> None:

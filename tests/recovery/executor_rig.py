@@ -82,9 +82,9 @@ class Rig:
         self.turn(Assigned(self.home, at, {}, {CLAIMS: len(self.claims), "catalog": 0, ORDERS: end}))
         self.reads.clear()
 
-    def successor(self, member: str = "the next") -> Rig:
+    def successor(self, member: str = "the next", lock_id: str = "") -> Rig:
         """The process that has the partition next: the same ledger, the same log, and the time of this one."""
-        other = Rig(replace(self.settings, member=member), home=self.home)
+        other = Rig(replace(self.settings, member=member, lock_id=lock_id), home=self.home)
         other.turn(Revoked(self.home))
         other.now_ms, other.log, other.claims, other.orders = self.now_ms, self.log, self.claims, self.orders
         other.ledger = self.ledger

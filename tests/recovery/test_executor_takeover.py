@@ -76,6 +76,40 @@ def test_a_process_goes_on_at_once_with_what_one_of_its_name_had_begun_if_that_m
     assert (begun(successor), asked) == (([], ["doubt"]) if effect == "once" else (["r1/3"], []))
 
 
+class RefusesWrites:
+    """A ledger that refuses everything: memory is full, or a failover is under way."""
+
+    def run(self, operations: Sequence[Operation]) -> list[Reply]:
+        raise UnreachableError("READONLY")
+
+    def problems(self) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("effect", ["pure", "keyed", "probed", "once"])
+def test_a_call_goes_on_at_once_when_the_ledger_takes_writes_again(effect: str) -> None:
+    rig = Rig(ExecutorSettings(member="me"))
+    rig.shared = RefusesWrites()
+    rig.ask(call(1, effect=effect, timeout_ms=60_000))
+    for _ in range(80):
+        rig.turn(after_ms=100)
+    assert begun(rig) == []
+
+    rig.shared = None
+    for _ in range(10):
+        rig.turn(after_ms=100)
+
+    assert (begun(rig), rig.results) == (["r1/3"], [])
+
+
+def test_a_process_of_the_same_name_with_another_lock_waits_for_the_leases_of_the_first() -> None:
+    rig = Rig(ExecutorSettings(member="me", lock_id="one"))
+    rig.ask(call(1, effect="keyed", timeout_ms=60_000))
+
+    assert begun(rig.successor("me", "one")) == ["r1/3"]
+    assert begun(rig.successor("me", "two")) == []
+
+
 def test_a_process_ends_leases_of_its_name_once_and_keeps_its_own() -> None:
     rig = Rig(ExecutorSettings(member="me"))
     rig.ask(call(1))

@@ -155,3 +155,60 @@ def test_code_that_goes_on_all_the_same_ends_its_process() -> None:
     stubborn = "\n".join(["while True:", "        with suppress(BaseException): gate.wait()"])
 
     assert planning(stubborn, first=True) == ["died"]
+
+
+DROPS = (
+    PLANS[: PLANS.index("if not FIRST")]
+    + """
+rig.operate("bad", "cancel")
+rig.run()
+gc.collect()
+rig.start("good", "nice")
+rig.run()
+print("goes on", rig.state("bad").status, rig.state("good").status)
+watchdog.stop()
+"""
+)
+
+UNWOUND = {
+    "finally": "try: await ctx.call(echo, 2)\n    finally:\n        while True: pass",
+    "waits": "try: await ctx.call(echo, 2)\n    finally: gate.wait()",
+    "catches": "while True:\n        try: await ctx.call(echo, 2)\n        except: pass",
+    "sleeps": "while True:\n        try: await asyncio.wait_for(ctx.wait_for('s'), 9)\n        except: pass",
+}
+
+
+@pytest.mark.parametrize("code", UNWOUND.values(), ids=UNWOUND)
+def test_a_run_that_is_cancelled_and_does_not_end_costs_its_planner_nothing(code: str) -> None:
+    text = DROPS.replace("import os\n", "import asyncio, gc, os\n").replace("CODE", code)
+    text = text.replace("MOST_S", str(MOST_S)).replace("FIRST", "True")
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=under_load(60), check=False
+    )
+
+    assert done.stdout.splitlines()[-1:] == ["goes on cancelled completed"], done.stderr
+    assert "run_id=bad" in done.stdout  # the log names it
+
+
+def test_a_finalizer_that_hangs_in_a_collector_ends_its_process() -> None:
+    text = DRIVES.replace("CODE", "pass").replace("MOST_S", str(MOST_S))
+    text = text.replace('print("done"', COLLECTS + 'print("done"')
+
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=under_load(60), check=False
+    )
+
+    assert done.returncode == 75
+    assert "quarantined" not in done.stdout.splitlines()  # it belongs to no run
+    assert "in __del__" in done.stdout
+
+
+COLLECTS = """
+import gc
+class Hangs:
+    def __init__(self): self.me = self
+    def __del__(self):
+        while True: pass
+Hangs()
+gc.collect()
+"""

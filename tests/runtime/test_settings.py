@@ -66,6 +66,41 @@ def test_the_command_line_wins_and_leaves_the_rest_alone(monkeypatch: pytest.Mon
     assert (settings.kafka.bootstrap, settings.kafka.partitions) == ("other:9092", 12)
 
 
+OF_SERVICES = {
+    "{}_PORT": "tcp://10.0.0.1:8321",
+    "{}_SERVICE_HOST": "10.0.0.1",
+    "{}_SERVICE_PORT": "8321",
+    "{}_SERVICE_PORT_HTTP": "8321",
+    "{}_PORT_8321_TCP": "tcp://10.0.0.1:8321",
+    "{}_PORT_8321_TCP_PROTO": "tcp",
+    "{}_PORT_8321_TCP_PORT": "8321",
+    "{}_PORT_53_UDP_ADDR": "10.0.0.1",
+}
+
+
+@pytest.mark.parametrize("service", ["REFOLD", "REFOLD_GATEWAY", "REFOLD_KAFKA", "REFOLD_MEMBER", "REFOLD_UI_V2"])
+def test_variables_that_kubernetes_sets_for_a_service_are_left_alone_with_a_line(
+    service: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = load()
+    caplog.set_level("DEBUG")
+    for name, value in OF_SERVICES.items():
+        monkeypatch.setenv(name.format(service), value)
+
+    assert load() == plain
+    assert len(caplog.records) == len(OF_SERVICES)
+
+
+@pytest.mark.parametrize("name", ["REFOLD_PORT", "REFOLD_GATEWAY_PORT", "REFOLD_GATEWAY_HOST", "REFOLD_KAFKA_PORT_TCP"])
+def test_a_setting_with_one_underscore_is_refused_though_it_ends_like_a_variable_of_kubernetes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "8321")
+
+    with pytest.raises(UsageError, match=name):
+        load()
+
+
 @pytest.mark.parametrize("name", ["REFOLD_KAFKA__BOOTSTRP", "REFOLD_KAFAK__BOOTSTRAP", "REFOLD_ENVIROMENT"])
 def test_a_name_that_is_not_a_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -163,6 +165,56 @@ def test_an_app_is_loaded_from_a_file_or_a_module(tmp_path: Path, monkeypatch: p
     assert App.load(f"{file}:app") is found
     assert App.load("my_shop.py") is found
     assert App.load("my_shop:app").name == App.load("my_shop").name == "shop"
+
+
+CIRCLES = {
+    "flat": ("", "app", ""),
+    "package": ("shop", "shop.app", "shop/__init__.py"),
+    "relative": ("shop", ".app", "shop/__init__.py"),
+    "flat in a package": ("shop", "app", "shop/__init__.py"),
+    "namespace": ("shop", "shop.app", ""),
+    "package in a package": ("a/b", "a.b.app", "a/__init__.py a/b/__init__.py"),
+}
+
+
+LOADS = """
+import concurrent.futures, multiprocessing, sys
+from refold import App
+app = App.load(sys.argv[1])
+print(sorted(app.agents), open("ran").read(), flush=True)
+double = next(module for module in list(sys.modules.values()) if hasattr(module, "double")).double
+with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    print(list(pool.map(double, [2])))
+"""
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+@pytest.mark.parametrize(("folder", "circle", "packages"), CIRCLES.values(), ids=CIRCLES)
+def test_the_file_of_an_app_runs_once_by_whatever_name_its_modules_and_processes_import_it(
+    folder: str, circle: str, packages: str, by_file: bool, tmp_path: Path
+) -> None:
+    place = tmp_path / folder
+    place.mkdir(parents=True, exist_ok=True)
+    for package in packages.split():
+        (tmp_path / package).touch()
+    agent = "@app.agent\nasync def hello(ctx: Context) -> None: ..."
+    (place / "agents.py").write_text(f"from refold import Context\nfrom {circle} import app\n{agent}\n")
+    inside = circle.rpartition("app")[0]
+    agents = f"from {inside[:-1] or '.'} import agents" if inside else "import agents"
+    lines = ("from refold import App", "app = App('shop')", "open('ran', 'a').write('.')", agents)
+    (place / "app.py").write_text("\n".join([*lines, "def double(n): return 2 * n", ""]))
+    module = ".".join([*Path(folder).parts, "app"]) if inside else "app"
+
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, str(place / "app.py") if by_file else module],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{place}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.splitlines() == ["['hello'] .", "[4]"], done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import glob
 import importlib
 import os
+import platform
 import random
 import secrets
 import socket
@@ -93,6 +95,34 @@ async def opens(ctx: Context) -> str:
         return file.read()
 
 
+async def reads_a_path(ctx: Context) -> str:
+    return Path("x").read_text()  # noqa: ASYNC240
+
+
+async def reads_an_input(ctx: Context, path: Path) -> bytes:
+    return path.read_bytes()  # noqa: ASYNC240
+
+
+async def looks_at_a_path(ctx: Context) -> bool:
+    return (Path("a") / "b").exists()
+
+
+async def lists(ctx: Context) -> list[str]:
+    return os.listdir(".")  # noqa: PTH208
+
+
+async def looks_at_a_file(ctx: Context) -> bool:
+    return os.path.exists("x")  # noqa: ASYNC240, PTH110
+
+
+async def asks_for_its_process(ctx: Context) -> int:
+    return os.getpid()
+
+
+async def asks_for_its_machine(ctx: Context) -> str:
+    return platform.node()
+
+
 async def connects(ctx: Context) -> None:
     socket.create_connection(("localhost", 1))
 
@@ -175,6 +205,13 @@ async def calls_the_tool_itself(ctx: Context) -> str:
         (makes_secrets, "secrets.token_hex", "ctx.random"),
         (reads_environment, "os.environ", "run's input"),
         (opens, "open", "ctx.call"),
+        (reads_a_path, "read_text", "ctx.call"),
+        (reads_an_input, "read_bytes", "ctx.call"),
+        (looks_at_a_path, "exists", "ctx.call"),
+        (lists, "os.listdir", "ctx.call"),
+        (looks_at_a_file, "os.path.exists", "ctx.call"),
+        (asks_for_its_process, "os.getpid", "run's input"),
+        (asks_for_its_machine, "platform.node", "run's input"),
         (connects, "socket.create_connection", "ctx.call"),
         (makes_a_socket, "socket.socket", "ctx.call"),
         (asks_the_web, "urllib.request.urlopen", "ctx.call"),
@@ -285,6 +322,8 @@ def write_file(path: Path) -> Callable[[], Any]:
         pytest.param(lambda: time.sleep(0), r"await asyncio.sleep\(", marks=FROM_3_13),
         (lambda: socket.socket(), r"ctx.call\("),
         (lambda: socket.getaddrinfo("localhost", 1), r"ctx.call\("),
+        (socket.gethostname, r"ctx.call\("),
+        (lambda: glob.glob("*"), r"ctx.call\("),  # noqa: PTH207
         (lambda: subprocess.run(["true"], check=False), r"ctx.call\("),
         (lambda: os.system("true"), r"ctx.call\("),
         (lambda: os.open("/tmp/refold-guard", os.O_CREAT | os.O_WRONLY), r"ctx.call\("),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 
-from refold.core.errors import UsageError, text_of
+from refold import App, Context, Retry, testing
+from refold.core.errors import CallFailed, TerminalError, UsageError, text_of
 from refold.core.events import RetryPolicy
 from refold.core.run.intents import Call
 from refold.core.run.replay import Raised, Returned
@@ -31,6 +36,75 @@ def test_dropping_code_runs_its_finally_blocks_and_hears_nothing() -> None:
 
     assert left == ["finally"]
     assert run.execution.steps == 1
+
+
+async def _within_a_timeout() -> None:
+    async with asyncio.timeout(5):
+        await call("a")
+
+
+async def _in_a_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(call("a"))
+
+
+async def _of_a_generator() -> None:
+    async def numbers() -> AsyncIterator[str]:
+        while True:
+            with suppress(BaseException):
+                yield await call("a")
+
+    async for _ in numbers():
+        return
+
+
+WAITS: list[Callable[[], Awaitable[Any]]] = [
+    lambda: call("a"),
+    lambda: asyncio.sleep(5),
+    lambda: asyncio.wait_for(call("a"), 5),
+    lambda: asyncio.gather(call("a"), call("b")),
+    lambda: asyncio.Event().wait(),
+    lambda: asyncio.Queue[int]().get(),
+    lambda: anyio.sleep(5),
+    _within_a_timeout,
+    _in_a_group,
+    _of_a_generator,
+]
+HELD: list[Any] = []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("in_a_task", [False, True])
+@pytest.mark.parametrize("wait", WAITS)
+def test_code_that_catches_everything_ends_when_it_is_dropped_and_not_in_a_collector(
+    wait: Callable[[], Awaitable[Any]], in_a_task: bool, held: bool
+) -> None:
+    rounds, most = [0], 20_000
+    event: list[asyncio.Event] = []
+
+    async def listens() -> None:
+        event.append(asyncio.Event())
+        while rounds[0] < most:
+            try:
+                await wait()
+                await event[0].wait()  # of the loop of the run, and of no other
+            except:  # noqa: E722
+                rounds[0] += 1
+
+    async def code() -> None:
+        coroutine = listens()
+        if held:
+            HELD.append(coroutine)
+        await (asyncio.create_task(coroutine) if in_a_task else coroutine)
+
+    run = Run(code)
+    assert run.execution.close()
+    del run
+    HELD.clear()
+    gc.collect()
+
+    assert rounds[0] < most
 
 
 @pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
@@ -124,3 +198,58 @@ def test_a_group_of_errors_says_what_is_in_it() -> None:
         "ExceptionGroup: more (1 sub-exception): UsageError: no socket: call a tool"
     )
     assert len(text_of(ExceptionGroup("many", [ValueError("x" * 500)] * 50))) == 2_000
+
+
+def test_a_failure_names_what_it_was_raised_from() -> None:
+    app = App("causes")
+
+    @app.tool(effect="pure", retry=Retry(attempts=1))
+    def refuses() -> None:
+        try:
+            raise OSError("connection reset")
+        except OSError as error:
+            raise TerminalError("no price") from error
+
+    @app.agent
+    async def agent(ctx: Context) -> None:
+        try:
+            await ctx.call(refuses)
+        except CallFailed as error:
+            raise LookupError(error.fields["message"]) from ValueError("bad")
+
+    failure = testing.run(app, "agent").failure
+
+    assert failure is not None
+    assert failure.message == "no price (from OSError: connection reset) (from ValueError: bad)"
+
+
+@pytest.mark.parametrize("circle", [False, True])
+def test_causes_of_causes_have_an_end(circle: bool) -> None:
+    first, last = ValueError("v" * 5_000), KeyError("k")
+    first.__cause__ = last
+    last.__cause__ = first if circle else None
+
+    assert len(text_of(last)) <= 2_000
+    assert len(text_of(first)) <= 2_000
+
+
+def test_a_task_that_failed_and_that_nothing_awaits_is_logged_when_its_run_is_dropped(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App("tasks")
+
+    async def fails() -> None:
+        raise ValueError("lost")
+
+    @app.agent
+    async def waits(ctx: Context) -> None:
+        HELD.append(asyncio.create_task(fails()))
+        asyncio.gather(fails())
+        await ctx.wait_for("never")
+
+    testing.start(app, "waits").take_over()
+    HELD.clear()
+
+    assert "task.failed" in (out := capsys.readouterr().out)
+    assert "lost" in out
+    assert "was never retrieved: ValueError: lost" in caplog.text

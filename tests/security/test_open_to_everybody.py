@@ -248,6 +248,8 @@ def test_the_doctor_tells_an_authorizer_from_none(kafka: EmbeddedKafka, secured_
         ("localhost:9092", True),
         ("LOCALHOST", True),
         ("[::1]:9092", True),
+        ("[::ffff:127.0.0.1]:9092", True),
+        ("[::ffff:10.0.0.7]:9092", False),
         ("SASL_SSL://127.0.0.1:9092", True),
         ("redis://app:pass@localhost:6379/0", True),
         ("unix:///run/redis.sock", True),

@@ -15,6 +15,7 @@ from refold.core.errors import RefoldError
 from refold.runtime.text import visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 _OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT, ANOTHER, REDACTED = range(9)
 STOPPED = _CONFLICT
 """Of a fork: nothing answers a call. `ANOTHER`: it is another run. `REDACTED`: of a bundle that has no hole."""
@@ -42,11 +43,13 @@ def expected() -> tuple[type[Exception], ...]:
 def tell(error: Exception) -> int | None:
     """Prints an expected error to stderr; returns the exit code, or None for a fault of ours that is to be seen."""
     if isinstance(error, OSError):
-        if error.errno not in _FULL:
+        if error.errno not in (_FULL + _UNWRITABLE if error.filename else _FULL):
             return None
-        error = RefoldError(
-            f"no space left on {error.filename or 'the disk'}", hint="free some space, then run it again"
-        )
+        hint, text = "choose another place, as by --data or REFOLD_DATA", f"cannot be used: {error.strerror}"
+        place = error.filename or "the disk"
+        if error.errno in _FULL:
+            place, hint, text = f"no space left on {place}", "free some space, then run it again", ""
+        error = RefoldError(f"{place} {text}".rstrip(), hint=hint)
     if not isinstance(error, RefoldError):
         fault = error.args[0] if error.args else error
         error = errors.UnreachableError(f"Kafka does not answer ({fault.str() if hasattr(fault, 'str') else fault})")

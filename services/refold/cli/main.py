@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +15,7 @@ from refold.cli.commands import COMMANDS
 from refold.cli.errors import expected, tell
 from refold.cli.groups import PlainGroup, Verb
 from refold.runtime.memory import COLLECT_AFTER
+from refold.runtime.text import ESCAPED
 
 
 class Root(PlainGroup):
@@ -24,6 +27,9 @@ class Root(PlainGroup):
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; an expected error becomes words and an exit code."""
         gc.set_threshold(COLLECT_AFTER)
+        for stream in (sys.stdout, sys.stderr):  # for services too: a print never decides about a run
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors=ESCAPED)
         try:
             return super().invoke(ctx)
         except expected() as error:

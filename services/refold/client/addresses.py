@@ -103,7 +103,10 @@ def is_here(server: str) -> bool:
     kind, mark, place = server.strip().partition("://")
     try:
         host = urlsplit(f"//{place if mark else kind}").hostname or ""
-        return (kind, mark) == ("unix", "://") or host == "localhost" or ip_address(host).is_loopback
+        if (kind, mark) == ("unix", "://") or host == "localhost":
+            return True
+        address = ip_address(host)
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:  # another name, or no address at all
         return False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -92,6 +93,7 @@ class AsyncClient:
         self._roles: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(threads, "refold-client-word")
         self._opening = threading.Lock()
+        self.pid = 0
         self._main = self
 
     async def __aenter__(self) -> Self:
@@ -112,9 +114,16 @@ class AsyncClient:
         vars(found).update(keys, _actor=actor, _roles=tuple(roles))
         return found
 
+    def check_process(self) -> None:
+        """**Raises** UsageError in a fork of the process that uses it: its threads and connections are not there."""
+        if self.pid not in (0, os.getpid()):
+            hint = "make another one after the fork, as in a worker's start hook"
+            raise UsageError(f"this client belongs to process {self.pid}, and this is a fork of it", hint=hint)
+        self.pid = os.getpid()
+
     async def close(self) -> None:
         """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
-        if self._main is not self:
+        if self._main is not self or self.pid not in (0, os.getpid()):
             return
         await self._do(self._close)
         self._threads.shutdown(wait=False)
@@ -343,6 +352,7 @@ class AsyncClient:
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
+        self._main.check_process()
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
 
     async def _on(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from copy import copy
@@ -99,7 +100,7 @@ class Client:
 
     def close(self) -> None:
         """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
-        if self._main is not self:
+        if self._main is not self or self._client.pid not in (0, os.getpid()):
             return
         with self._starting:
             again, self._closed = self._closed, True
@@ -110,6 +111,7 @@ class Client:
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._main is not self:
             return self._main._run(work)
+        self._client.check_process()
         with self._starting:
             if self._closed:
                 work.close()

@@ -28,9 +28,17 @@ def text_of(error: BaseException, most: int = 2_000) -> str:
         if isinstance(error, BaseExceptionGroup):  # whose own words are how many there are
             inner = "; ".join(f"{type(each).__name__}: {text_of(each, most)}" for each in error.exceptions)
             text = f"{text}: {inner}"[:most]
+        if (cause := error.__cause__) is not None and most > 50 and _of_users(error):
+            cause_text = f"{type(cause).__name__}: {text_of(cause, most // 2)}"
+            text = f"{text or type(error).__name__} (from {cause_text})"[:most]
     except BaseException:  # noqa: BLE001 - a __str__ may raise anything, and whoever asks is handling an error already
         text = "(it cannot be told: its __str__ raises)"
     return text.encode("utf-8", "replace").decode() or type(error).__name__
+
+
+def _of_users(error: BaseException) -> bool:
+    # Errors of Refold itself contain what they were raised from.
+    return not isinstance(error, RefoldError) or isinstance(error, NotDone | TransientError | TerminalError)
 
 
 class UsageError(RefoldError):

@@ -134,7 +134,10 @@ class Attempt:
             self._hand_over()
         elif isinstance(reply, ledger.Claimed):
             self.takeover = reply.takeover
-            self._granted()
+            if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._in_time():
+                self._granted()
+            else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed anew at once
+                self._hand_over()
         else:
             self.phase = "over"
             if isinstance(reply, ledger.Stored):
@@ -190,7 +193,7 @@ class Attempt:
         """The last look at the clock: past the margin somebody else may soon act, so this one lets go."""
         # What follows is one turn, and its host starts tools before it does anything that may wait. What may stall yet
         # (this process, the tool's way to the receiver) has the rest of the lease, before which nobody else acts.
-        if self.closed or self.now - self.right_ms > self.lease_ms * self.outbox.settings.times.margin:
+        if self.closed or not self._in_time():
             self._let_go()
             return
         if refused := self._refusal():
@@ -202,6 +205,9 @@ class Attempt:
             return
         self.phase = "running"
         self._start(probe=False)
+
+    def _in_time(self) -> bool:
+        return self.now - self.right_ms <= self.lease_ms * self.outbox.settings.times.margin
 
     def _start(self, *, probe: bool) -> None:
         self.started_ms, self.began_ms, self.busy = self.now, self.outbox.now.wall_ms, True

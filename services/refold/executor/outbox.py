@@ -76,7 +76,7 @@ class ExecutorOutbox(Generic[Claimant]):
     ) -> None:
         self.settings, self.outlet, self.fresh = settings, outlet, fresh
         self.now, self.journal = Now(0, 0), Journal()
-        self._incarnation = ""
+        self._owner = ""
         self.ended, self.gone = Recent[str, None](settings.remember), Recent[str, None](settings.remember)
         self.keys = Recent[str, str](settings.remember)
         self.seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
@@ -92,8 +92,9 @@ class ExecutorOutbox(Generic[Claimant]):
     @property
     def owner(self) -> str:
         """The name of this process in the ledger: as the owner of its leases, and as the heir of those before it."""
-        self._incarnation = self._incarnation or self.fresh()
-        return owner_of(self._incarnation, self.settings.member)
+        if not self._owner:
+            self._owner = owner_of(self.fresh(), f"{self.settings.lock_id}{self.settings.member}")
+        return self._owner
 
     def closing(self, home: int) -> Closing:
         """The calls that are closed next, with the others of this moment."""

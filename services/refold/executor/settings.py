@@ -52,11 +52,13 @@ class ExecutorSettings:
     `look_ms` a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it
     acts on nothing that needs a decision. What the ledger holds of this pool is under its `seal`. A process that is to
     end lets tools that run go on for `grace_ms`. Calls that are settled are forgotten by the ledger within `close_ms`,
-    many at a time; `close_most` of them are not waited with.
+    many at a time; `close_most` of them are not waited with. Leases are inherited
+    from processes that had the same `lock_id`.
     """
 
     pool: str = "default"
     member: str = "executor-1"
+    lock_id: str = ""
     slots: int = defaults.SLOTS
     acting_bytes: int = 16 << 20
     conversation_bytes: int = defaults.CONVERSATION_BYTES

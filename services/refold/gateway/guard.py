@@ -27,7 +27,10 @@ BODY_S = 10.0
 """The time the body of a request may take to arrive, all of it."""
 
 # Not `is_here`: that takes URLs too, and a user in front of a host.
-_OWN_HOST = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+_OWN_HOST = re.compile(
+    r"(localhost|127(\.[0-9]{1,3}){3}|\[::(1|ffff:(127(\.[0-9]{1,3}){3}|7f[0-9a-f]{2}:[0-9a-f]{1,4}))\])(:[0-9]{1,5})?",
+    re.IGNORECASE,
+)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
 _PAGES = re.compile(

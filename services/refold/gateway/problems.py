@@ -26,6 +26,7 @@ from refold.gateway.describing import title_of
 from refold.gateway.guard import is_page
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.rates import BusyError
+from refold.gateway.site import below_prefix
 from refold.views.api import HttpProblem
 
 _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
@@ -51,11 +52,11 @@ async def problem(request: Request, error: Exception) -> Response:
     found, headers = _told(error)
     if is_page(request.url.path):
         if found.status == 401 and request.method == "GET":
-            return RedirectResponse("/login", 303)
+            return below_prefix(request, RedirectResponse("/login", 303))
         shared = request.scope.get("state", {}).get("gateway")
         shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
         shown.headers.update(headers)
-        return shown
+        return below_prefix(request, shown)
     # A detail may name what has no form in UTF-8.
     body = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

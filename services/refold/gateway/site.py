@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
@@ -219,7 +220,7 @@ class StrictRoute(APIRoute):
                 with suppress(NotYetError):  # the handler says so
                     await shared.wait(lambda: shared.reading.check_after(after_of(after)))
             with shared.write() if login is not None and request.method not in SAFE else nullcontext():
-                response = await handle(StrictRequest(request.scope, request.receive))
+                response = below_prefix(request, await handle(StrictRequest(request.scope, request.receive)))
             if shared.archived:
                 response.headers["Refold-Archive"] = shared.archived
             if login is not None and not login.local and isinstance(response, StreamingResponse):
@@ -232,6 +233,25 @@ class StrictRoute(APIRoute):
             return response
 
         return strict
+
+
+_LINKS = re.compile(rb' (href|src|action|data-stream)="(?=/(?!/))')
+_PREFIX = re.compile("(/[A-Za-z0-9._~-]+)+")
+
+
+def below_prefix(request: Request, response: Response) -> Response:
+    """Put the links of a page, or a redirect, below the path of a proxy, as its header names it."""
+    prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
+    if not _PREFIX.fullmatch(prefix):
+        return response
+    if (place := response.headers.get("location", "")).startswith("/"):
+        response.headers["Location"] = f"{prefix}{place}"
+    if response.headers.get("content-type", "").startswith("text/html") and hasattr(response, "body"):
+        # Text of users has no such attribute: in it a quotation mark is escaped.
+        body = _LINKS.sub(rb' \1="' + prefix.encode(), bytes(response.body))
+        vars(response).update(body=body)
+        response.headers["Content-Length"] = str(len(body))
+    return response
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:

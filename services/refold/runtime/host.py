@@ -55,6 +55,10 @@ after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may b
 
 LONGEST_AGAIN_S = 16.0
 
+ANSWERS_S, LINE_S = 2.0, 60.0
+"""A ledger that refuses writes answers questions in between: after the first time without a refusal it is back. After
+the second there is one more line about it: it is asked many times a second."""
+
 MEASURED_S = 1.0
 """Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
 
@@ -133,6 +137,7 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
+        self._refused_s = self._line_due_s = 0.0
         self._measured_s = self._spent_s = self._given_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
@@ -300,8 +305,14 @@ class Host:
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
-            log.warning("ledger.unreachable", error=str(error))
+            self._refused_s = begun
+            if begun >= self._line_due_s:
+                self._line_due_s = begun + LINE_S
+                log.warning("ledger.unreachable", error=str(error))
             return [effects.Answers(batch.batch, None) for batch in asked]
+        if self._line_due_s and begun - self._refused_s > ANSWERS_S:
+            log.info("ledger.answered")
+            self._line_due_s = 0.0
         self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]

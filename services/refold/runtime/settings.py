@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, IPvAnyNetwork, ValidationError
@@ -13,6 +15,8 @@ from refold.core.planning.verdict import SIGNAL_BYTES
 from refold.core.run.retry import REDISPATCH_MS
 from refold.runtime import defaults
 
+_log = logging.getLogger(__name__)  # programs load settings, too: nothing of this goes to their stdout
+
 PREFIX = "REFOLD_"
 PARTITIONS = "REFOLD_KAFKA__PARTITIONS"
 NOT_SETTINGS = (
@@ -21,6 +25,12 @@ NOT_SETTINGS = (
 )
 """Other variables of the environment: folders, the switch for tracebacks, faults, the file of the root key for
 commands that sign, secrets, the test campaigns."""
+
+
+_OF_A_SERVICE = re.compile(
+    r"_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|PORT=\w+://)", re.IGNORECASE
+)
+"""The end of a variable that Kubernetes sets for a service, a `_PORT` with its value: `REFOLD_PORT=tcp://10.0.0.1:80`."""
 
 
 class _Room(BaseModel):
@@ -267,10 +277,12 @@ def load(**overrides: Any) -> Settings:
     **Raises** UsageError for an unknown REFOLD_ name and for a value that cannot be.
     """
     known = {name.upper() for name in Settings.model_fields}
-    for name in os.environ:
+    for name, value in os.environ.items():
         if name.upper().startswith(PREFIX) and not name.startswith(NOT_SETTINGS):
             room = name.upper().removeprefix(PREFIX).partition("__")[0]
-            if room not in known:
+            if _OF_A_SERVICE.search(f"{name}={value}"):
+                _log.debug("%s is set by Kubernetes for a service", name)
+            elif room not in known:
                 raise UsageError(f"{name} is not a setting of Refold", hint=f"the rooms are {', '.join(sorted(known))}")
     try:
         return Settings(**overrides)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 import unicodedata
 from functools import lru_cache
 
 from refold.core.confusables import UNSEEN, mistaken_for, words
+
+ESCAPED = "refold.escaped"
+"""The error handler of a stream that is not in UTF-8: escapes that are JSON's own, so that JSON stays JSON."""
+
+
+codecs.register_error(ESCAPED, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end))  # type: ignore[attr-defined]
 
 _BLANKS = 20
 """Equal blanks in a row that stand as they are: more than an indentation, fewer than push text off a screen."""

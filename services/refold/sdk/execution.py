@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import ctypes
 import gc
 import inspect
 import sys
+import weakref
 from asyncio import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Iterator
@@ -66,7 +68,8 @@ class Execution:
         self.moment = moment
         self.end: Returned | Raised | None = None
         self.handed = 0
-        self._coroutine, self._behind = coroutine, left
+        self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
+        self._behind = left
         self._loop = Loop(moment, seed, MOST_READY, most)
         self._loop.context = context
         self._main: Task | None = None
@@ -120,11 +123,14 @@ class Execution:
             )
         return self._run(waiting, outcome)
 
-    def close(self) -> None:
-        """Drops the code where it stands; its `finally` blocks run, and what they ask for or raise is not heard."""
+    def close(self) -> bool:
+        """Drops the code where it stands; its `finally` blocks run, and what they ask for or raise is not heard.
+
+        Returns True if a coroutine ignored that: one that catches every exception around its waits does.
+        """
         loop = self._loop
         loop.closing = True
-        if self._main is None:
+        if self._coroutine is not None and self._main is None:
             self._coroutine.close()
         for _ in range(UNWIND_ROUNDS):
             if not (live := loop.live()):
@@ -138,9 +144,10 @@ class Execution:
                 break
             except BaseException:  # noqa: BLE001 - what clean-up raises is not heard
                 continue
+        self._coroutine, self._main, self._closer, self._ending, refused = None, None, None, [], False
         with suppress(BaseException), self._turn():
             for task in loop.live():
-                self._force(task)
+                refused = self._force(task) or refused
             for generator in self._generators:
                 with suppress(BaseException):
                     self._context.run(generator.aclose().send, None)
@@ -151,6 +158,7 @@ class Execution:
         loop.ready = RESTING
         loop.tasks.clear()
         self._generators.clear()
+        return refused
 
     def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Wanted:
         """One turn: an outcome and everything that follows, until all wait."""
@@ -244,12 +252,30 @@ class Execution:
             coroutine.close()
         self._loop.made.clear()
 
-    def _force(self, task: Task) -> None:
-        """Ends a task that does not end when it is cancelled."""
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        with suppress(BaseException):
-            if (coroutine := task.get_coro()) is not None:
-                coroutine.close()
+    def _force(self, task: Task) -> bool:
+        """Ends a task that does not end when it is cancelled. Returns True if a coroutine of it goes on all the same.
+
+        Such a coroutine is destroyed here, on its own loop and as its own task, where its next wait suspends it and
+        that ends it. A garbage collector would find neither: each wait would raise, and code that catches everything
+        goes round for ever.
+        """
+        loop, coroutines = self._loop, _chain(task.get_coro())
+        asyncio.tasks._enter_task(loop, task)
+        try:
+            with suppress(BaseException):
+                (coroutines or [task.get_coro()])[0].close()
+            refused = [weakref.ref(coroutine) for coroutine in coroutines if coroutine.cr_frame is not None]
+            if refused:
+                (ended := _nothing()).close()
+                asyncio.Task.__init__(task, ended, loop=loop)  # the only way to take its coroutine from a task
+                del coroutines
+            for reference in refused:
+                if (held := reference()) is not None:  # user code refers to it: no collector may ever close it
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+        finally:
+            asyncio.tasks._leave_task(loop, task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return bool(refused)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -296,6 +322,18 @@ _WAITING = StepFuture, Timer
 
 _Outside = tuple[Any, Any, Any, bool, Any]
 """What ran in this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
+
+
+def _chain(coroutine: Any) -> list[Any]:
+    """A task's coroutine and those that it awaits, each of them in the one before."""
+    chain = []
+    while inspect.iscoroutine(coroutine):
+        chain.append(coroutine)
+        coroutine = coroutine.cr_await
+    return chain
+
+
+async def _nothing() -> None: ...
 
 
 def _cancel(tasks: list[Task]) -> None:

@@ -129,8 +129,10 @@ def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
     """The annotations of a function as types. **Raises** UsageError when one names something unknown."""
     wanted = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
+    # A decorator takes annotations over as text: their names are those of the module where they were written.
+    written = getattr(inspect.unwrap(function), "__globals__", function.__globals__)
     try:
-        return get_type_hints(SimpleNamespace(__annotations__=wanted), function.__globals__, include_extras=True)
+        return get_type_hints(SimpleNamespace(__annotations__=wanted), written, include_extras=True)
     except NameError as error:
         raise UsageError(
             f"{what}: {error}", hint="define or import the type at module level, above the function"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -32,23 +33,41 @@ def _file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
     path = path.resolve()
-    name = f"refold_app_{path.stem}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path):
-        return known
-    spec = importlib.util.spec_from_file_location(name, path)
+    names = _names(path)
+    with suppress(ImportError):  # its package may load it
+        importlib.import_module(names[0].rpartition(".")[0] or "sys")
+    for known in map(sys.modules.get, names):
+        if known is not None and Path(known.__file__ or "").resolve() == path:
+            return known
+    names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
+    spec = importlib.util.spec_from_file_location(names[0], path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    if str(path.parent) not in sys.path:  # as `python file.py` does, so that it finds its neighbours
-        sys.path.insert(0, str(path.parent))
-    sys.modules[name] = module
+    sys.modules.update(dict.fromkeys(names, module))
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        for name in names:
+            sys.modules.pop(name, None)
         raise
     return module
+
+
+def _names(path: Path) -> list[str]:
+    """Names by which modules of an app, or processes that it starts, may import its file: all are to mean one module.
+
+    Its folder, and that of its outermost package, are put into `sys.path`, as `python file.py` does.
+    """
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    for folder in (root, path.parent):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    places = [root, *(Path(place).resolve() for place in sys.path)]
+    parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
+    return list(dict.fromkeys(".".join(each) for each in parts))
 
 
 def _module(name: str) -> ModuleType:

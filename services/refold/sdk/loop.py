@@ -9,14 +9,17 @@ the loop's time is that of the entry which woke the code. What would have to ask
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from random import Random
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from refold.core.errors import UsageError
+from refold.core.errors import UsageError, text_of
 from refold.core.events import LAST_MS
 from refold.core.run.intents import Intent, Sleep
 from refold.core.run.replay import Moment
@@ -29,6 +32,11 @@ MOST_REDELIVERED = 100
 MOST_REFUSED = 100
 """How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""
 
+
+YEARS_S = 10 * 365 * 86_400
+"""A wait of ten years is rather a mistake in a number, and worth a line in the log."""
+
+_log = logging.getLogger(__name__)
 
 RESTING: deque[asyncio.Handle] = deque(maxlen=0)
 """What stands in line between turns: nothing, and what is added is dropped. One for all, as a deque takes 760 bytes."""
@@ -225,6 +233,10 @@ class Loop(_LOOP):  # type: ignore[misc]
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
+        if math.isnan(when):
+            raise ValueError("the time of a timer is not a number")
+        if YEARS_S < when - self.time() < math.inf:
+            _log.warning("an agent waits for more than ten years")
         timer = Timer(when, callback, args, self, context)
         if when <= self.time():
             self.ready.append(timer)
@@ -271,9 +283,14 @@ class Loop(_LOOP):  # type: ignore[misc]
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if (error := context.get("exception")) is None:
+            return
+        text = str(context.get("message", "")).partition(" at 0x")[0]
         # Of a callback it is told at a moment that comes again; of what a collector finds it is not.
-        if "handle" in context and (error := context.get("exception")) is not None:
-            self.unheard.append((str(context.get("message", "")).partition(" at 0x")[0], error))
+        if "handle" in context:
+            self.unheard.append((text, error))
+        elif not self.closing and not self.moment.replaying:
+            _log.warning("%s: %s: %s", text, type(error).__name__, text_of(error))
 
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self
@@ -322,6 +339,12 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
     hint = CONCURRENCY if name in _CONCURRENT else WORLD
 
     def refused(self: Loop, *args: Any, **options: Any) -> NoReturn:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and "_sync" not in frame.f_code.co_name:
+            frame = None if frame.f_globals.get("__name__") == "refold.sdk.execution" else frame.f_back
+        if frame is not None:  # as `AbstractAgent.run_sync` of pydantic-ai, which the author has written
+            caller, method = frame.f_code.co_qualname, frame.f_code.co_name.replace("_sync", "")
+            raise NotHereError(f"{caller} runs a loop of its own: {name}", hint=f"write `await` and `{method}(...)`")
         raise NotHereError(f"the loop of an agent has no {name}", hint=hint)
 
     return refused

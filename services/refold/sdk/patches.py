@@ -10,17 +10,20 @@ import asyncio
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import os
 import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, tzinfo
 from types import ModuleType
 from typing import Any
 
 from refold.core.errors import UsageError
+from refold.sdk.determinism import watch
 from refold.sdk.determinism.banned import CONCURRENCY, ORIGINAL
 from refold.sdk.loop import Loop
 
@@ -92,6 +95,8 @@ def install() -> None:
         setattr(
             time, nanoseconds, _told(getattr(time, nanoseconds), lambda loop: round(loop.time() * 1_000) * 1_000_000)
         )
+    for name in ("callHandlers",):
+        setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
     if sys.version_info < (3, 12):  # from then on the watch hears of threads
         threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
@@ -132,6 +137,28 @@ def _seeded(original: Callable[..., None]) -> Callable[..., None]:
         original(self, loop.random_at(_caller()).getrandbits(256) if a is None and loop is not None else a, version)
 
     return seed
+
+
+def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
+    """Handlers are not the agent's: they may open files and start threads, fail no run, and see no line twice."""
+
+    def call(self: logging.Logger, record: logging.LogRecord) -> None:
+        loop = _THREAD.loop
+        if loop is None:
+            return original(self, record)
+        if loop.moment.replaying:
+            return None
+        leave(None)
+        asyncio._set_running_loop(None)
+        try:
+            with watch.unwatched(), suppress(Exception):
+                original(self, record)
+        finally:
+            asyncio._set_running_loop(loop)
+            leave(loop)
+        return None
+
+    return call
 
 
 def _threadless(original: Callable[..., int]) -> Callable[..., int]:
@@ -217,18 +244,22 @@ def _order_scopes(module: ModuleType) -> None:
     module.CancelScope = OrdinalScope  # type: ignore[attr-defined]
 
 
+_Datetime: Any = next(base for base in datetime.__mro__ if base.__name__ == "datetime")
+"""The class of Python: a test that freezes time may have put another in its place, with a metaclass of its own."""
+
+
 class _AsDatetime(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, datetime)
+        return isinstance(instance, _Datetime)
 
 
-class _ToldDatetime(datetime, metaclass=_AsDatetime):
+class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
     """What makes datetimes for a framework: real ones, and within a run at the time of its log."""
 
     @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+    def now(cls, tz: tzinfo | None = None) -> Any:
         loop = _THREAD.loop
-        return datetime.now(tz) if loop is None else datetime.fromtimestamp(loop.time(), tz)
+        return datetime.now(tz) if loop is None else _Datetime.fromtimestamp(loop.time(), tz)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -52,8 +52,8 @@ def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VAL
         try:
             place = pointed(state.run_id, request)
             given = whole(values, place) if place else request.input
-            code, left = agent.open(given, context), state.retried.left
-            execution = Execution(code, moment, request.seed, left=left, context=context)
+            seed, left = request.seed, state.retried.left
+            execution = Execution(agent.open(given, context), moment, seed, left=left, context=context)
         except UsageError:
             if state.over and not state.steps:  # it did not take this input then either
                 return Arrival(0, over=True)

@@ -63,8 +63,8 @@ class AgentRun(RunRead):
     `decisions` say what people decide on calls of a tool that need a decision; on all others they `approve`. `policy`
     is the content of a policy file. `agents` are scripts of agents that this one runs, by name: a result, an exception,
     or a function of their input; without one they are run, too, and are its `children`. `code` makes the history in
-    place of the agent: that of another version, or code of before that is gone. `name` is the run's id. At a
-    `boundary` something is killed; `crash_matrix` has all of them.
+    place of the agent: that of another version, or code of before that is gone. `name` is the run's id, `sent` are
+    signals to runs that are not there. At a `boundary` something is killed; `crash_matrix` has all of them.
     **Raises** UsageError when the agent takes no such input.
     """
 
@@ -91,6 +91,7 @@ class AgentRun(RunRead):
         self.state = RunState(run_id(name))
         self.events: list[Event] = []
         self.records: list[tuple[bytes, bytes]] = []
+        self.sent: list[RunSignal] = []
         self._panel = Panel(app, policy)
         self._family: Relatives[AgentRun] = Relatives(app, agents or {})
         above = BudgetAccounts(self._family.state).above
@@ -223,7 +224,7 @@ class AgentRun(RunRead):
         keep_records(self.records, path)
 
     def hear(self, told: Input) -> None:
-        """What another run of the family means for this one."""
+        """Take a message or a signal of another run of the family."""
         if isinstance(self._decide(told), list):
             self._take(told)
 
@@ -232,6 +233,7 @@ class AgentRun(RunRead):
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
         child.events, child.records, child._orders = [], [], {}
+        vars(child).update(sent=[])
         self._family.runs[child.state.run_id] = child
         child._take(replace(told, seed=SEED))
 
@@ -270,11 +272,19 @@ class AgentRun(RunRead):
         self.records.append(record)
         self.events += entry.events
         unseen = before.unseen + wakes(verdict) if entry.held else 0
+        signals: list[RunSignal] = []
         for command in commands(self.state, entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
+            elif isinstance(command.message, RunSignal):
+                signals.append(command.message)
         self._look(unseen)
         self._family.hear(self, entry)
+        for message in signals:
+            if relative := self._family.runs.get(message.run_id):
+                relative.hear(message)
+            else:
+                self.sent.append(message)
         if all(run.state.over for run in self._family.runs.values()):
             self.executors.close()
 

@@ -120,7 +120,7 @@ class RunRead:
     @property
     def open(self) -> list[int]:
         """The numbers of the steps that wait."""
-        return sorted(self.state.open)
+        return [] if self.state.over else sorted(self.state.open)
 
     @property
     def story(self) -> str:

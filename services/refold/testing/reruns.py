@@ -31,12 +31,14 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
     with watch.watching():
         try:
-            code = app.agents[agent].open(request.input, context)
-            execution = Execution(code, moment, request.seed, left=state.retried.left, context=context)
+            seed, left, found = request.seed, state.retried.left, app.agents[agent]
+            execution = Execution(found.open(request.input, context), moment, seed, left=left, context=context)
         except UsageError as error:
             return Raised(error), []
-        beyond = replay_along(execution, state)
-        execution.close()
+        try:
+            beyond = replay_along(execution, state)
+        finally:
+            execution.close()
     return execution.end, beyond
 
 

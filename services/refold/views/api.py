@@ -19,6 +19,15 @@ class ApiBody(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, body: Any) -> Any:
+        # Many clients write null for a field that they leave out.
+        if not isinstance(body, dict):
+            return body
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in body.items() if value is not None or name not in optional}
+
 
 class RunBody(ApiBody):
     """Asks for a run. The same `id` with the same agent and input is one run, however often it is asked for."""

@@ -8,13 +8,14 @@ raises becomes data, without what is secret in it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import structlog
 
@@ -190,6 +191,9 @@ class Toolbox:
                 value, error = await self._loop.run_in_executor(threads, copy_context().run, _outcome, body)
                 if error is not None:
                     raise error
+                if heartbeat := self._running.get(order.number, (None, None))[0]:  # from here on it may be cancelled
+                    self._running[order.number] = heartbeat, asyncio.current_task()
+                value = await _settled(value)
             return self._value(order, tool, value, told)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit too, and ends but itself
             return told.raised(order, error)
@@ -241,6 +245,13 @@ def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
         return body(), None
     except BaseException as error:  # noqa: BLE001 - whoever waits for the thread judges it
         return None, error
+
+
+async def _settled(value: Any) -> Any:
+    """The value of a tool that looked like a sync one: a wrapper of an async function, or an async generator."""
+    while inspect.isawaitable(value):
+        value = await value
+    return [each async for each in value] if isinstance(value, AsyncGenerator) else value
 
 
 class ErrorText:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from refold.cli import options, output
-from refold.cli.apps import app_pools
+from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import Provision, folder_of
 from refold.cli.platform import Printer, quiet
 from refold.client.addresses import data_dir, running_dev
@@ -151,6 +151,8 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     if has("sqlalchemy"):
         output.say(f"views     [bold]{output.escape(stack.views_shown)}[/]")
     output.say(f"app       {output.escape(app)}")
+    if not load_app(app).agents:
+        output.warn("the app has no agents: import the modules that define them in its file")
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
     output.say(f"policy    {output.escape(where)}")
     for name, numbers in pids.items():

@@ -10,7 +10,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import confluent_kafka
 
@@ -249,7 +249,8 @@ def _waiting(address: str) -> Iterator[Finding]:
     if not address:
         return
     try:
-        with urlopen(f"http://{address}/metrics", timeout=3) as answer:
+        # A proxy of the environment does not reach processes of this platform.
+        with build_opener(ProxyHandler({})).open(f"http://{address}/metrics", timeout=3) as answer:
             page = answer.read().decode()
     except (OSError, ValueError) as error:
         yield "problem", f"no metrics at {address}: {error}; start the planner with REFOLD_METRICS__ADDRESS={address}"

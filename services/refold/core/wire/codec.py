@@ -153,9 +153,11 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
         raise MalformedError(f"unknown field {extra[0]!r}", hint=f"the fields are {', '.join(fields)}")
     values: dict[str, Any] = {}
     for name, spec in fields.items():
-        if name not in parsed:
-            if spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-                raise MalformedError(f"the field {name!r} is missing")
+        optional = (spec.default, spec.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+        if name not in parsed and not optional:
+            raise MalformedError(f"the field {name!r} is missing")
+        # Many producers write null for a field that they leave out. The data of a signal may be null itself.
+        if name not in parsed or (optional and parsed[name] is None and name not in json_fields):
             continue
         value = parsed[name]
         if name in json_fields:
@@ -163,9 +165,19 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
         elif isinstance(value, dict) and (part := _part(spec.type)) is not None:
             value = _from_json(part, value, ())
         elif not _fits(value, spec.type):
-            raise MalformedError(f"the field {name!r} has the wrong type", hint=f"it is {spec.type}")
+            kind = _JSON_TYPES.get(typing.get_origin(spec.type) or spec.type, "an object")
+            hint = f"it is {kind}{', or is left out' * optional}"
+            raise MalformedError(f"the field {name!r} has the wrong type", hint=hint)
         values[name] = value
     return cls(**values)
+
+
+_JSON_TYPES: dict[Any, str] = {
+    str: "a string",
+    int: "an integer",
+    dict: "an object of strings",
+    list: "an array of strings",
+}
 
 
 def _part(hint: Any) -> type | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import signal
 import sys
 import threading
 import time
 import traceback
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,7 +20,7 @@ from typing import NamedTuple
 
 import structlog
 
-from refold.core.errors import MalformedError
+from refold.core.errors import MalformedError, text_of
 from refold.core.events import Failure, RunFailed
 from refold.core.ids import RunId, hold_key
 from refold.core.messages import Hold, RunOperation
@@ -69,6 +72,8 @@ class LiveCode:
         self._room, self.mark = room, mark
         self._executions: OrderedDict[str, tuple[Execution, int]] = OrderedDict()
         self.bytes = 0
+        # A collector must not close coroutines: outside of a turn their waits raise, and they may go on for ever.
+        weakref.finalize(self, _close_all, self._executions)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._executions))
@@ -96,12 +101,20 @@ class LiveCode:
             self._add(-kept[1])
             if not self._executions:
                 del self._room.lanes[self]
-            with self.mark.on(Driven(RunId(run), "", "")):
-                kept[0].close()
+            with suppress(HeldUp), self.mark.on(Driven(RunId(run), "", "", ends=True)):
+                for name, error in kept[0].unheard[:5] if kept[0].end is None else ():  # no entry will name them
+                    _log.warning("task.failed", run_id=run, task=name, error=type(error).__name__, text=text_of(error))
+                if kept[0].close():
+                    _log.warning("run.ignored_its_end", run_id=run, hint="catch Exception, and not BaseException")
 
     def _add(self, size: int) -> None:
         self.bytes += size
         self._room.add(size)
+
+
+def _close_all(executions: dict[str, tuple[Execution, int]]) -> None:
+    for execution, _ in executions.values():
+        execution.close()
 
 
 RETRY_MS = 30_000
@@ -386,6 +399,7 @@ class Watchdog:
         # Without it (macOS) the time of all threads counts; the others need little.
         clock_of = getattr(time, "pthread_getcpuclockid", None)
         self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
+        self._collector: _On | None = None
         self._stopped = threading.Event()
         self._interrupts = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -394,12 +408,24 @@ class Watchdog:
         """Begins to look on."""
         if self._interrupts:
             signal.signal(_INTERRUPT, self._mark.interrupt)
+        gc.callbacks.append(self._collects)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends it, with the loop."""
+        gc.callbacks.remove(self._collects)
         self._stopped.set()
         self._thread.join(timeout=2)
+
+    def _collects(self, phase: str, info: object) -> None:
+        # A collector runs `__del__` of user code, of no run that anything here could name.
+        if threading.get_ident() != self._loop:
+            return
+        if phase == "start":
+            self._collector = self._mark.on(Driven(RunId(""), "", ""))
+            self._collector.__enter__()
+        elif self._collector is not None:
+            self._collector.__exit__()
 
     def _run(self) -> None:
         try:
@@ -453,7 +479,8 @@ class Watchdog:
             at_ms=clock_ms(),
         )
         try:
-            self._quarantine(hold)
+            if driven.run_id:
+                self._quarantine(hold)
             _log.error("run.quarantined", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
         except BaseException:  # noqa: BLE001 - whatever it is, the process that is held has to end
             # The process ends all the same: others go on sooner, and the next planner that it holds tries again.

@@ -10,8 +10,10 @@ import builtins
 import gc
 import io
 import os
+import platform
 import uuid
 from datetime import date
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -59,6 +61,12 @@ _MODULES: Final = {
     "sqlalchemy": WORLD,
 }
 
+FILES: Final = frozenset(
+    ("read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "is_file", "is_dir", "rglob")
+)
+PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unlink"}
+"""Methods of paths. What has one of `FILES` is a path; what has another is, in code that makes paths."""
+
 _OBJECTS: Final = {
     id(thing): (thing, hint)
     for thing, hint in (
@@ -69,6 +77,10 @@ _OBJECTS: Final = {
         (os.getenv, SETTINGS),
         (os.system, WORLD),
         (os.popen, WORLD),
+        *((thing, WORLD) for thing in (os.listdir, os.scandir, os.stat, os.lstat, os.walk, os.access, os.uname)),
+        *((thing, WORLD) for thing in (os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize)),
+        *((thing, SETTINGS) for thing in (os.getpid, os.getppid, os.getcwd, platform.node, platform.uname)),
+        *((getattr(Path, name), WORLD) for name in PATHS),
         (builtins.open, WORLD),
         (io.open, WORLD),
         (builtins.input, WORLD),
@@ -146,6 +158,7 @@ EVENTS: Final = {
     **dict.fromkeys(
         (
             "open",
+            "glob.glob",
             "os.exec",
             "os.fork",
             "os.mkdir",
@@ -153,10 +166,14 @@ EVENTS: Final = {
             "os.remove",
             "os.rename",
             "os.system",
+            "os.walk",
+            "pathlib.Path.glob",
+            "pathlib.Path.rglob",
             "smtplib.connect",
             "socket.__new__",
             "socket.connect",
             "socket.getaddrinfo",
+            "socket.gethostname",
             "sqlite3.connect",
             "subprocess.Popen",
             "urllib.Request",

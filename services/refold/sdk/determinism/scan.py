@@ -11,11 +11,12 @@ import dis
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from refold.core.errors import UsageError
-from refold.sdk.determinism.banned import hint_for, hint_for_module
+from refold.sdk.determinism.banned import FILES, PATHS, hint_for, hint_for_module
 
 _MARK = "__refold_tool__"
 _NOTHING: Any = object()
@@ -101,6 +102,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     scope = _Scope(function)
     load: _Load | None = None
     before = ""
+    methods = _path_methods(function, code)
     for op, name, arg, line in _plain(code):
         if load is not None:
             if op in _ATTRIBUTE and scope.attribute(load, name):
@@ -112,6 +114,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
+            yield from _path_method(op, name, line, methods)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
@@ -123,6 +126,16 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(function, inner)
+
+
+def _path_method(op: str, name: str, line: int, methods: frozenset[str]) -> Iterator[_Load]:
+    if op in _ATTRIBUTE and name in methods:
+        yield _Load(name, getattr(Path, name), line, called=True)
+
+
+def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
+    things = [function.__globals__.get(name) for name in code.co_names]
+    return PATHS if any(isinstance(thing, type) and issubclass(thing, PurePath) for thing in things) else FILES
 
 
 def _is_method(op: str, arg: int) -> bool:

@@ -38,4 +38,5 @@ def approval(
         raise UsageError("the approval service has no key to sign decisions with", hint=hint)
     signing = keys.load(Path(path), "decision")
     service = ApprovalService(process.load(app), own, key=signing, nonce=lambda: secrets.token_hex(16))
+    process.lock_member()
     process.run(Host([service], event_log))

@@ -52,6 +52,7 @@ def executor(
     if standby:
         stand_by()
     process.check((pool,))
+    lock_id = process.lock_member(pool)
     membership = ExecutorSettings(pool=pool, member=name).membership
     event_log, lookup = KafkaEventLog(options.kafka, membership), KafkaLookup(options.kafka, membership)
     retention = timedelta(milliseconds=options.redis.retention_ms)
@@ -82,6 +83,7 @@ def executor(
     own = ExecutorSettings(
         pool=pool,
         member=name,
+        lock_id=lock_id,
         slots=options.executor.slots,
         times=times,
         gate=gate,

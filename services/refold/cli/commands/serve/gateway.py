@@ -59,10 +59,11 @@ def gateway(
     process = served("gateway", member, data)
     settings = process.where.settings
     check_homes(process.where.settings.kafka, RUN_LOG)
-    at, number = host or settings.gateway.host, port or settings.gateway.port
+    at, number = (host or settings.gateway.host).strip("[]"), port or settings.gateway.port
+    place = f"[{at}]:{number}" if ":" in at else f"{at}:{number}"
     part, name = settings.gateway, actor or login()
     logins = Logins(part, name)
-    if not on_loopback(f"{at}:{number}"):
+    if not on_loopback(place):
         _check_open(at, logins, part)
     if actor and not logins.local:
         raise UsageError("--actor names the one user there is without logins", hint="leave it out: they have names")
@@ -70,7 +71,7 @@ def gateway(
     client = AsyncClient(data=data, actor=name, vote_key=part.vote_key)
     shared = Gateway(platform, views(settings), logins, client, own_key(REQUEST, part.request_key, data), ForkRoom(app))
     who = f"{name} alone" if logins.local else "logins"
-    _log.info("service.started", service="gateway", url=f"http://{at}:{number}", who=who)
+    _log.info("service.started", service="gateway", url=f"http://{place}", who=who)
     config = uvicorn.Config(
         build_api(shared),
         host=at,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import structlog
+
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
@@ -20,6 +22,8 @@ from refold.planner.settings import Limits, PlannerSettings
 from refold.runtime.host import Host
 from refold.runtime.standby import stand_by
 
+_log = structlog.get_logger()
+
 DRAIN_S = 1.0
 """The time a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
 
@@ -32,7 +36,10 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
         stand_by()
     # Those of earlier versions of the app too: their calls may be under way.
     pools = tuple(sorted({*loaded.pools, *process.topics(loaded.pools).pools()}))
+    if not loaded.agents:
+        _log.warning("planner.no_agents", app=loaded.name, hint="import the modules that define them in the app's file")
     process.check(pools)
+    process.lock_member()
     own = PlannerSettings(
         partitions=options.kafka.partitions,
         member=process.member,

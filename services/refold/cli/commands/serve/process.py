@@ -39,6 +39,7 @@ from refold.ports.log import Record
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
 from refold.runtime.host import Host
+from refold.runtime.member_lock import lock_member
 from refold.runtime.settings import KafkaSettings
 from refold.runtime.signals import StopAsked, stop_signals
 from refold.sdk.app import App
@@ -138,6 +139,11 @@ class Served:
         topic = f"{TOOL_CLAIMED}.{pools[0]}" if self.service == "executor" else RUN_LOG
         check_homes(self.where.settings.kafka, topic)
         self.accept(kafka_findings(self.where.settings.kafka, topics))
+
+    def lock_member(self, pool: str = "") -> str:
+        """Lock the name of this process; return the id of the lock. **Raises** as `member_lock.lock_member`."""
+        kafka = self.where.settings.kafka
+        return lock_member(f"{kafka.bootstrap}/{kafka.prefix}/{self.service}/{pool}", self.member)
 
     def accept(self, findings: Iterable[OpenAccess]) -> None:
         """**Raises** UsageError for what others reach and lets everybody in."""

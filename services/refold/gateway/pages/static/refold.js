@@ -2,6 +2,8 @@
 // and adds keys. No framework, no state but the page's own.
 "use strict";
 
+// Where the gateway is on its host: "", or the prefix of a proxy.
+const root = new URL(document.currentScript.src).pathname.split("/static/")[0];
 const live = document.getElementById("live");
 let paused = false;
 let fresh = 0; // the latest page that was asked for
@@ -113,7 +115,7 @@ let due = 0;
 function soon() { if (!due) due = setTimeout(() => { due = 0; refresh(); }, 150); }
 
 if (run && "follow" in run.dataset) {
-  const source = new EventSource(`/api/runs/${run.dataset.run}/family/stream?parts=true&from_now=true`);
+  const source = new EventSource(`${root}/api/runs/${run.dataset.run}/family/stream?parts=true&from_now=true`);
   source.onopen = () => { say("live"); look(); }; // at what came between the page and its stream
   source.onerror = () => { say("the gateway is away: this may be old", true); if (source.readyState === 2) soon(); };
   source.addEventListener("message", soon);
@@ -128,7 +130,7 @@ let looks = 0;
 async function look() {
   if (paused) return;
   try {
-    const answer = await fetch(`/api/runs/${run.dataset.run}/events?limit=1&after_seq=${run.dataset.seq}`);
+    const answer = await fetch(`${root}/api/runs/${run.dataset.run}/events?limit=1&after_seq=${run.dataset.seq}`);
     if (answer.status === 410 || answer.status === 404) location.reload();
     else if (!answer.ok) say("the gateway cannot answer: this may be old", true);
     else if ((await answer.json()).length || document.body.classList.contains("old") || ("follow" in run.dataset && ++looks % 5 === 0)) soon();
