@@ -1,30 +1,39 @@
-"""Python values as canonical JSON and back: what a signature says, checked by pydantic in both directions."""
+"""Python values as canonical JSON and back, in the one wire form of their declared type."""
 
 from __future__ import annotations
 
 import inspect
+import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Final, NotRequired, get_type_hints
+from typing import Annotated, Any, Final, NotRequired, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import CoreConfig, SchemaSerializer
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaSerializer, SchemaValidator
 from typing_extensions import TypedDict  # typing's own is refused by pydantic before Python 3.12
 
 from refold.core.errors import MalformedError, UsageError, text_of
 from refold.core.wire import canonical
 from refold.sdk.secret import Secrets
+from refold.sdk.wire_form import WireForm
 
-_CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
-"""Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""
+_ONE_FORM: Final = "a value is written as JSON and read again: declare the type that it has"
+_SCALARS: Final = (bool, str, bytes, int, float)
+_MISSING: Final = object()
 
 
 class JsonCodec:
-    """A type annotation that has a JSON form. `what` names its values in errors.
+    """Values of a type annotation as JSON. `what` names them in errors.
 
-    **Raises** UsageError for a type without a JSON form, and for sets: their order differs from process to process, so
-    a replay would see other values than the run did.
+    A value is validated once when it is written and once when it is read; `write` skips the first. What arrives is what
+    was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
+    **Raises** UsageError for a type without a JSON form.
     """
 
     def __init__(self, annotation: Any, what: str) -> None:
@@ -34,22 +43,42 @@ class JsonCodec:
             self.schema: dict[str, Any] = adapter.json_schema()
         except (PydanticUserError, NameError) as error:
             raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
-        if _holds_set(self.schema):
-            raise UsageError(f"{what}: a set has no order that a replay could repeat", hint="use a list or a tuple")
-        self._check = adapter.validator.validate_python
-        self._check_json = adapter.validator.validate_json
-        self._plain = SchemaSerializer(adapter.core_schema, _CONSTANTS).to_python
+        self.form = WireForm(adapter.core_schema, what)
+        # Models have a validator and a serializer of their own, which are not those of the wire form.
+        validator = SchemaValidator(self.form.schema, None, _use_prebuilt=False)
+        self._plain = SchemaSerializer(self.form.schema, None, _use_prebuilt=False).to_python
+        self.check, self._check_json = validator.validate_python, validator.validate_json
 
-    def dump(self, value: Any) -> str:
-        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or has no JSON form."""
+    def dump(self, value: Any, *, sparse: bool = False) -> str:
+        """The canonical JSON of a value; `sparse`: without fields of models that nobody has set.
+
+        **Raises** UsageError: it is not of this type, or would arrive as another.
+        """
         try:
-            return canonical.dumps(self._plain(self._check(value), mode="json", by_alias=True, warnings=False))
-        except ValidationError as error:
-            raise UsageError(f"{self.what}: {reasons(error)}") from None
-        except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
-            raise UsageError(f"{self.what}: not JSON: {text_of(error)}") from None
-        except MemoryError:
+            checked = self.check(value)
+            if self.form.ordered:
+                _refuse_unordered(value, checked, ())
+        except (ValidationError, RecursionError, _Lost) as error:
+            raise self._refused(error) from None
+        except (MemoryError, UsageError):
             raise
+        except Exception as error:
+            raise UsageError(f"{self.what}: {_raised(error)}") from error
+        return self.write(checked, sparse=sparse)
+
+    def write(self, checked: Any, *, sparse: bool = False) -> str:
+        """As `dump`, of a value that is of this type already."""
+        if self.form.plain:
+            try:
+                return canonical.dumps(checked)
+            except MalformedError:
+                pass  # what follows finds the place
+        try:
+            return self._compared(checked, sparse)
+        except (MemoryError, UsageError):
+            raise
+        except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
+            raise self._refused(error) from None
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
@@ -58,11 +87,42 @@ class JsonCodec:
         try:
             return self._check_json(text, context=secrets)
         except ValidationError as error:
-            raise UsageError(f"{self.what}: {reasons(error)}") from None
+            raise self._refused(error) from None
         except MemoryError:
             raise
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
+
+    def means(self, text: str, other: str) -> bool:
+        """True if two texts are read as the same value, though an older version may have written one of them."""
+        try:
+            return _text(self._full(self.load(text))) == _text(self._full(self.load(other)))
+        except (UsageError, MalformedError, ValueError, RecursionError):
+            return False
+
+    def _full(self, value: Any, open_: dict[int, Any] | None = None) -> Any:
+        return self._plain(value, mode="json", by_alias=True, round_trip=True, warnings=False, context=open_)
+
+    def _compared(self, value: Any, sparse: bool) -> str:
+        open_: dict[int, Any] = {}
+        wire = full = self._full(value, open_)
+        if sparse and (few := self._sparse(value)) != full:
+            again = self._full(self._check_json(_text(few)))
+            wire = _filled(full, few, again)
+        text = _text(wire)
+        read = self._check_json(text)
+        _compare(value, read, open_, ())
+        if _text(again := self._full(read)) != _text(full):
+            _compare(full, again, {}, ())
+        return text
+
+    def _sparse(self, value: Any) -> Any:
+        return self._plain(value, mode="json", by_alias=True, round_trip=True, warnings=False, exclude_unset=True)
+
+    def _refused(self, error: Exception) -> UsageError:
+        if isinstance(error, _Lost):
+            return UsageError(f"{self.what}: {error}", hint=_ONE_FORM)
+        return UsageError(f"{self.what}: {reasons(error) if isinstance(error, ValidationError) else _no_json(error)}")
 
 
 class Arguments:
@@ -82,8 +142,11 @@ class Arguments:
         self.hints = hints(function, what, leave=left)
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
-        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         types = {name: self.hints.get(name, Any) for name in self.names}
+        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        for name, default in list(self._defaults.items()):
+            if isinstance(default, FieldInfo):  # pydantic fills in the default of an annotation
+                types[name] = Annotated[types[name], self._defaults.pop(name)]
         self._told = {name: f"${name}" if name in beside else name for name in self.names}
         self._names = {told: name for name, told in self._told.items()}
         fields = {
@@ -91,8 +154,9 @@ class Arguments:
         }
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
-        kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
+        kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
         self.shape = JsonCodec(kind, what)
+        self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """The arguments of a call as canonical JSON. **Raises** UsageError, naming what is wrong with them."""
@@ -102,7 +166,7 @@ class Arguments:
         if args and not kwargs.keys().isdisjoint(self._positional[: len(args)]):
             twice = ", ".join(sorted(kwargs.keys() & set(self._positional[: len(args)])))
             raise UsageError(f"{self.what}: {twice} given twice")
-        return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
+        return self.shape.dump({self._told.get(name, name): value for name, value in given.items()}, sparse=True)
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
         """The keywords to call the function with; `secrets` hears of those that they name. **Raises** UsageError.
@@ -116,6 +180,15 @@ class Arguments:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
         found: dict[str, Any] = self.shape.load(text, secrets)
         return {self._names[told]: value for told, value in found.items()}
+
+    def _check_defaults(self) -> None:
+        try:
+            self.shape.check({self._told[name]: default for name, default in self._defaults.items()})
+        except ValidationError as error:
+            for wrong in error.errors(include_url=False, include_context=False, include_input=False):
+                if len(place := wrong["loc"]) > 1 or wrong["type"] != "missing":
+                    problem = f"{self.what}: parameter {place[0]} has a default that does not fit: {wrong['msg']}"
+                    raise UsageError(problem, hint="write `int | None = None`, say") from None
 
 
 def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list[inspect.Parameter]:
@@ -144,11 +217,120 @@ def reasons(error: ValidationError) -> str:
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
 
 
+def _no_json(error: BaseException) -> str:
+    return f"not JSON: {text_of(error)}"
+
+
 def _raised(error: BaseException) -> str:
     return f"its validator raised {type(error).__name__}: {text_of(error)}"
 
 
-def _holds_set(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        return schema.get("uniqueItems") is True or any(map(_holds_set, schema.values()))
-    return isinstance(schema, list) and any(map(_holds_set, schema))
+def json_of(value: Any, what: str) -> str:
+    """A value of no declared type as canonical JSON, the same each time. **Raises** UsageError."""
+    try:
+        return canonical.dumps(value)
+    except MalformedError:
+        return JsonCodec(Any, f"the {what} is not JSON").dump(value)
+
+
+# What arrives, beside what was sent
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """Parts of a value by key, index or name; None if it has none to look at."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list | tuple | deque):
+        return dict(enumerate(value))
+    if isinstance(value, BaseModel):
+        own = {name: value.__dict__.get(name) for name in type(value).model_fields}
+        return own | (value.__pydantic_extra__ or {}) | (value.__pydantic_private__ or {})
+    kind = type(value)
+    if isinstance(value, Enum | type) or not (is_dataclass(value) or kind.__eq__ is object.__eq__):
+        return None
+    if hasattr(value, "__dict__"):
+        return {n: part for n, part in vars(value).items() if not isinstance(getattr(kind, n, None), cached_property)}
+    return {each.name: getattr(value, each.name) for each in fields(value)} if is_dataclass(value) else {}
+
+
+class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
+    """A part of a value that arrives as another, or not at all."""
+
+    def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
+        super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))
+
+
+_NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into a list, or declare a set"
+
+
+def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
+    """Refuse a set that was taken for something ordered."""
+    if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
+        raise _Lost(path, _NO_ORDER)
+    if given is not checked and isinstance(given, dict | list | tuple):
+        parts = _parts(checked) or {}
+        for name, part in (_parts(given) or {}).items():
+            _refuse_unordered(part, parts.get(name, ()), (*path, name))
+
+
+def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...]) -> None:
+    """Refuse what arrives as another. `open_`: parts, by id, for which no type is declared: they arrive as JSON data."""
+    if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
+        same = sent == read and isinstance(sent, bool) == isinstance(read, bool)
+        if not same and not (sent != sent and read != read):
+            raise _Lost(path)
+        return
+    if id(sent) in open_:
+        _refuse_unfit(sent, path)
+        return
+    if type(sent) is not type(read):
+        raise _Lost(path, f"a {type(sent).__name__} would arrive as a {type(read).__name__}")
+    ours, theirs = _parts(sent), _parts(read)
+    if ours is None or theirs is None:
+        if sent != read:
+            raise _Lost(path)
+        return
+    if isinstance(sent, BaseModel) and (unset := sent.model_fields_set - read.model_fields_set):
+        raise _Lost((*path, min(unset)), "it is not written, and would be missing")
+    for name in [*ours, *theirs]:
+        if name not in ours or name not in theirs:
+            raise _Lost((*path, name))
+        _compare(ours[name], theirs[name], open_, (*path, name))
+
+
+def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
+    """Refuse what JSON data cannot hold: a set, a key that is no text, NaN and infinities."""
+    if isinstance(value, set | frozenset):
+        raise _Lost(path, _NO_ORDER)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Lost(path, f"JSON has no number for {value}")
+    for name, part in (_parts(value) or {}).items():
+        if isinstance(value, Mapping) and not isinstance(name, str):
+            raise _Lost(path, f"the key {name!r} is no text, and would arrive as one")
+        _refuse_unfit(part, (*path, name))
+
+
+def _filled(full: Any, few: Any, again: Any) -> Any:
+    """`few`, and what reading it makes others of: a default that was drawn is what it was."""
+    if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
+        names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
+        return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
+    if isinstance(full, list) and isinstance(few, list) and isinstance(again, list) and len(full) == len(again):
+        return [_filled(*parts) for parts in zip(full, few, again, strict=True)]
+    return few if full == again else full
+
+
+def _text(wire: Any) -> str:
+    """The canonical text of what pydantic has written; where a type is a float, NaN and infinities have names."""
+    try:
+        return canonical.dumps(wire)
+    except MalformedError:
+        return canonical.dumps(_named(wire))
+
+
+def _named(wire: Any) -> Any:
+    if isinstance(wire, float) and not math.isfinite(wire):
+        return "NaN" if wire != wire else "Infinity" if wire > 0 else "-Infinity"
+    if isinstance(wire, dict):
+        return {name: _named(part) for name, part in wire.items()}
+    return [_named(part) for part in wire] if isinstance(wire, list) else wire

@@ -85,8 +85,7 @@ class AgentRun(RunRead):
         if agent not in app.agents:
             raise UsageError(f"app {app.name} has no agent {agent}", hint=f"there is {', '.join(sorted(app.agents))}")
         app = as_by(app, agent, code)
-        text = canonical.dumps(to_jsonable_python(dict(inputs), by_alias=True))
-        app.agents[agent].validate_input(text)
+        text = app.agents[agent].input_json(dict(inputs))
         self.app, self.agent = app, agent
         self.state = RunState(run_id(name))
         self.events: list[Event] = []
