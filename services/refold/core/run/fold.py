@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -103,6 +104,8 @@ EVENT_BYTES = 64
 
 _TEXTS: dict[type, Callable[[Any], str]] = {
     events.RunRequested: attrgetter("input"),
+    events.RunStarted: attrgetter("input"),
+    events.RunMigrated: attrgetter("input"),
     events.NoteRecorded: attrgetter("data"),
     events.StatusSet: attrgetter("text"),
     events.CallProposed: attrgetter("args"),
@@ -131,7 +134,7 @@ def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
     state.status, state.app, state.started_ms = "running", event.app, at_ms
-    state.runs_by(event.version, seq=seq)
+    _migrated(state, event, seq, at_ms)
 
 
 def _noted(
@@ -322,8 +325,10 @@ def _patched(state: RunState, event: events.PatchTaken, seq: int, at_ms: int) ->
     state.patches = state.patches.set(event.patch, seq)
 
 
-def _migrated(state: RunState, event: events.RunMigrated, seq: int, at_ms: int) -> None:
+def _migrated(state: RunState, event: events.RunStarted | events.RunMigrated, seq: int, at_ms: int) -> None:
     state.runs_by(event.version, seq=seq)
+    if event.input and state.request is not None:
+        state.request = replace(state.request, input=event.input)
 
 
 def _ended(
