@@ -24,6 +24,10 @@ from refold.sdk.rehearsal import Past, rehearse
 from refold.testing.reading import RunRead
 
 
+LIMIT_CODES = {*BUDGET_CODES.values(), "too_large", "too_many_waits", "no_price"}
+"""Codes of runs that ended as they asked for a step which no planner records."""
+
+
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
     """State of fresh code at the end of the history, and what it asks for beyond it."""
     moment, request = Past(), state.request
@@ -43,8 +47,8 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
     end, beyond = rerun(app, agent, state)
-    # What a budget has ended asked for more, which it did not get.
-    if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in BUDGET_CODES.values()):
+    # What a limit has ended asked for more, which it did not get.
+    if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in LIMIT_CODES):
         step, intent = beyond[0]
         _differs(step, "nothing", intent.words)
     before, again = _words(state.end), _words(_event_of(app, agent, end))
