@@ -70,6 +70,7 @@ class AgentDef:
         self._arguments = Arguments(function, f"input of {what}", leave=[context])
         self._whole = self._find_whole()
         self._shape = self._whole[1] if self._whole else self._arguments.shape
+        self.draws = self._shape.form.drawn
         self._result = JsonCodec(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
         scan.check(function, what)
 
@@ -92,7 +93,7 @@ class AgentDef:
             text = canonical.dumps(given)
         except MalformedError:
             if self._whole or isinstance(given, Mapping):
-                return self._shape.dump(given, sparse=True)
+                return self._shape.dump(given)
             text = json_of(given, f"input of agent {self.name}")
         self._read(text)
         return text
@@ -106,8 +107,6 @@ class AgentDef:
 
         **Raises** UsageError: it does not fit, or reading the complete form would draw again.
         """
-        if not self._shape.form.drawn:
-            return ""
         text = "{}" if text == "null" else text
         try:
             whole = self._shape.write(self._shape.load(text))
@@ -173,7 +172,7 @@ class AgentDef:
         name = self._arguments.names[0]
         hint = self._arguments.hints.get(name)
         is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
-        return (name, JsonCodec(hint, f"input of agent {self.name}")) if is_model else None
+        return (name, JsonCodec(hint, f"input of agent {self.name}", sparse=True)) if is_model else None
 
     def _read(self, text: str) -> dict[str, Any]:
         text = "{}" if text == "null" else text

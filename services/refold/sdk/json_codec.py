@@ -26,6 +26,7 @@ from refold.sdk.wire_form import WireForm
 _ONE_FORM: Final = "a value is written as JSON and read again: declare the type that it has"
 _SCALARS: Final = (bool, str, bytes, int, float)
 _MISSING: Final = object()
+_AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip": True, "warnings": False}
 
 
 class JsonCodec:
@@ -33,11 +34,12 @@ class JsonCodec:
 
     A value is validated once when it is written and once when it is read; `write` skips the first. What arrives is what
     was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
+    `sparse`: `dump` leaves out fields of models that nobody has set, so that they are not set where they arrive.
     **Raises** UsageError for a type without a JSON form.
     """
 
-    def __init__(self, annotation: Any, what: str) -> None:
-        self.what = what
+    def __init__(self, annotation: Any, what: str, *, sparse: bool = False) -> None:
+        self.what, self._sparse = what, sparse
         try:
             adapter = TypeAdapter(annotation)
             self.schema: dict[str, Any] = adapter.json_schema()
@@ -47,24 +49,24 @@ class JsonCodec:
         # Models have a validator and a serializer of their own, which are not those of the wire form.
         validator = SchemaValidator(self.form.schema, None, _use_prebuilt=False)
         self._plain = SchemaSerializer(self.form.schema, None, _use_prebuilt=False).to_python
+        self._direct = self.form.plain and not self.form.ordered
         self.check, self._check_json = validator.validate_python, validator.validate_json
 
-    def dump(self, value: Any, *, sparse: bool = False) -> str:
-        """The canonical JSON of a value; `sparse`: without fields of models that nobody has set.
-
-        **Raises** UsageError: it is not of this type, or would arrive as another.
-        """
+    def dump(self, value: Any) -> str:
+        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or would arrive as another."""
         try:
             checked = self.check(value)
+            if self._direct:
+                return canonical.dumps(checked)
             if self.form.ordered:
                 _refuse_unordered(value, checked, ())
-        except (ValidationError, RecursionError, _Lost) as error:
+            return self.write(checked, sparse=self._sparse)
+        except (ValidationError, RecursionError, MalformedError, _Lost) as error:
             raise self._refused(error) from None
         except (MemoryError, UsageError):
             raise
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
-        return self.write(checked, sparse=sparse)
 
     def write(self, checked: Any, *, sparse: bool = False) -> str:
         """As `dump`, of a value that is of this type already."""
@@ -101,12 +103,12 @@ class JsonCodec:
             return False
 
     def _full(self, value: Any, open_: dict[int, Any] | None = None) -> Any:
-        return self._plain(value, mode="json", by_alias=True, round_trip=True, warnings=False, context=open_)
+        return self._plain(value, **_AS_JSON, context=open_)
 
     def _compared(self, value: Any, sparse: bool) -> str:
         open_: dict[int, Any] = {}
         wire = full = self._full(value, open_)
-        if sparse and (few := self._sparse(value)) != full:
+        if sparse and (few := self._plain(value, **_AS_JSON, exclude_unset=True)) != full:
             again = self._full(self._check_json(_text(few)))
             wire = _filled(full, few, again)
         text = _text(wire)
@@ -115,9 +117,6 @@ class JsonCodec:
         if _text(again := self._full(read)) != _text(full):
             _compare(full, again, {}, ())
         return text
-
-    def _sparse(self, value: Any) -> Any:
-        return self._plain(value, mode="json", by_alias=True, round_trip=True, warnings=False, exclude_unset=True)
 
     def _refused(self, error: Exception) -> UsageError:
         if isinstance(error, _Lost):
@@ -155,7 +154,7 @@ class Arguments:
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
         kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-        self.shape = JsonCodec(kind, what)
+        self.shape = JsonCodec(kind, what, sparse=True)
         self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -166,7 +165,7 @@ class Arguments:
         if args and not kwargs.keys().isdisjoint(self._positional[: len(args)]):
             twice = ", ".join(sorted(kwargs.keys() & set(self._positional[: len(args)])))
             raise UsageError(f"{self.what}: {twice} given twice")
-        return self.shape.dump({self._told.get(name, name): value for name, value in given.items()}, sparse=True)
+        return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
         """The keywords to call the function with; `secrets` hears of those that they name. **Raises** UsageError.
@@ -274,7 +273,7 @@ def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
 
 
 def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...]) -> None:
-    """Refuse what arrives as another. `open_`: parts, by id, for which no type is declared: they arrive as JSON data."""
+    """Refuse what arrives as another. `open_`: parts, by id, without a declared type, which arrive as JSON data."""
     if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
         same = sent == read and isinstance(sent, bool) == isinstance(read, bool)
         if not same and not (sent != sent and read != read):

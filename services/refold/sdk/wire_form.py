@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,34 +14,15 @@ from refold.core.wire import canonical
 
 Node = dict[str, Any]
 
-_PLAIN: Final = frozenset(
-    [
-        "any",
-        "none",
-        "bool",
-        "int",
-        "float",
-        "str",
-        "list",
-        "dict",
-        "typed-dict",
-        "typed-dict-field",
-        "nullable",
-        "default",
-        "literal",
-        "union",
-    ]
+_PLAIN: Final = re.compile(
+    "any|none|bool|int|float|str|list|dict|typed-dict|typed-dict-field|nullable|default|literal|union"
 )
 """Kinds of schemas whose values are JSON data themselves, and arrive as they are."""
 
-_OPAQUE: Final = frozenset(
-    ["cls", "computed_fields", "config", "default", "default_factory", "expected", "function", "members", "metadata"]
-)
+_OPAQUE: Final = re.compile("cls|computed_fields|config|default|default_factory|expected|function|members|metadata")
 """Parts of a schema in which no schema is looked for: a default may be a dict that looks like one."""
 
-_NO_KEYS: Final = frozenset(
-    ["list", "tuple", "set", "frozenset", "dict", "model", "dataclass", "typed-dict", "named-tuple", "deque"]
-)
+_NO_KEYS: Final = re.compile("list|tuple|set|frozenset|dict|model|dataclass|typed-dict|named-tuple|deque")
 _CONSTANT: Final = (list, dict, set, frozenset, tuple)
 """Factories of defaults that are the same each time."""
 
@@ -70,8 +52,8 @@ class WireForm:
         if kind == "dataclass-field":
             path = (*path, part["name"])
         own = part.get("config", config)
-        node = {key: each if key in _OPAQUE else self._walk(each, path, own) for key, each in part.items()}
-        self.plain &= kind in _PLAIN
+        node = {key: each if _OPAQUE.fullmatch(key) else self._walk(each, path, own) for key, each in part.items()}
+        self.plain &= _PLAIN.fullmatch(kind) is not None
         self.ordered |= kind in ("any", "list", "tuple", "generator", "deque")
         factory = node.get("default_factory")
         self.drawn |= kind.startswith("function") or bool(node.get("post_init") or node.get("custom_init"))
@@ -91,7 +73,7 @@ class WireForm:
             text: Any = core_schema.no_info_after_validator_function(_bytes_of, core_schema.str_schema())
             read: Any = core_schema.chain_schema([text, node])
             node = dict(core_schema.json_or_python_schema(read, node, serialization=_BYTES))  # type: ignore[arg-type]
-        elif kind == "dict" and (keys := node.get("keys_schema", {}).get("type")) in _NO_KEYS:
+        elif kind == "dict" and _NO_KEYS.fullmatch(keys := node.get("keys_schema", {}).get("type", "")):
             self._refuse(path, f"keys of a dict that are of type {keys} cannot be read back", "use texts or numbers")
         elif kind in ("enum", "literal"):
             self._try_all(node, path)

@@ -37,6 +37,7 @@ from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Stall
 from refold.planner.log.windows import BudgetAccounts
 from refold.sdk.app import App
+from refold.testing import other_seed
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives
 from refold.testing.people import ASKER, ENVIRONMENT, FINDINGS, Finding, Panel, PeopleSay, Says
@@ -276,6 +277,8 @@ class AgentRun(RunRead):
         self._family.hear(self, entry)
         if all(run.state.over for run in self._family.runs.values()):
             self.executors.close()
+            if self._boundary is None:
+                other_seed.check(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
 
     def _reaction(self, after: RunState, verdict: list[Event], held: bool) -> list[Event]:
         if held:

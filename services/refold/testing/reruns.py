@@ -23,6 +23,7 @@ from refold.sdk.execution import Execution
 from refold.sdk.rehearsal import Past, rehearse
 from refold.testing.reading import RunRead
 
+Records = Sequence[tuple[bytes, bytes]]
 
 LIMIT_CODES = {*BUDGET_CODES.values(), "too_large", "too_many_waits", "no_price"}
 """Codes of runs that ended as they asked for a step which no planner records."""
@@ -58,7 +59,7 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     return end
 
 
-def keep_records(records: Sequence[tuple[bytes, bytes]], path: str | Path) -> None:
+def keep_records(records: Records, path: str | Path) -> None:
     """Keeps the records of a history in a file, for `replay`: one of JSON, with key and value in base64 each."""
     rows = [[base64.b64encode(part).decode() for part in record] for record in records]
     Path(path).write_text(canonical.dumps(rows) + "\n")
@@ -84,11 +85,16 @@ def _kept(history: str | Path) -> RunState:
     rows = canonical.parse(Path(history).read_text())
     if not rows:
         raise UsageError(f"there is no history in {history}", hint="AgentRun.save writes one")
+    return fold_records([(base64.b64decode(key), base64.b64decode(value)) for key, value in rows], str(history))
+
+
+def fold_records(records: Records, source: str = "the history") -> RunState:
+    """The state of a run after its records."""
     state: RunState | None = None
-    for row in rows:
-        record = chain.read(*map(base64.b64decode, row))
+    for key, value in records:
+        record = chain.read(key, value)
         if not isinstance(record, chain.LogRecord):
-            raise UsageError(f"{history} has a record that is none of a run log", hint=str(record))
+            raise UsageError(f"{source} has a record that is none of a run log", hint=str(record))
         state = evolve(state or RunState(record.entry.run_id), record.entry, record.id)
     assert state is not None, "a history has records"
     return state

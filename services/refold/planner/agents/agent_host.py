@@ -281,7 +281,10 @@ class Agents:
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
     ) -> list[events.Event] | Lacks:
         """As `_drive`; a run that was begun where its code was not run gets first what it lacks of its beginning."""
-        asked, whole = state.request, self._completed(agent, state, values) if unseen > len(state.outcomes) else ""
+        draws = agent.draws and unseen > len(state.outcomes)
+        if state.version and not draws:
+            return self._drive(agent, state, fresh, unseen, now, values)
+        asked, whole = state.request, self._completed(agent, state, values) if draws else ""
         if whole and asked is not None:
             state.request = replace(asked, input=whole)
             for place, event in enumerate(fresh):
