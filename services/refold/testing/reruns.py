@@ -36,7 +36,10 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
     with watch.watching():
         try:
-            code = app.agents[agent].open(request.input, context)
+            found = app.agents[agent]
+            if found.draws:
+                found.completed(request.input)
+            code = found.open(request.input, context)
             execution = Execution(code, moment, request.seed, left=state.retried.left, context=context)
         except UsageError as error:
             return Raised(error), []
