@@ -43,7 +43,7 @@ class JsonCodec:
         self.what, self._sparse = what, sparse
         try:
             adapter = TypeAdapter(annotation)
-            self.schema: dict[str, Any] = adapter.json_schema()
+            self.schema: dict[str, Any] = _named(adapter.json_schema())  # a default may be infinite
         except (PydanticUserError, NameError) as error:
             raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
         self.form = WireForm(adapter.core_schema, what)

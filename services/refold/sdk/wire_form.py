@@ -72,7 +72,7 @@ class WireForm:
         elif kind == "bytes" and not config.keys() & {"ser_json_bytes", "val_json_bytes"}:
             text: Any = core_schema.no_info_after_validator_function(_bytes_of, core_schema.str_schema())
             read: Any = core_schema.chain_schema([text, node])
-            node = dict(core_schema.json_or_python_schema(read, node, serialization=_BYTES))  # type: ignore[arg-type]
+            node = dict(core_schema.json_or_python_schema(read, node, serialization=_BYTES))
         elif kind == "dict" and _NO_KEYS.fullmatch(keys := node.get("keys_schema", {}).get("type", "")):
             self._refuse(path, f"keys of a dict that are of type {keys} cannot be read back", "use texts or numbers")
         elif kind in ("enum", "literal"):
@@ -103,7 +103,7 @@ class WireForm:
     def _try_all(self, node: Node, path: tuple[str, ...]) -> None:
         values = node["members"] if node["type"] == "enum" else node["expected"]
         self.plain &= all(type(value) in (str, int, bool, type(None)) for value in values)
-        write, read = SchemaSerializer(node).to_python, SchemaValidator(node).validate_json  # type: ignore[arg-type]
+        write, read = SchemaSerializer(node).to_python, SchemaValidator(node).validate_json
         for value in values:
             try:
                 back = read(canonical.dumps(write(value, mode="json", warnings=False)))
