@@ -37,12 +37,11 @@ from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Stall
 from refold.planner.log.windows import BudgetAccounts
 from refold.sdk.app import App
-from refold.testing import other_seed
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives
 from refold.testing.people import ASKER, ENVIRONMENT, FINDINGS, Finding, Panel, PeopleSay, Says
 from refold.testing.reading import RECENT, Boundary, RunRead
-from refold.testing.reruns import keep_records, rerun, same_end
+from refold.testing.reruns import check_other_seed, keep_records, rerun, same_end
 from refold.testing.scripts import as_by, scripted
 
 START_MS = 1_700_000_000_000
@@ -278,7 +277,7 @@ class AgentRun(RunRead):
         if all(run.state.over for run in self._family.runs.values()):
             self.executors.close()
             if self._boundary is None:
-                other_seed.check(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
+                check_other_seed(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
 
     def _reaction(self, after: RunState, verdict: list[Event], held: bool) -> list[Event]:
         if held:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -327,8 +326,7 @@ def _patched(state: RunState, event: events.PatchTaken, seq: int, at_ms: int) ->
 
 def _migrated(state: RunState, event: events.RunStarted | events.RunMigrated, seq: int, at_ms: int) -> None:
     state.runs_by(event.version, seq=seq)
-    if event.input and state.request is not None:
-        state.request = replace(state.request, input=event.input)
+    state.read_as(event.input)
 
 
 def _ended(

@@ -121,14 +121,18 @@ def _spelt(value: Any, depth: int) -> Any:
         return [_spelt(item, depth - 1) for item in value]
     if isinstance(value, dict | list | tuple):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if type(value) in _AS_IS:
+        return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float):
         return _number(float(value))
-    if isinstance(value, int) and value is not True and value is not False:
+    if isinstance(value, int):
         return int(value) if _SMALLEST <= value <= _LARGEST else orjson.Fragment(_digits(value))
-    if type(value) in _AS_IS:
-        return value
     raise TypeError(f"it holds a {type(value).__name__}")
 
 

@@ -284,9 +284,9 @@ class Agents:
         draws = agent.draws and unseen > len(state.outcomes)
         if state.version and not draws:
             return self._drive(agent, state, fresh, unseen, now, values)
-        asked, whole = state.request, self._completed(agent, state, values) if draws else ""
-        if whole and asked is not None:
-            state.request = replace(asked, input=whole)
+        asked = state.request.input if state.request else ""
+        if whole := self._completed(agent, state, values) if draws else "":
+            state.read_as(whole)
             for place, event in enumerate(fresh):
                 if isinstance(event, events.RunStarted) and state.version:
                     fresh[place], whole = replace(event, input=whole), ""
@@ -298,7 +298,7 @@ class Agents:
             found = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
         finally:
             if not isinstance(found, list):  # nothing of this is written
-                state.request = asked
+                state.read_as(asked)
         return [*begins, *found] if isinstance(found, list) else found
 
     def _completed(self, agent: AgentDef, state: RunState, values: Values) -> str:
