@@ -389,7 +389,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         own = {name: value.__dict__.get(name) for name in type(value).model_fields}
         return own | (value.__pydantic_extra__ or {}) | (value.__pydantic_private__ or {})
     kind = type(value)
-    if isinstance(value, Enum | type) or not (is_dataclass(value) or kind.__eq__ is object.__eq__):
+    if isinstance(value, Enum | type) or not (is_dataclass(value) or getattr(kind, "__eq__", None) is object.__eq__):
         return None
     if hasattr(value, "__dict__"):
         return {n: part for n, part in vars(value).items() if not isinstance(getattr(kind, n, None), cached_property)}
