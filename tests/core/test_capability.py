@@ -170,8 +170,8 @@ def test_the_standard_alphabet_and_digits_of_other_scripts_are_refused() -> None
         '{"a":NaN,"issued":1}',
         '{"a":Infinity,"issued":1}',
         '{"a":"\\ud800","issued":1}',
-        '{"a":9007199254740993,"issued":1}',
-        '{"issued":9007199254740992}',
+        '{"a":9007199254740993.0,"issued":1}',
+        '{"issued":1e400}',
         '{"a":' + "[" * 70 + "]" * 70 + ',"issued":1}',
         '{"issued":1}{"issued":1}',
         '{"issued":1}//',
@@ -330,7 +330,7 @@ def test_nothing_is_signed_without_a_time(payload: dict[str, Any]) -> None:
         sign(payload, KEY)
 
 
-@pytest.mark.parametrize("value", [float("nan"), "\ud800", 2**53, object(), {1: 1}])
+@pytest.mark.parametrize("value", [float("nan"), "\ud800", [10**4_300], object(), {1: 1}])
 def test_nothing_is_signed_that_has_no_json_form(value: Any) -> None:
     with pytest.raises(MalformedError):
         sign({"issued": 1, "value": value}, KEY)

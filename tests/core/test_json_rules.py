@@ -136,8 +136,7 @@ OPEN: list[str | bytes] = [
         '{"\\ud83d":1}',
     ),
     *('"\\ud800\\\\udc00"', '["\\uD834\\u0000"]'),
-    # Numbers that some readers round, and some do not.
-    *("9007199254740992", "-9007199254740993", "12345678901234567890", "1e16", "9.1e15", "1e20", "1e309", "-1e999"),
+    *("1e309", "-1e999"),
     *(b"\xef\xbb\xbf1", b"\xff\xfe1\0", b"1\0", b"\01"),
     # Bytes that are no UTF-8: too long a spelling, half of a character, a surrogate, beyond the last one.
     *(b'"\xc0\x80"', b'"\xc0\xaf"', b'"\xe0\x80\xaf"', b'"\xf0\x80\x80\xaf"', b'"\xc3"', b'"\xe2\x82"', b'"\x80"'),

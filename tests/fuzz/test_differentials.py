@@ -236,14 +236,7 @@ MANGLINGS: dict[str, Callable[[str], str]] = {
     "minus Infinity": instead("-Infinity"),
     "nan": instead("nan"),
     "a number that becomes infinite": instead("1e400"),
-    "2^53": instead("9007199254740992"),
-    "2^53 + 1": instead("9007199254740993"),
-    "minus 2^53": instead("-9007199254740992"),
-    "2^64": instead("18446744073709551616"),
-    "a thousand digits": instead("1" * 1_000),
     "ten thousand digits": instead("1" * 10_000),
-    "a float beyond 2^53": instead("1e20"),
-    "a float that is 2^53": instead("9007199254740992.0"),
     "a lone surrogate": instead('"\\ud800"'),
     "a lone low surrogate": instead('"\\udc00x"'),
     "surrogates the wrong way round": instead('"\\ude00\\ud83d"'),
@@ -334,7 +327,8 @@ def test_a_door_refuses_what_parsers_could_disagree_on(door: str) -> None:
     assert {mangling: said for mangling, said in answers.items() if said != "refused"} == {}
 
 
-UNUSUAL = ('"é\U0001f600"', "9007199254740991", "1e+22", "-1", "0.1", "[" * 55 + "]" * 55, '"["')
+LARGE = ("9007199254740993", "-18446744073709551616", "1" * 1_000, "1e+20", "9.007199254740992e+15")
+UNUSUAL = ('"é\U0001f600"', *LARGE, "9007199254740991", "1e+22", "-1", "0.1", "[" * 55 + "]" * 55, '"["')
 
 
 @pytest.mark.parametrize("door", [name for name, door in DOORS.items() if SLOT in door.sample])
@@ -351,7 +345,6 @@ def test_a_door_takes_what_is_only_unusual(door: str) -> None:
         "a key twice, once escaped",
         "NaN",
         "Infinity",
-        "2^53 + 1",
         "a lone surrogate",
         "nesting beyond 64",
     ],
@@ -360,7 +353,7 @@ def test_a_door_with_a_parser_of_its_own_would_be_seen(mangling: str) -> None:
     assert json.loads(mangled(DOORS["canonical JSON"].sample, mangling)) is not None
 
 
-@pytest.mark.parametrize("mangling", ["a key twice", "NaN", "2^53 + 1", "nesting beyond 64"])
+@pytest.mark.parametrize("mangling", ["a key twice", "NaN", "nesting beyond 64"])
 def test_the_parser_of_tools_would_take_some_of_it(mangling: str) -> None:
     text = mangled(DOORS["the arguments of a tool"].sample, mangling).decode()
 

@@ -163,7 +163,7 @@ def test_numbers_come_as_they_are(bench: Workbench, files: Scripted) -> None:
 
     ended = bench.run("files.read_file", arguments={}, manifest=digest)
 
-    assert canonical.parse(ended.result)["structured"] == {"id": "9223372036854775807", "part": 0.5}
+    assert canonical.parse(ended.result)["structured"] == {"id": 9223372036854775807, "part": 0.5}
 
 
 def test_a_server_has_its_credentials_and_nothing_else_of_the_executor(

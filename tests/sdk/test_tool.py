@@ -67,11 +67,9 @@ def test_arguments_become_one_canonical_object_with_the_defaults_filled_in() -> 
         (("shop", 1), {"name": "shop"}, "name given twice"),
         (("shop", 1), {"colour": "red"}, "colour: Extra inputs are not permitted"),
         (("", 1), {}, "name: String should have at least 1 character"),
-        (("shop", 2**60), {}, "not JSON"),
-        (("shop", 1), {"ratio": 2.0**53}, "not JSON: the integer 9007199254740992 is beyond"),
-        (("shop", 1), {"ratio": float("nan")}, "ratio: Input should be a finite number"),
+        (("shop", 10**4_300), {}, "not JSON"),
         (("shop", 1), {"extra": object()}, "not JSON"),
-        (("shop", 1), {"extra": float("inf")}, "not JSON"),
+        (("shop", 1), {"extra": float("inf")}, "extra: it would arrive as another value"),
         (("shop", 1), {"extra": "\ud800"}, "not JSON"),
     ],
 )
@@ -210,7 +208,7 @@ def test_a_result_is_validated_against_the_annotation_in_both_directions() -> No
         build.read(CallCompleted(1, 1, "{}"))
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), {1, object()}, b"\xff", lambda: 0, 2**53])
+@pytest.mark.parametrize("value", [object(), {1, object()}, b"\xff", lambda: 0, [10**4_300]])
 def test_a_result_that_is_not_json_is_refused(value: Any) -> None:
     @tool()
     def anything() -> Any: ...

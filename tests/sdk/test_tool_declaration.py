@@ -63,13 +63,6 @@ def _word(retry: int) -> None: ...
 def _positional_key(idempotency_key: str) -> None: ...
 
 
-def _set_of(names: set[str]) -> None: ...
-
-
-def _result_set() -> list[frozenset[int]]:
-    return []
-
-
 def _no_json(call: Callable[[], None]) -> None: ...
 
 
@@ -91,8 +84,6 @@ def _unknown(what: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: 
         (_nameless, "no name of its own"),
         (_word, "ctx.call uses the word retry itself"),
         (_positional_key, "idempotency_key must be keyword-only"),
-        (_set_of, "a set has no order"),
-        (_result_set, "a set has no order"),
         (_no_json, "no JSON form"),
         (_unknown, "'Nowhere' is not defined"),
         (_untyped, "tool _untyped: parameter name has no type: write `name: str`, or `name: Any`"),

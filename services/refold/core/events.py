@@ -171,11 +171,13 @@ class RunStarted:
     """The agent's code begins. `version` is the agent's, `app` that of the app that it is part of.
 
     `manifest` says what else it began with, names and values: digests of code and tools, Python's minor version.
+    `input` is the run's input with all that reading it has drawn, such as the time; empty where reading draws nothing.
     """
 
     version: str = ""
     app: str = ""
     manifest: dict[str, str] = field(default_factory=dict)
+    input: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -746,12 +748,14 @@ class PatchTaken:
 class RunMigrated:
     """Somebody has handed the run to another version of its agent, which agrees with its history so far.
 
-    `actor` is empty where the run had none: a planner without its agent has begun it, and this one runs it first.
+    `actor` is empty where a planner has begun the run that did not run its code, and this one runs it first. Then it
+    may have the `input` that `RunStarted` lacks.
     """
 
     version: str
     actor: str
     manifest: dict[str, str] = field(default_factory=dict)
+    input: str = ""
 
 
 # What happens to the budget of a run: it is reserved from, billed, reached.

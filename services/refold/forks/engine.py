@@ -345,7 +345,10 @@ class Fork:
                     )
                 )
             elif isinstance(event, events.RunStarted):
-                begun.append(self.rules.app.start(source.request.agent) if event.version else event)
+                again = self.rules.app.start(source.request.agent)
+                begun.append(
+                    replace(again, input="" if self.changes.input else event.input) if event.version else event
+                )
             elif isinstance(event, events.RunPaused):
                 begun.append(event)
         self.now_ms = first.at_ms

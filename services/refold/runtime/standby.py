@@ -60,6 +60,15 @@ def serving_pid(pid: int) -> int:
     return pid
 
 
+def reserve_of(pid: int) -> int:
+    """Return the process that stands by for one that serves, else the process itself."""
+    with suppress(OSError, ValueError, IndexError):
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if Path(f"/proc/{parent}/comm").read_text().startswith(RESERVE):
+            return parent
+    return pid
+
+
 def deaths_of(pid: int) -> tuple[int, int]:
     """Return how many children of a process that stands by have died, and the last exit code; 0 for any other."""
     with suppress(OSError, ValueError):

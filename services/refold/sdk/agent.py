@@ -16,7 +16,7 @@ from refold.core.wire import canonical
 from refold.sdk.budget import Budget
 from refold.sdk.context import Context
 from refold.sdk.determinism import scan
-from refold.sdk.json_codec import Arguments, JsonCodec, hints
+from refold.sdk.json_codec import Arguments, JsonCodec, hints, json_of
 from refold.sdk.source import code_version, foundation, in_words, spoken
 
 PARKED_BYTES = 180_000
@@ -69,6 +69,8 @@ class AgentDef:
         context = parameters[0]
         self._arguments = Arguments(function, f"input of {what}", leave=[context])
         self._whole = self._find_whole()
+        self._shape = self._whole[1] if self._whole else self._arguments.shape
+        self.draws = self._shape.form.drawn
         self._result = JsonCodec(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
         scan.check(function, what)
 
@@ -84,6 +86,35 @@ class AgentDef:
         except MalformedError as error:
             raise UsageError(f"input of agent {self.name}: {error.message}", hint=error.hint) from None
         self._read(text)
+
+    def input_json(self, given: Any) -> str:
+        """An input as canonical JSON, with what is given and no more. **Raises** UsageError, as `validate_input`."""
+        try:
+            text = canonical.dumps(given)
+        except MalformedError:
+            if self._whole or isinstance(given, Mapping):
+                return self._shape.dump(given)
+            text = json_of(given, f"input of agent {self.name}")
+        self._read(text)
+        return text
+
+    def means(self, text: str, other: str) -> bool:
+        """True if two inputs are read as the same."""
+        return not self._shape.form.plain and self._shape.means(text, other)
+
+    def completed(self, text: str) -> str:
+        """An input with all that reading it would draw, as of a clock; nothing where each reading gives the same.
+
+        **Raises** UsageError: it does not fit, or reading the complete form would draw again.
+        """
+        text = "{}" if text == "null" else text
+        try:
+            whole = self._shape.write(self._shape.load(text))
+        except UsageError:
+            if self._shape.means(text, text):
+                return ""
+            raise
+        return whole if whole != text else ""
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
         """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
@@ -101,7 +132,7 @@ class AgentDef:
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the input."""
-        return self._whole[1].schema if self._whole else self._arguments.shape.schema
+        return self._shape.schema
 
     @cached_property
     def version(self) -> str:
@@ -141,7 +172,7 @@ class AgentDef:
         name = self._arguments.names[0]
         hint = self._arguments.hints.get(name)
         is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
-        return (name, JsonCodec(hint, f"input of agent {self.name}")) if is_model else None
+        return (name, JsonCodec(hint, f"input of agent {self.name}", sparse=True)) if is_model else None
 
     def _read(self, text: str) -> dict[str, Any]:
         text = "{}" if text == "null" else text

@@ -12,8 +12,6 @@ from random import Random
 from typing import Any, overload
 from uuid import UUID
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token
 from refold.core.planning.waiting import check_match, check_name
@@ -27,6 +25,7 @@ from refold.sdk.budget import checked_reserve
 from refold.sdk.callback import Callback, R, result_reader
 from refold.sdk.delegating import Callee, OnParentEnd, published, signalled, started
 from refold.sdk.determinism import watch
+from refold.sdk.json_codec import json_of
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
 
@@ -254,14 +253,9 @@ class Context:
         try:
             kind = str.__str__(kind)  # of an enumeration, say
             canonical.text(kind)
-            try:
-                text = canonical.dumps(data)
-            except MalformedError:
-                text = canonical.dumps(to_jsonable_python(_ordered(data), by_alias=True, inf_nan_mode="constants"))
-        except (MalformedError, PydanticSerializationError) as error:
-            raise UsageError(
-                f"the data of note {kind!r} is not JSON: {error}", hint="pass numbers, texts, lists and dicts"
-            ) from None
+        except MalformedError as error:
+            raise UsageError(f"the kind of note {kind!r} is no text: {error}") from None
+        text = json_of(data, f"data of note {kind!r}")
         loop.running("ctx.note").tell(Note(kind, text))
 
     def checkpoint(self, name: str) -> None:
@@ -340,15 +334,6 @@ def _said(text: str, what: str, most: int) -> str:
     except MalformedError as error:
         raise UsageError(f"{what} is no text: {error}") from None
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _ordered(data: Any) -> Any:
-    """The data, if no set in it would come out in another order next time."""
-    if isinstance(data, set | frozenset):
-        raise MalformedError("a set has no order that a replay could repeat", hint="sort it into a list")
-    if isinstance(data, dict):
-        return {key: _ordered(value) for key, value in data.items()}
-    return [_ordered(item) for item in data] if isinstance(data, list | tuple) else data
 
 
 class AgentLog:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from refold.core.approval.condition import Condition, Language
 from refold.core.errors import ChildFailed, MalformedError, UsageError
 from refold.core.events import ChildCompleted
@@ -14,6 +12,7 @@ from refold.core.ids import child_id, run_id
 from refold.core.planning.waiting import check_name
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.wire import canonical
+from refold.sdk.json_codec import json_of
 
 
 class Listener:
@@ -45,8 +44,12 @@ class Callee(Protocol):
 
     name: str
 
-    def validate_input(self, text: str) -> None:
-        """**Raises** UsageError with the reason when it cannot be started with this input (JSON)."""
+    def input_json(self, given: Any) -> str:
+        """An input as canonical JSON. **Raises** UsageError with the reason when it cannot be started with this."""
+        ...
+
+    def means(self, text: str, other: str) -> bool:
+        """True if two inputs are read as the same."""
         ...
 
     def read_result(self, text: str) -> Any:
@@ -62,8 +65,7 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
     """Request for the run of an agent. **Raises** UsageError when the agent does not take this input."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
-    text = json_of(given, f"input of agent {agent.name}")
-    agent.validate_input(text)
+    asked = agent.input_json(given)
 
     def read(ended: ChildCompleted) -> Any:
         if ended.status == "completed":
@@ -77,7 +79,7 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
         )
         raise ChildFailed(f"{text}: {message}", run_id=run, code=code, message=message)
 
-    return StartRun(agent.name, text, on_parent_end == "abandon", read)
+    return StartRun(agent.name, asked, on_parent_end == "abandon", read, agent.means)
 
 
 def published(name: str, data: Any) -> PublishEvent:
@@ -94,23 +96,3 @@ def signalled(run: str, name: str, data: Any) -> SendSignal:
     except MalformedError as error:
         raise UsageError(f"ctx.signal({run!r}, ...): {error.message}", hint="pass the run's id") from None
     return SendSignal(told, check_name(name), json_of(data, f"data of signal {name!r}"))
-
-
-def json_of(value: Any, what: str) -> str:
-    """A value as canonical JSON, the same each time. **Raises** UsageError."""
-    try:
-        try:
-            return canonical.dumps(value)
-        except MalformedError:
-            return canonical.dumps(to_jsonable_python(ordered(value), by_alias=True, inf_nan_mode="constants"))
-    except (MalformedError, PydanticSerializationError) as error:
-        raise UsageError(f"the {what} is not JSON: {error}", hint="pass numbers, texts, lists and dicts") from None
-
-
-def ordered(data: Any) -> Any:
-    """The data, if no set in it would come out in another order next time."""
-    if isinstance(data, set | frozenset):
-        raise MalformedError("a set has no order that a replay could repeat", hint="sort it into a list")
-    if isinstance(data, dict):
-        return {key: ordered(value) for key, value in data.items()}
-    return [ordered(item) for item in data] if isinstance(data, list | tuple) else data

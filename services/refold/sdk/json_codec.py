@@ -1,55 +1,230 @@
-"""Python values as canonical JSON and back: what a signature says, checked by pydantic in both directions."""
+"""Python values as canonical JSON and back, in the one wire form of their declared type."""
 
 from __future__ import annotations
 
 import inspect
+import math
+import re
+from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Final, NotRequired, get_type_hints
+from typing import Annotated, Any, Final, NotRequired, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import CoreConfig, SchemaSerializer
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaSerializer, SchemaValidator, core_schema
 from typing_extensions import TypedDict  # typing's own is refused by pydantic before Python 3.12
 
 from refold.core.errors import MalformedError, UsageError, text_of
 from refold.core.wire import canonical
 from refold.sdk.secret import Secrets
 
-_CONSTANTS: Final[CoreConfig] = {"ser_json_inf_nan": "constants"}
-"""Keeps NaN what it is, for `canonical` to refuse; pydantic would write null without a word."""
+_ONE_FORM: Final = "a value is written as JSON and read again: declare the type that it has"
+Node = dict[str, Any]
+
+_PLAIN: Final = re.compile(
+    "any|none|bool|int|float|str|list|dict|typed-dict|typed-dict-field|nullable|default|literal|union"
+)
+"""Kinds of schemas whose values are JSON data themselves, and arrive as they are."""
+
+_OPAQUE: Final = re.compile("cls|computed_fields|config|default|default_factory|expected|function|members|metadata")
+"""Parts of a schema in which no schema is looked for: a default may be a dict that looks like one."""
+
+_NO_KEYS: Final = re.compile("list|tuple|set|frozenset|dict|model|dataclass|typed-dict|named-tuple|deque")
+_CONSTANT: Final = (list, dict, set, frozenset, tuple)
+"""Factories of defaults that are the same each time."""
+
+_BASE64: Final = "data:;base64,"
+"""Begins the text of bytes that are no UTF-8, and of those that begin so themselves."""
+
+
+class WireForm:
+    """`schema` is the wire form of a type. **Raises** UsageError, with the field's name, where there is none.
+
+    `plain`: a value that is JSON data arrives as it is, without a look at it. `ordered`: it takes sequences, and
+    pydantic takes a set for one. `drawn`: reading one text may give other values each time, as of a clock.
+    """
+
+    def __init__(self, schema: Any, what: str) -> None:
+        self._what = what
+        self.plain, self.ordered, self.drawn = True, False, False
+        self.schema: Any = self._walk(schema, (), {})
+
+    def _walk(self, part: Any, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
+        if isinstance(part, list | tuple):
+            return type(part)(self._walk(each, path, config) for each in part)
+        if not isinstance(part, dict):
+            return part
+        if not isinstance(kind := part.get("type"), str):
+            return {name: self._walk(each, (*path, str(name)), config) for name, each in part.items()}
+        if kind == "dataclass-field":
+            path = (*path, part["name"])
+        own = part.get("config", config)
+        node = {key: each if _OPAQUE.fullmatch(key) else self._walk(each, path, own) for key, each in part.items()}
+        self.plain &= _PLAIN.fullmatch(kind) is not None
+        self.ordered |= kind in ("any", "list", "tuple", "generator", "deque")
+        factory = node.get("default_factory")
+        self.drawn |= kind.startswith("function") or bool(node.get("post_init") or node.get("custom_init"))
+        self.drawn |= factory is not None and factory not in _CONSTANT
+        if _masks(node.get("function")):
+            self._refuse(path, "a secret is masked when it is written", "use refold.Secret: docs/guides/secrets.md")
+        return self._changed(kind, node, path, own)
+
+    def _changed(self, kind: str, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Node:
+        if kind == "any":
+            node.setdefault("serialization", _OPEN)
+        elif kind in ("set", "frozenset"):
+            node.setdefault("serialization", _SORTED)
+        elif kind == "generator":  # or it is empty when it is read the second time
+            node |= {"type": "list", "strict": False}
+        elif kind == "bytes" and not config.keys() & {"ser_json_bytes", "val_json_bytes"}:
+            text: Any = core_schema.no_info_after_validator_function(_bytes_of, core_schema.str_schema())
+            read: Any = core_schema.chain_schema([text, node])
+            node = dict(core_schema.json_or_python_schema(read, node, serialization=_BYTES))
+        elif kind == "dict" and _NO_KEYS.fullmatch(keys := node.get("keys_schema", {}).get("type", "")):
+            self._refuse(path, f"keys of a dict that are of type {keys} cannot be read back", "use texts or numbers")
+        elif kind in ("enum", "literal"):
+            self._try_all(node, path)
+        elif kind.endswith("-field"):
+            self._field(node, path, config)
+        return node
+
+    def _field(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> None:
+        required = node["schema"]["type"] != "default" and node.get("required", True)
+        if node.get("init_only") and required:
+            self._refuse(path, "an InitVar is not part of the value", "give it a default, or make it a field")
+        if node.get("serialization_exclude") and required:
+            self._refuse(path, "a field that is excluded is missing when it is read", "give it a default")
+        if node.get("init") is False:  # it is made anew where it is read
+            node["serialization_exclude"] = True
+        node.pop("serialization_alias", None)
+        if config.get("validate_by_alias") is not False and (alias := self._alias(node, path, config)):
+            node["serialization_alias"] = alias
+
+    def _alias(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
+        """The name by which a field is read, where that is not its own."""
+        if not (reads := node.get("validation_alias")):
+            return None
+        paths = [[reads]] if isinstance(reads, str) else reads if isinstance(reads[0], list) else [reads]
+        alias = next((each[0] for each in paths if len(each) == 1), None)
+        if alias is None and not (config.get("validate_by_name") or config.get("populate_by_name")):
+            self._refuse(path, "it is read from a place inside of another (AliasPath)", "give it AliasChoices")
+        return alias
+
+    def _try_all(self, node: Node, path: tuple[str, ...]) -> None:
+        values = node["members"] if node["type"] == "enum" else node["expected"]
+        self.plain &= all(type(value) in (str, int, bool, type(None)) for value in values)
+        write, read = SchemaSerializer(node).to_python, SchemaValidator(node).validate_json
+        for value in values:
+            try:
+                back = read(canonical.dumps(write(value, mode="json", warnings=False)))
+            except Exception:  # noqa: BLE001 - the user's code; whatever it raises, the value does not come back
+                back = None if value is not None else ...
+            if back != value or type(back) is not type(value):
+                self._refuse(path, f"{value!r} cannot be read back", "let it be a text or a number")
+
+    def _refuse(self, path: tuple[str, ...], problem: str, hint: str) -> None:
+        raise UsageError(f"{self._what}: {'.'.join(path)}{': ' if path else ''}{problem}", hint=hint)
+
+
+def _masks(function: Any) -> bool:
+    return getattr(function, "__module__", "") == "pydantic.types" and "secret" in function.__name__
+
+
+def _open(value: Any, handler: Any, info: Any) -> Any:
+    if isinstance(info.context, dict):  # has what no type is declared for: it arrives as JSON data
+        info.context[id(value)] = value
+    return handler(value)
+
+
+def _sorted(value: Any, handler: Any) -> Any:
+    return sorted(handler(value), key=lambda item: canonical.dumps(item))
+
+
+def _bytes_of(text: str) -> bytes:
+    return b64decode(text.removeprefix(_BASE64), validate=True) if text.startswith(_BASE64) else text.encode()
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        if not (text := value.decode()).startswith(_BASE64):
+            return text
+    except UnicodeDecodeError:
+        pass
+    return _BASE64 + b64encode(value).decode()
+
+
+_OPEN: Final = core_schema.wrap_serializer_function_ser_schema(_open, info_arg=True)
+_SORTED: Final = core_schema.wrap_serializer_function_ser_schema(_sorted, when_used="json")
+_BYTES: Final = core_schema.plain_serializer_function_ser_schema(_text_of, when_used="json")
+
+
+_SCALARS: Final = (bool, str, bytes, int, float)
+_MISSING: Final = object()
+_AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip": True, "warnings": False}
 
 
 class JsonCodec:
-    """A type annotation that has a JSON form. `what` names its values in errors.
+    """Values of a type annotation as JSON. `what` names them in errors.
 
-    **Raises** UsageError for a type without a JSON form, and for sets: their order differs from process to process, so
-    a replay would see other values than the run did.
+    A value is validated once when it is written and once when it is read; `write` skips the first. What arrives is what
+    was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
+    `sparse`: `dump` leaves out fields of models that nobody has set, so that they are not set where they arrive.
+    **Raises** UsageError for a type without a JSON form.
     """
 
-    def __init__(self, annotation: Any, what: str) -> None:
-        self.what = what
+    def __init__(self, annotation: Any, what: str, *, sparse: bool = False) -> None:
+        self.what, self._sparse = what, sparse
         try:
             adapter = TypeAdapter(annotation)
-            self.schema: dict[str, Any] = adapter.json_schema()
+            self.schema: dict[str, Any] = _named(adapter.json_schema())  # a default may be infinite
         except (PydanticUserError, NameError) as error:
             raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
-        if _holds_set(self.schema):
-            raise UsageError(f"{what}: a set has no order that a replay could repeat", hint="use a list or a tuple")
-        self._check = adapter.validator.validate_python
-        self._check_json = adapter.validator.validate_json
-        self._plain = SchemaSerializer(adapter.core_schema, _CONSTANTS).to_python
+        self.form = WireForm(adapter.core_schema, what)
+        # Models have a validator and a serializer of their own, which are not those of the wire form.
+        validator = SchemaValidator(self.form.schema, None, _use_prebuilt=False)
+        self._plain = SchemaSerializer(self.form.schema, None, _use_prebuilt=False).to_python
+        self._direct = self.form.plain and not self.form.ordered
+        self.check, self._check_json = validator.validate_python, validator.validate_json
 
     def dump(self, value: Any) -> str:
-        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or has no JSON form."""
+        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or would arrive as another."""
         try:
-            return canonical.dumps(self._plain(self._check(value), mode="json", by_alias=True, warnings=False))
-        except ValidationError as error:
-            raise UsageError(f"{self.what}: {reasons(error)}") from None
-        except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
-            raise UsageError(f"{self.what}: not JSON: {text_of(error)}") from None
-        except MemoryError:
+            checked = self.check(value)
+            if self._direct:
+                try:
+                    return canonical.dumps(checked)
+                except MalformedError:
+                    pass  # keys that are numbers, or NaN
+            elif self.form.ordered:
+                _refuse_unordered(value, checked, ())
+            return self.write(checked, sparse=self._sparse)
+        except (ValidationError, RecursionError, MalformedError, _Lost) as error:
+            raise self._refused(error) from None
+        except (MemoryError, UsageError):
             raise
+        except Exception as error:
+            raise UsageError(f"{self.what}: {_raised(error)}") from error
+
+    def write(self, checked: Any, *, sparse: bool = False) -> str:
+        """As `dump`, of a value that is of this type already."""
+        if self.form.plain:
+            try:
+                return canonical.dumps(checked)
+            except MalformedError:
+                pass  # what follows finds the place
+        try:
+            return self._compared(checked, sparse)
+        except (MemoryError, UsageError):
+            raise
+        except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
+            raise self._refused(error) from None
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
@@ -58,11 +233,39 @@ class JsonCodec:
         try:
             return self._check_json(text, context=secrets)
         except ValidationError as error:
-            raise UsageError(f"{self.what}: {reasons(error)}") from None
+            raise self._refused(error) from None
         except MemoryError:
             raise
         except Exception as error:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
+
+    def means(self, text: str, other: str) -> bool:
+        """True if two texts are read as the same value, though an older version may have written one of them."""
+        try:
+            return _text(self._full(self.load(text))) == _text(self._full(self.load(other)))
+        except (UsageError, MalformedError, ValueError, RecursionError):
+            return False
+
+    def _full(self, value: Any, open_: dict[int, Any] | None = None) -> Any:
+        return self._plain(value, **_AS_JSON, context=open_)
+
+    def _compared(self, value: Any, sparse: bool) -> str:
+        open_: dict[int, Any] = {}
+        wire = full = self._full(value, open_)
+        if sparse and (few := self._plain(value, **_AS_JSON, exclude_unset=True)) != full:
+            with suppress(ValidationError):  # its tag of a union was left out, say
+                wire = _filled(full, few, self._full(self._check_json(_text(few))))
+        text = _text(wire)
+        read = self._check_json(text)
+        _compare(value, read, open_, ())
+        if _text(again := self._full(read)) != _text(full):
+            _compare(full, again, {}, ())
+        return text
+
+    def _refused(self, error: Exception) -> UsageError:
+        if isinstance(error, _Lost):
+            return UsageError(f"{self.what}: {error}", hint=_ONE_FORM)
+        return UsageError(f"{self.what}: {reasons(error) if isinstance(error, ValidationError) else _no_json(error)}")
 
 
 class Arguments:
@@ -82,8 +285,11 @@ class Arguments:
         self.hints = hints(function, what, leave=left)
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
-        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         types = {name: self.hints.get(name, Any) for name in self.names}
+        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        for name, default in list(self._defaults.items()):
+            if isinstance(default, FieldInfo):  # pydantic fills in the default of an annotation
+                types[name] = Annotated[types[name], self._defaults.pop(name)]
         self._told = {name: f"${name}" if name in beside else name for name in self.names}
         self._names = {told: name for name, told in self._told.items()}
         fields = {
@@ -91,8 +297,9 @@ class Arguments:
         }
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
-        kind.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
-        self.shape = JsonCodec(kind, what)
+        kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+        self.shape = JsonCodec(kind, what, sparse=True)
+        self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """The arguments of a call as canonical JSON. **Raises** UsageError, naming what is wrong with them."""
@@ -116,6 +323,15 @@ class Arguments:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
         found: dict[str, Any] = self.shape.load(text, secrets)
         return {self._names[told]: value for told, value in found.items()}
+
+    def _check_defaults(self) -> None:
+        try:
+            self.shape.check({self._told[name]: default for name, default in self._defaults.items()})
+        except ValidationError as error:
+            for wrong in error.errors(include_url=False, include_context=False, include_input=False):
+                if len(place := wrong["loc"]) > 1 or wrong["type"] != "missing":
+                    problem = f"{self.what}: parameter {place[0]} has a default that does not fit: {wrong['msg']}"
+                    raise UsageError(problem, hint="write `int | None = None`, say") from None
 
 
 def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list[inspect.Parameter]:
@@ -146,11 +362,126 @@ def reasons(error: ValidationError) -> str:
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
 
 
+def _no_json(error: BaseException) -> str:
+    return f"not JSON: {text_of(error)}"
+
+
 def _raised(error: BaseException) -> str:
     return f"its validator raised {type(error).__name__}: {text_of(error)}"
 
 
-def _holds_set(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        return schema.get("uniqueItems") is True or any(map(_holds_set, schema.values()))
-    return isinstance(schema, list) and any(map(_holds_set, schema))
+def json_of(value: Any, what: str) -> str:
+    """A value of no declared type as canonical JSON, the same each time. **Raises** UsageError."""
+    try:
+        return canonical.dumps(value)
+    except MalformedError:
+        return JsonCodec(Any, f"the {what} is not JSON").dump(value)
+
+
+# What arrives, beside what was sent
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """Parts of a value by key, index or name; None if it has none to look at."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list | tuple | deque):
+        return dict(enumerate(value))
+    if isinstance(value, BaseModel):
+        own = {name: value.__dict__.get(name) for name in type(value).model_fields}
+        return own | (value.__pydantic_extra__ or {}) | (value.__pydantic_private__ or {})
+    kind = type(value)
+    if isinstance(value, Enum | type) or not (is_dataclass(value) or getattr(kind, "__eq__", None) is object.__eq__):
+        return None
+    if hasattr(value, "__dict__"):
+        return {n: part for n, part in vars(value).items() if not isinstance(getattr(kind, n, None), cached_property)}
+    return {each.name: getattr(value, each.name) for each in fields(value)} if is_dataclass(value) else {}
+
+
+class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
+    """A part of a value that arrives as another, or not at all."""
+
+    def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
+        super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))
+
+
+_NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into a list, or declare a set"
+
+
+def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
+    """Refuse a set that was taken for something ordered."""
+    if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
+        raise _Lost(path, _NO_ORDER)
+    if given is not checked and isinstance(given, dict | list | tuple):
+        parts = _parts(checked) or {}
+        for name, part in (_parts(given) or {}).items():
+            _refuse_unordered(part, parts.get(name, ()), (*path, name))
+
+
+def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...]) -> None:
+    """Refuse what arrives as another. `open_`: parts, by id, without a declared type, which arrive as JSON data."""
+    if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
+        if not _same(sent, read):
+            raise _Lost(path)
+    elif id(sent) in open_:
+        _refuse_unfit(sent, path)
+    elif not _alike(sent, read):
+        raise _Lost(path, f"a {type(sent).__name__} would arrive as a {type(read).__name__}")
+    elif (ours := _parts(sent)) is None or (theirs := _parts(read)) is None:
+        if sent != read:
+            raise _Lost(path)
+    else:
+        if isinstance(sent, BaseModel) and (unset := sent.model_fields_set - read.model_fields_set):
+            raise _Lost((*path, min(unset)), "it is not written, and would be missing")
+        for name in ours.keys() ^ theirs.keys():
+            raise _Lost((*path, name))
+        for name, part in ours.items():
+            _compare(part, theirs[name], open_, (*path, name))
+
+
+def _same(sent: Any, read: Any) -> bool:
+    return (sent == read and isinstance(sent, bool) == isinstance(read, bool)) or (sent != sent and read != read)
+
+
+def _alike(sent: Any, read: Any) -> bool:
+    """True for values of one type; a Sequence arrives as a list, and a Mapping as a dict."""
+    sequences = type(sent) is tuple and type(read) is list
+    return type(sent) is type(read) or sequences or (isinstance(sent, Mapping) and type(read) is dict)
+
+
+def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
+    """Refuse what JSON data cannot hold: a set, a key that is no text, NaN and infinities."""
+    if isinstance(value, set | frozenset):
+        raise _Lost(path, _NO_ORDER)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Lost(path, f"JSON has no number for {value}")
+    for name, part in (_parts(value) or {}).items():
+        if isinstance(value, Mapping) and not isinstance(name, str):
+            raise _Lost(path, f"the key {name!r} is no text, and would arrive as one")
+        _refuse_unfit(part, (*path, name))
+
+
+def _filled(full: Any, few: Any, again: Any) -> Any:
+    """`few`, and what reading it makes others of: a default that was drawn is what it was."""
+    if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
+        names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
+        return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
+    if isinstance(full, list) and isinstance(few, list) and isinstance(again, list) and len(full) == len(again):
+        return [_filled(*parts) for parts in zip(full, few, again, strict=True)]
+    return few if full == again else full
+
+
+def _text(wire: Any) -> str:
+    """The canonical text of what pydantic has written; where a type is a float, NaN and infinities have names."""
+    try:
+        return canonical.dumps(wire)
+    except MalformedError:
+        return canonical.dumps(_named(wire))
+
+
+def _named(wire: Any) -> Any:
+    if isinstance(wire, float) and not math.isfinite(wire):
+        return "NaN" if wire != wire else "Infinity" if wire > 0 else "-Infinity"
+    if isinstance(wire, dict):
+        return {name: _named(part) for name, part in wire.items()}
+    return [_named(part) for part in wire] if isinstance(wire, list) else wire

@@ -135,6 +135,8 @@ class ToolDef:
                 raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
         if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
             raise UsageError(f"{what}: shown_as='edit' is for texts before and after", hint="name two parameters so")
+        shape = self.arguments.shape
+        self._means = None if shape.form.plain else shape.means
         self.result = JsonCodec(hints(self.function, what)["return"], f"the result of {what}")
         self._body = _Function(self.function, self.arguments.names, what)
         self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
@@ -181,6 +183,7 @@ class ToolDef:
             label=label,
             builds_on=builds_on,
             reserve=self.reserve if reserve is None else reserve,
+            means=self._means,
         )
 
     def read(self, outcome: Settled) -> Any:

@@ -10,12 +10,13 @@ import orjson
 import structlog
 
 from refold.core import events
-from refold.core.errors import FoldError, not_installed
+from refold.core.errors import FoldError, MalformedError, not_installed
 from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_trace, trace_id
 from refold.core.redaction import HIDDEN
 from refold.core.run import fold
 from refold.core.run.metering import usage_of
 from refold.core.run.state import RunState
+from refold.core.wire import canonical
 from refold.sdk.agent import INSTRUMENTED
 from refold.sdk.app import MODEL_POOL
 from refold.telemetry import names
@@ -248,8 +249,8 @@ def _hidden(text: str, redact: Callable[[str], str]) -> str:
         return redact(value) if isinstance(value, str) else value
 
     try:
-        return redact(orjson.dumps(hide(orjson.loads(text))).decode())
-    except (ValueError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
+        return redact(canonical.dumps(hide(canonical.parse(text))))
+    except (MalformedError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
         return HIDDEN
 
 

@@ -41,7 +41,7 @@ from refold.testing.executors import Executors
 from refold.testing.families import Relatives
 from refold.testing.people import ASKER, ENVIRONMENT, FINDINGS, Finding, Panel, PeopleSay, Says
 from refold.testing.reading import RECENT, Boundary, RunRead
-from refold.testing.reruns import keep_records, rerun, same_end
+from refold.testing.reruns import check_other_seed, keep_records, rerun, same_end
 from refold.testing.scripts import as_by, scripted
 
 START_MS = 1_700_000_000_000
@@ -85,8 +85,7 @@ class AgentRun(RunRead):
         if agent not in app.agents:
             raise UsageError(f"app {app.name} has no agent {agent}", hint=f"there is {', '.join(sorted(app.agents))}")
         app = as_by(app, agent, code)
-        text = canonical.dumps(to_jsonable_python(dict(inputs), by_alias=True))
-        app.agents[agent].validate_input(text)
+        text = app.agents[agent].input_json(dict(inputs))
         self.app, self.agent = app, agent
         self.state = RunState(run_id(name))
         self.events: list[Event] = []
@@ -287,6 +286,8 @@ class AgentRun(RunRead):
                 self.sent.append(message)
         if all(run.state.over for run in self._family.runs.values()):
             self.executors.close()
+            if self._boundary is None:
+                check_other_seed(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
 
     def _reaction(self, after: RunState, verdict: list[Event], held: bool) -> list[Event]:
         if held:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
-from collections.abc import Sequence
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from refold.core.errors import NonDeterminismError, UsageError
 from refold.core.events import RunCompleted, RunFailed, Terminal
@@ -23,6 +31,11 @@ from refold.sdk.execution import Execution
 from refold.sdk.rehearsal import Past, rehearse
 from refold.testing.reading import RunRead
 
+Records = Sequence[tuple[bytes, bytes]]
+
+_LIMITS = {*BUDGET_CODES.values(), "too_large", "too_many_waits", "no_price"}
+"""Codes of runs that ended as they asked for a step which no planner records."""
+
 
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
     """State of fresh code at the end of the history, and what it asks for beyond it."""
@@ -31,8 +44,11 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
     with watch.watching():
         try:
-            seed, left, found = request.seed, state.retried.left, app.agents[agent]
-            execution = Execution(found.open(request.input, context), moment, seed, left=left, context=context)
+            found = app.agents[agent]
+            if found.draws:
+                found.completed(request.input)
+            code = found.open(request.input, context)
+            execution = Execution(code, moment, request.seed, left=state.retried.left, context=context)
         except UsageError as error:
             return Raised(error), []
         try:
@@ -45,8 +61,8 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
     end, beyond = rerun(app, agent, state)
-    # What a budget has ended asked for more, which it did not get.
-    if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in BUDGET_CODES.values()):
+    # What a limit has ended asked for more, which it did not get.
+    if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
         step, intent = beyond[0]
         _differs(step, "nothing", intent.words)
     before, again = _words(state.end), _words(_event_of(app, agent, end))
@@ -56,7 +72,7 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     return end
 
 
-def keep_records(records: Sequence[tuple[bytes, bytes]], path: str | Path) -> None:
+def keep_records(records: Records, path: str | Path) -> None:
     """Keeps the records of a history in a file, for `replay`: one of JSON, with key and value in base64 each."""
     rows = [[base64.b64encode(part).decode() for part in record] for record in records]
     Path(path).write_text(canonical.dumps(rows) + "\n")
@@ -82,11 +98,16 @@ def _kept(history: str | Path) -> RunState:
     rows = canonical.parse(Path(history).read_text())
     if not rows:
         raise UsageError(f"there is no history in {history}", hint="AgentRun.save writes one")
+    return fold_records([(base64.b64decode(key), base64.b64decode(value)) for key, value in rows], str(history))
+
+
+def fold_records(records: Records, source: str = "the history") -> RunState:
+    """The state of a run after its records."""
     state: RunState | None = None
-    for row in rows:
-        record = chain.read(*map(base64.b64decode, row))
+    for key, value in records:
+        record = chain.read(key, value)
         if not isinstance(record, chain.LogRecord):
-            raise UsageError(f"{history} has a record that is none of a run log", hint=str(record))
+            raise UsageError(f"{source} has a record that is none of a run log", hint=str(record))
         state = evolve(state or RunState(record.entry.run_id), record.entry, record.id)
     assert state is not None, "a history has records"
     return state
@@ -116,3 +137,69 @@ def _differs(step: int, before: str, again: str) -> NoReturn:
         found=again,
         hint="let it depend on its input, its context and what its calls gave",
     )
+
+
+# The same in a process with another hash seed, in which sets have another order. One process for each seed, begun when
+# the first run of a module's app has ended, answers for all tests of this one. Agents that a test defines in its own
+# function are nowhere else, and are not looked at.
+
+_INSIDE: Final = "_REFOLD_OTHER_SEED"
+_SEEDS: Final = ("1", "2", "3")
+"""Where the first differs, the others decide: a module that a test has patched differs in all of them alike."""
+
+
+def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:
+    """Run the agents of an app along histories. **Raises** NonDeterminismError where that depends on the hash seed."""
+    if _INSIDE in os.environ:  # a module that runs agents when it is imported
+        return
+    place = next((place for name, module in [*sys.modules.items()] if (place := _place(name, module, app))), None)
+    for agent, records in runs if place else ():
+        order = (place, agent, [*records])
+        if (said := _ask(_SEEDS[0], order)) and any(_ask(seed, order) != said for seed in _SEEDS[1:]):
+            hint = "sort what comes from a set, and use no hash() of a text"
+            raise NonDeterminismError(f"in a process with another hash seed {said}", hint=hint)
+
+
+def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
+    if name in ("__main__", "builtins") or not isinstance(names := getattr(module, "__dict__", None), dict):
+        return None
+    return next(((name, known) for known, value in [*names.items()] if value is app), None)
+
+
+def _ask(seed: str, order: Any) -> str:
+    """Words for how a history differs there; nothing where it agrees, or nobody can tell."""
+    with suppress(OSError, EOFError, ValueError, pickle.PickleError):
+        process: Any = _process(seed)
+        pickle.dump(order, process.stdin)
+        process.stdin.flush()
+        return str(pickle.load(process.stdout))
+    return ""
+
+
+@lru_cache
+def _process(seed: str) -> subprocess.Popen[bytes]:
+    own = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), _INSIDE: "yes"}
+    command, pipe, env = [sys.executable, "-m", "refold.testing.reruns"], subprocess.PIPE, {**os.environ, **own}
+    made = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env)
+    atexit.register(made.communicate)  # it ends when its input does
+    return made
+
+
+def _answer(order: Any) -> str:
+    (module, name), agent, records = order
+    try:
+        same_end(getattr(importlib.import_module(module), name), agent, fold_records(records))
+    except NonDeterminismError as error:
+        return error.message
+    except BaseException:  # noqa: BLE001 - a module that cannot be imported there, and whatever else it does
+        return ""
+    return ""
+
+
+if __name__ == "__main__":
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(EOFError):
+        while True:
+            pickle.dump(_answer(pickle.load(sys.stdin.buffer)), answers)
+            answers.flush()

@@ -207,8 +207,9 @@ class Toolbox:
         try:
             result = tool.result_json(value)
         except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
+            message = f"{told(error)}; the tool returned {told.value(value)}"
             return ToolEnded(
-                order.number, "broken", code="bad_result", message=told(error), retryable=False, detail=user_line(error)
+                order.number, "broken", code="bad_result", message=message, retryable=False, detail=user_line(error)
             )
         return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
 
@@ -268,6 +269,13 @@ class ErrorText:
             return self._redacted(text)[:_MESSAGE] or type(error).__name__
         except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
             return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
+
+    def value(self, value: object) -> str:
+        """A result that cannot be recorded, for people: its effect has happened, and nothing else has it."""
+        try:
+            return self._redacted(repr(value)[: 10 * _MESSAGE])[:_MESSAGE]
+        except BaseException as failed:  # noqa: BLE001 - the user's code, as above
+            return f"a {type(value).__name__} (not told: {type(failed).__name__})"
 
     def stack(self, error: BaseException) -> str:
         """The user's frames, for the log of the executor: lines of source may hold a secret, too."""

@@ -29,6 +29,7 @@ from refold.core.redaction import public_url
 from refold.embedded.children import Exit
 from refold.embedded.files import FolderLock
 from refold.embedded.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
+from refold.runtime.standby import reserve_of
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,9 @@ def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dic
     read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, datetime.now(UTC)
     for _, pid in victims:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            # With the process that stands by for it: a fork has the hash seed of its parent, and so the order of sets,
+            # which the process of another machine or of the next start has not.
+            os.kill(reserve_of(pid), signal.SIGKILL)
     gaps = {name: _gap_ms(name, files[name], at, died) for name, at in read.items()}
     return [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
 

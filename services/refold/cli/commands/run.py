@@ -20,6 +20,7 @@ from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
+from refold.core.events import RunRequested
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.planning.windows import value_digest
@@ -365,7 +366,8 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
 def _is_known(runs: Runs, request: RunRequest) -> bool:
     """True if the log has this run. **Raises** ConflictError when it has other input: nobody would hear a refusal."""
     taken = runs.find(RunId(request.run_id))
-    asked = taken.state.request if taken else None
+    first = next((each.entry for each in taken.records if each.entry), None) if taken else None
+    asked = next((each for each in first.events if isinstance(each, RunRequested)), None) if first else None
     if asked and (asked.agent, asked.input) != (request.agent, request.input):
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)

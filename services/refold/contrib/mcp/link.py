@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mcp import Client, types
 from refold.contrib.mcp.guards import Guard, Opened
-from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, exact, tool_list
+from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, finite, tool_list
 from refold.contrib.mcp.pipes import Pipes
 from refold.contrib.mcp.web import Web
 from refold.core.errors import MalformedError, NotDone, RefoldError, TerminalError, UsageError, text_of
@@ -235,7 +235,7 @@ def _request(asked: OutgoingCall) -> types.CallToolRequest:
 
 def _recorded(result: types.CallToolResult | types.InputRequiredResult) -> dict[str, Any]:
     """A result as the log has it."""
-    told = exact(result.model_dump(by_alias=True, mode="json", exclude_none=True))
+    told = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
     if isinstance(result, types.InputRequiredResult):
         return {"asks": told.get("inputRequests") or {}, "state": told.get("requestState")}
     recorded = {"content": told["content"], "failed": result.is_error}

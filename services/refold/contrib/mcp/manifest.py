@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from refold.core.wire import canonical
 from refold.sdk.tool import EffectClass, ToolDef
-
-_EXACT: Final = (1 << 53) - 1
-"""Integers beyond it are others after most JSON parsers, so canonical JSON has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,9 @@ def described(told: Mapping[str, Any]) -> Manifest:
         "name": told["name"],
         "title": told.get("title") or "",
         "description": told.get("description") or "",
-        "schema": numbers_as_floats(told["inputSchema"]),
-        "output": numbers_as_floats(told.get("outputSchema")),
-        "annotations": numbers_as_floats(told.get("annotations") or {}),
+        "schema": finite(told["inputSchema"]),
+        "output": finite(told.get("outputSchema")),
+        "annotations": finite(told.get("annotations") or {}),
     }
     digest = sha256(canonical.dumps(said).encode()).hexdigest()
     return cast(Manifest, {**said, "digest": digest})
@@ -90,26 +88,10 @@ def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectC
     return "once" if (configured == "pure" and writes) or (configured == "keyed" and repeats) else configured
 
 
-def numbers_as_floats(value: Any) -> Any:
-    """A JSON value whose integers all fit: in a schema, a bound of 2^63 says as much as the float beside it."""
-    return _fitting(value, float)
-
-
-def exact(value: Any) -> Any:
-    """A JSON value of which nothing is rounded: an integer that does not fit is its digits, as a text."""
-    return _fitting(value, str)
-
-
-def _fitting(value: Any, large: Callable[[int], float | str]) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) <= _EXACT else large(value)
+def finite(value: Any) -> Any:
+    """A JSON value in which NaN and infinities, which parsers that are lax take, are texts."""
     if isinstance(value, Mapping):
-        return {key: _fitting(item, large) for key, item in value.items()}
-    return [_fitting(item, large) for item in value] if isinstance(value, list | tuple) else _finite(value)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN, and parsers that are lax take it."""
-    return value if value == value and value not in (float("inf"), float("-inf")) else str(value)
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -163,7 +163,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         """Serialize a run context for executors, with its `deps`. **Raises** UsageError for what is not JSON."""
         assert self._deps is not None, "the agent is known by then"
         told = run_context.dump(self._run_context_type, ctx)
-        return told if ctx.deps is None else {**told, _DEPS: canonical.parse(self._deps.dump(ctx.deps))}
+        return told if ctx.deps is None else {**told, _DEPS: run_context.dump_deps(self._deps, ctx.deps)}
 
     def load_context(self, carried: Wire) -> RunContext[Any]:
         """The run context in an executor."""

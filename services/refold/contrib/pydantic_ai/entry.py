@@ -27,6 +27,7 @@ from refold.contrib.pydantic_ai import outside
 from refold.contrib.pydantic_ai.approvals import RefoldApprovals
 from refold.contrib.pydantic_ai.conversation import dump_message
 from refold.contrib.pydantic_ai.durability import RefoldDurability
+from refold.contrib.pydantic_ai.run_context import dump_deps
 from refold.core.errors import ChildFailed, TerminalError, UsageError
 from refold.core.ids import parent_of
 from refold.core.wire import canonical
@@ -185,7 +186,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
             with_it = SoFar(usage=begun.usage, conversation_id=begun.conversation_id)
         given = {
             "message_history": told,
-            "deps": canonical.parse(dumped.dump(deps)),
+            "deps": dump_deps(dumped, deps),
             "so_far": TypeAdapter(SoFar).dump_python(with_it, mode="json", exclude_defaults=True),
         }
         try:

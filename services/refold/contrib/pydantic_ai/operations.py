@@ -380,7 +380,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
                     raise TerminalError(why, code=UNAUTHORISED)
             used = copy.copy(ctx.usage) if ctx is not None else None
             try:
-                said = operation.result_codec.dump(await operation.handler(params))
+                said = operation.result_codec.dump(results.in_base64(await operation.handler(params)))
             except Exception as error:
                 if (failure := errors.as_failure(error)) is None or not _is_models(unit):
                     raise

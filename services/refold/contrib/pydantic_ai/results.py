@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from pydantic import TypeAdapter
 from pydantic_ai.durable_exec import DurableOperationId, ModelCompactMessagesId, ModelRequestId, ToolsetCallToolId
 from pydantic_ai.usage import RunUsage
+from pydantic_core import to_jsonable_python
 
 from refold.core.redaction import public_url
 
@@ -29,6 +31,19 @@ def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | No
     if dumped["kind"] == "tool_return" and not _is_wrapped(dumped["result"]):
         return dumped["result"]
     return {UNIT: dumped}
+
+
+def in_base64(said: Any) -> Any:
+    """What a unit said, with bytes that a tool returns as a model gets them: in base64, whatever bytes they are."""
+    if isinstance(said, bytes):
+        return to_jsonable_python(said, bytes_mode="base64")
+    if isinstance(said, dict):
+        return {name: in_base64(each) for name, each in said.items()}
+    if isinstance(said, list | tuple) and not hasattr(said, "_fields"):
+        return [in_base64(each) for each in said]
+    if getattr(said, "kind", "") == "tool_return":
+        return replace(said, result=in_base64(said.result))
+    return said
 
 
 def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:

@@ -14,6 +14,8 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from refold.core.errors import UsageError
+from refold.core.wire import canonical
+from refold.sdk.json_codec import JsonCodec
 
 DepsT = TypeVar("DepsT", covariant=True)
 
@@ -68,6 +70,15 @@ def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, A
 def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
     """Restore the dumped data, with what was left out."""
     return {**_NONE_OF_IT, **carried}
+
+
+def dump_deps(codec: JsonCodec, deps: Any) -> Any:
+    """Dependencies as JSON data. **Raises** UsageError when tools would get others."""
+    text = codec.dump(deps)
+    if type(again := codec.load(text)) is not type(deps):
+        problem = f"{codec.what}: a {type(deps).__name__} would arrive as a {type(again).__name__}"
+        raise UsageError(problem, hint=f"give the agent deps_type={type(deps).__name__}")
+    return canonical.parse(text)
 
 
 def as_json(value: Any, what: str) -> Any:

@@ -6,10 +6,9 @@ over the catalog as their lane has read it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
-
-import orjson
 
 from refold.core.approval import signature
 from refold.core.approval.catalog import Catalog
@@ -106,7 +105,7 @@ def variables(
         needs = set(needs) - {"run.input"}
     labels = request.labels if request else {}
     facts: dict[str, Callable[[], Any]] = {
-        "args": lambda: orjson.loads(call.args),
+        "args": lambda: json.loads(call.args),
         "tool.name": lambda: call.tool,
         "tool.effect": lambda: call.effect,
         "tool.version": lambda: tool.version if tool else "",
@@ -115,7 +114,7 @@ def variables(
         "actor": lambda: request.requester if request else "",
         "environment": lambda: environment,
         "run.id": lambda: state.run_id,
-        "run.input": lambda: orjson.loads(request.input) if request else None,
+        "run.input": lambda: json.loads(request.input) if request else None,
         "run.session": lambda: request.session if request else "",
         "run.labels": lambda: dict(labels),
         "run.depth": lambda: depth_of(state.run_id),

@@ -15,12 +15,13 @@ from refold.core.wire.blobs import stands_for
 
 @dataclass(slots=True, eq=False)
 class StartRun(Intent):
-    """Start another run. `read` turns how it ended into a value or raises."""
+    """Start another run. `read` turns how it ended into a value or raises. `means` compares inputs, see `Call`."""
 
     agent: str
     input: str
     outlives: bool
     read: Callable[[events.ChildCompleted], Any]
+    means: Callable[[str, str], bool] | None = None
 
     texts: ClassVar[tuple[str, ...]] = ("agent", "input")
 
@@ -32,7 +33,9 @@ class StartRun(Intent):
         if not isinstance(recorded, events.ChildStarted):
             return False
         same = (recorded.agent, recorded.outlives) == (self.agent, self.outlives)
-        return same and stands_for(recorded.input, self.input)
+        if not same or stands_for(recorded.input, self.input):
+            return same
+        return self.means is not None and self.means(recorded.input, self.input)
 
     def value_of(self, outcome: Settled) -> Any:
         assert isinstance(outcome, events.ChildCompleted), "a step that is a run ends with it"

@@ -107,6 +107,8 @@ EVENT_BYTES = 64
 
 _TEXTS: dict[type, Callable[[Any], str]] = {
     events.RunRequested: attrgetter("input"),
+    events.RunStarted: attrgetter("input"),
+    events.RunMigrated: attrgetter("input"),
     events.NoteRecorded: attrgetter("data"),
     events.StatusSet: attrgetter("text"),
     events.CallProposed: attrgetter("args"),
@@ -135,7 +137,7 @@ def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int
 
 def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) -> None:
     state.status, state.app, state.started_ms = "running", event.app, at_ms
-    state.runs_by(event.version, seq=seq)
+    _migrated(state, event, seq, at_ms)
 
 
 def _noted(
@@ -331,8 +333,9 @@ def _patched(state: RunState, event: events.PatchTaken, seq: int, at_ms: int) ->
     state.patches = state.patches.set(event.patch, seq)
 
 
-def _migrated(state: RunState, event: events.RunMigrated, seq: int, at_ms: int) -> None:
+def _migrated(state: RunState, event: events.RunStarted | events.RunMigrated, seq: int, at_ms: int) -> None:
     state.runs_by(event.version, seq=seq)
+    state.read_as(event.input)
 
 
 def _ended(

@@ -68,7 +68,7 @@ class Call(Intent):
 
     `label` is for who looks on: on replay it may be another. So may `reserve`, which is what each attempt may take.
     `builds_on` are the steps of earlier calls of which the arguments speak: what those were asked and gave goes out
-    with this one.
+    with this one. `means` compares two texts of arguments by value: an older version may have written other texts.
     """
 
     tool: str
@@ -82,6 +82,7 @@ class Call(Intent):
     label: str = ""
     builds_on: tuple[int, ...] = ()
     reserve: Reserve | None = None
+    means: Callable[[str, str], bool] | None = None
 
     def fits(self) -> bool:
         texts = isinstance(self.tool, str) and isinstance(self.args, str) and isinstance(self.label, str)
@@ -94,7 +95,10 @@ class Call(Intent):
     def agrees(self, recorded: Step) -> bool:
         if not isinstance(recorded, events.CallProposed):
             return False
-        return (recorded.tool, recorded.asked or recorded.args) == (self.tool, self.args)
+        args = recorded.asked or recorded.args
+        if recorded.tool == self.tool and args != self.args and self.means is not None:
+            return self.means(args, self.args)
+        return (recorded.tool, args) == (self.tool, self.args)
 
     @property
     def title(self) -> str:

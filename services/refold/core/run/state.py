@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -201,6 +201,11 @@ class RunState:
     account: BudgetAccount | None = None
     activation: int = 1
     notes: Map[str, str] = _NOTHING
+
+    def read_as(self, text: str) -> None:
+        """The run's code reads this text as its input; nothing if it is the one of its request."""
+        if text and self.request is not None:
+            self.request = replace(self.request, input=text)
 
     def runs_by(self, version: str, *, seq: int) -> None:
         """Its code is of this version, from this event on."""

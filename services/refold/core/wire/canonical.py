@@ -1,7 +1,10 @@
-"""JSON as Refold reads and writes it: strict on the way in, canonical (RFC 8785) on the way out.
+"""JSON as Refold reads and writes it: strict on the way in, canonical on the way out.
 
 Every service refuses the same texts, because two parsers that differ on one text can be played against each other:
-duplicate keys, NaN and infinities, lone surrogates, integers beyond 2^53 and nesting beyond 64 levels.
+duplicate keys, NaN and infinities, lone surrogates and nesting beyond 64 levels.
+
+The canonical text is that of RFC 8785, but for numbers of 2^53 and more, which RFC 8785 rounds as JavaScript does: an
+integer has all its digits, and a float has an exponent (ECMAScript's `toExponential`), so that it is read as a float.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from hashlib import sha256
 from typing import Any
 
 import orjson
-import rfc8785
 
 from refold.core.errors import MalformedError
 from refold.core.ids import RunId
@@ -30,9 +32,12 @@ _PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
 # An unclosed string matches to the end, and nothing is tried twice: else a megabyte of quotes takes hours.
 _NOT_BRACKETS = re.compile(r'[^\[\]{}"]++|"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _ROUND = str.maketrans("[{]}", "(())")
-_NONE = object()
 _AS_IS = frozenset({str, bool, type(None)})
-_LONG_INTEGER = re.compile(r"(?<![0-9.])[0-9]{16,}")
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+"""Integers that orjson writes."""
+
+_MOST_DIGITS = 4_300
+"""Digits of an integer: Python and pydantic read no longer ones, since that takes time by the square of them."""
 
 
 def parse(data: bytes | str, *, containers: int = 0) -> Any:
@@ -61,15 +66,11 @@ def dumps(value: Any) -> str:
     With ASCII keys, and numbers that it spells like RFC 8785, orjson has the same text at a tenth of the time.
     """
     try:
-        plain = value if _is_plain(value, MAX_DEPTH) else _spelt(value, MAX_DEPTH)
-        if plain is not _NONE:
-            return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS).decode()
-        found = rfc8785.dumps(value).decode()
-    except (rfc8785.CanonicalizationError, ValueError, RecursionError, TypeError) as error:
+        if _is_plain(value, MAX_DEPTH):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        return orjson.dumps(_spelt(value, MAX_DEPTH)).decode()
+    except (ValueError, RecursionError, TypeError) as error:
         raise MalformedError(f"the value has no JSON form: {str(error)[:200]}") from None
-    if found.count("[") + found.count("{") > MAX_DEPTH or _LONG_INTEGER.search(found):
-        parse(found)  # what is too deep or an integer too large is refused here and not by every later reader
-    return found
 
 
 def text(value: str) -> str:
@@ -87,7 +88,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind in _AS_IS:
         return True
     if kind is int:
-        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
+        return bool(_SMALLEST <= value <= _LARGEST)
     if kind is float:
         return _is_spelt(value)
     if not depth:
@@ -106,27 +107,53 @@ def _is_spelt(value: float) -> bool:
 
 
 def _spelt(value: Any, depth: int) -> Any:
-    """A copy that orjson writes as RFC 8785 wants it, number by number: whoever sends a million of them must not hold
-    up everybody for seconds. `_NONE` where that is more than a question of numbers."""
-    kind = type(value)
-    if kind is float and not _is_spelt(value):
-        return _number(value)
-    if kind is list and depth:
-        items = [_spelt(item, depth - 1) for item in value]
-        return _NONE if _NONE in items else items
-    if kind is dict and depth and all(type(key) is str and key.isascii() for key in value):
-        spelt = {key: _spelt(item, depth - 1) for key, item in value.items()}
-        return _NONE if _NONE in spelt.values() else spelt
-    return value if _is_plain(value, 0) else _NONE
+    """A copy that orjson writes in canonical form: keys in order, and numbers in their one spelling.
+
+    Number by number, or a sender of a million of them would hold up all others for seconds.
+    """
+    if isinstance(value, dict) and depth:
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("a key of an object is no text")
+        # RFC 8785 sorts by UTF-16, in which a character of two units comes before some of one.
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
+        return {str.__str__(key): _spelt(value[key], depth - 1) for key in keys}
+    if isinstance(value, list | tuple) and depth:
+        return [_spelt(item, depth - 1) for item in value]
+    if isinstance(value, dict | list | tuple):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if type(value) in _AS_IS:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float):
+        return _number(float(value))
+    if isinstance(value, int):
+        return int(value) if _SMALLEST <= value <= _LARGEST else orjson.Fragment(_digits(value))
+    raise TypeError(f"it holds a {type(value).__name__}")
+
+
+def _digits(value: int) -> str:
+    if value.bit_length() > 14_000 and abs(value) >= 10**_MOST_DIGITS:
+        raise ValueError(f"it holds an integer of more than {_MOST_DIGITS:,} digits")
+    return int.__repr__(value)
 
 
 def _number(value: float) -> Any:
-    if not abs(value) <= MAX_INTEGER:
-        return _NONE
-    if value.is_integer():
-        return int(value)
-    digits = repr(abs(value)).partition("e")[0].replace(".", "")
-    return orjson.Fragment(f"{'-' if value < 0 else ''}0.00000{digits}")
+    if not math.isfinite(value):
+        raise ValueError(f"it holds {value}, which JSON has no number for")
+    if _is_spelt(value):
+        return value
+    if abs(value) <= MAX_INTEGER:
+        if value.is_integer():
+            return int(value)
+        digits = repr(abs(value)).partition("e")[0].replace(".", "")
+        return orjson.Fragment(f"{'-' if value < 0 else ''}0.00000{digits}")
+    mantissa, _, exponent = (f"{value:.15e}" if abs(value) < 1e16 else repr(value)).partition("e")
+    return orjson.Fragment(f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}")
 
 
 def refuse_depth(source: str, containers: int = 0) -> None:
@@ -160,16 +187,15 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:
-        raise MalformedError(f"the integer {digits[:30]} is beyond 2^53", hint="send it as a string")
+    if len(digits) > _MOST_DIGITS:
+        raise MalformedError(f"an integer has more than {_MOST_DIGITS:,} digits", hint="send it as a string")
     return int(digits)
 
 
 def _float(digits: str) -> float:
     value = float(digits)
-    # Up to 1e21 the canonical text of a float is an integer's, and that would be refused when it is read again.
-    if MAX_INTEGER < abs(value) < 1e21 or value in (math.inf, -math.inf):
-        raise MalformedError(f"the number {digits[:30]} is beyond 2^53", hint="send it as a string")
+    if math.isinf(value):
+        raise MalformedError(f"the number {digits[:30]} is beyond every float", hint="send it as a string")
     return value
 
 
@@ -182,7 +208,7 @@ def _refuse_surrogates(source: str, value: Any) -> None:
 
 
 def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args: str) -> str:
-    """The key of a call, the same for all its attempts: SHA-256 in hex over RFC 8785 JSON of what makes it itself.
+    """The key of a call, the same for all its attempts: SHA-256 in hex over canonical JSON of what makes it itself.
 
     `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical
     object is put together from its pieces.

@@ -35,7 +35,8 @@ from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.account import COUNTED_MOST, Amount, call_digest
 from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
 from refold.core.run.fold import WAKING, wakes
-from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed, whole
+from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed
+from refold.core.run.handed import whole as whole_value
 from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, Say
 from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
@@ -279,12 +280,44 @@ class Agents:
     def _begin(
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
     ) -> list[events.Event] | Lacks:
-        """As `_drive`; a run that was begun where nobody had its agent gets its version first."""
-        if state.version:
+        """As `_drive`; a run that was begun where its code was not run gets first what it lacks of its beginning."""
+        draws = agent.draws and unseen > len(state.outcomes)
+        if state.version and not draws:
             return self._drive(agent, state, fresh, unseen, now, values)
-        begins = [events.RunMigrated(agent.version, "", self._app.manifest(agent.name))]
-        found = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
+        asked = state.request.input if state.request else ""
+        if whole := self._completed(agent, state, values) if draws else "":
+            state.read_as(whole)
+            for place, event in enumerate(fresh):
+                if isinstance(event, events.RunStarted) and state.version:
+                    fresh[place], whole = replace(event, input=whole), ""
+        if state.version and not whole:
+            return self._drive(agent, state, fresh, unseen, now, values)
+        begins = [events.RunMigrated(agent.version, "", self._app.manifest(agent.name), whole)]
+        found: list[events.Event] | Lacks | None = None
+        try:
+            found = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
+        finally:
+            if not isinstance(found, list):  # nothing of this is written
+                state.read_as(asked)
         return [*begins, *found] if isinstance(found, list) else found
+
+    def _completed(self, agent: AgentDef, state: RunState, values: Values) -> str:
+        """The input as every replay is to read it, if reading it draws anything; the log has none so far."""
+        if lacking(state, values):
+            return ""
+        try:
+            whole = agent.completed(self._given(state, values))
+        except (UsageError, BlobError) as error:
+            raise _RefusedInput from error
+        if (size := utf8_bytes(whole)) > self._budget.payload_bytes:
+            message = f"the input has {size:,} bytes with its defaults, more than {self._budget.payload_bytes:,}"
+            raise _RefusedInput from RefoldError(message, code="too_large", hint="pass a reference to the data")
+        return whole
+
+    def _given(self, state: RunState, values: Values) -> str:
+        assert state.request is not None, "a run that runs was requested"
+        place = pointed(state.run_id, state.request)
+        return whole_value(values, place) if place else state.request.input
 
     def _drive(
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
@@ -373,9 +406,7 @@ class Agents:
         seed = state.request.seed
         context = self._app.context(state.run_id, seed=seed, moment=moment, history=state)
         try:
-            place = pointed(state.run_id, state.request)
-            given = whole(values, place) if place else state.request.input
-            code, left = agent.open(given, context), state.retried.left
+            code, left = agent.open(self._given(state, values), context), state.retried.left
             return Execution(code, moment, seed, self._budget.turn, left, context=context)
         except (UsageError, BlobError) as error:
             if unseen > len(state.outcomes):  # the log has nothing yet that the code did with this input
