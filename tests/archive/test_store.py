@@ -22,7 +22,7 @@ from refold.archive import inspection
 from refold.archive.collecting import batches, runs_of_log, whole_runs
 from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of, pack_runs, unpack_runs
 from refold.archive.store import ArchiveStore
-from refold.core.errors import MalformedError, NotFoundError, UsageError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from tests.archive.world import DAY, NOW, World
 from tests.core.hostile import zigzag
@@ -298,3 +298,15 @@ def test_an_archive_may_be_in_memory(runs: list[ArchivedRun]) -> None:
     archive_store.keep(runs)
 
     assert archive_store.get("a.1") == runs[1]
+
+
+def test_a_file_that_holds_as_many_other_runs_is_not_what_was_written(
+    world: World, runs: list[ArchivedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that serves another file of the same size would have these runs erased, which are nowhere else."""
+    store, content = world.archive_store, pack_runs(runs[1:])
+    put = store._put
+    monkeypatch.setattr(store, "_put", lambda path, _: put(path, content))
+
+    with pytest.raises(ConflictError, match="does not hold what was written"):
+        store.keep(runs[:2])

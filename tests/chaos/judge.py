@@ -30,7 +30,8 @@ class Evidence:
     `poison` are (topic, partition, offset) of what the user sent on purpose, as the topics have it; `effects` the
     recorder's lines. `votes` are the ids of what people have sent, by their places,
     `failing` the runs whose agent gives up at its end. `programs` are the trees of runs of programs, which have
-    children; `said` are the places of what such runs were told.
+    children; `said` are the places of what such runs were told. `early` are those of what was said to a run before the
+    log had its request: a producer keeps no order between topics, and a broker that dies delays one of them.
     """
 
     acked: dict[str, Any]
@@ -49,6 +50,7 @@ class Evidence:
     failing: set[str] = field(default_factory=set)
     programs: dict[str, Any] = field(default_factory=dict)
     said: set[tuple[str, int, int]] = field(default_factory=set)
+    early: set[tuple[str, int, int]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -301,6 +303,8 @@ def _letters(verdict: Verdict, evidence: Evidence) -> None:
         code = letter["code"]
         if place in evidence.votes and _may_be_void(evidence, place, letter):
             verdict.counts[f"votes_void.{code}"] += 1
+        elif place in evidence.early and code == "unknown_run":
+            verdict.counts["said_too_early"] += 1
         elif place in evidence.said and code in ("closed", "conflict", "unfit"):
             verdict.counts[f"said_in_vain.{code}"] += 1
         elif place not in evidence.poison:

@@ -31,6 +31,7 @@ from refold.core.messages import DeadLetter, RunOutcome, ToolRequest
 from refold.core.wire import codec
 from tests.chaos.judge import Evidence, Verdict, judge
 from tests.chaos.raw import Raw
+from tests.chaos.world import said_early
 
 CAUSE = Cause("run-requested", 0, 0)
 POISON = ("run-requested", 0, 1)
@@ -225,3 +226,23 @@ def test_a_record_that_does_not_extend_the_head_is_void() -> None:
     assert verdict.problems() == {}
     assert verdict.counts["void.raced"] == 1
     assert verdict.counts["void.hash"] == 1
+
+
+def test_what_is_said_before_a_run_is_asked_for_may_be_dead() -> None:
+    said = Raw(0, 7, b"r1/s-0", b"{}", 4)
+    asked = Raw(0, 0, b"r1", b"{}", 5)
+
+    assert said_early({"run-requested": [asked], "run-signalled": [said], "run-operated": []}) == {
+        ("run-signalled", 0, 7)
+    }
+    late = {"run-requested": [asked], "run-signalled": [], "run-operated": [said._replace(at_ms=6)]}
+    assert said_early(late) == set()
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_signal_of_an_unknown_run_is_wrong_unless_it_was_early(early: bool) -> None:
+    place = ("run-signalled", 0, 7)
+    told = DeadLetter(*place, "unknown_run", "no", b"r1/s-0", b"", "planner-1", 1)
+    found = truth(letters=[letter(*POISON), Raw(0, 1, b"p", codec.encode(told))], early={place} if early else set())
+
+    assert ("wrong" in judge(found).problems()) is not early

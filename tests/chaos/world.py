@@ -66,7 +66,7 @@ POISONED = "poison-"
 """How the keys of poison begin. A second start has none, because its own would be that of the run."""
 
 TOPICS = (
-    *("run-requested", "run-signalled", "run-log", "run-completed", *DEAD_LETTERS),
+    *("run-requested", "run-signalled", "run-operated", "run-log", "run-completed", *DEAD_LETTERS),
     *("tool-claimed.default", "tool-completed.default", "tool-requested.default"),
     *("approval-requested", "approval-decided", VOTED),
 )
@@ -233,6 +233,7 @@ class World:
                 for record in found[VOTED]
             },
             failing=self.failing,
+            early=said_early(found),
         )
 
     def _groups(self) -> Groups:
@@ -281,6 +282,18 @@ class World:
 def is_poison(record: Raw) -> bool:
     """Whether this is one of the inputs that nobody can use."""
     return bool(record.value) and (not record.key or record.key.startswith(POISONED.encode()))
+
+
+def said_early(found: Mapping[str, list[Raw]]) -> set[tuple[str, int, int]]:
+    """Where things lie that were said to runs before their requests were in the log."""
+    asked: dict[str, int] = {}
+    for record in found["run-requested"]:
+        asked.setdefault(record.key.decode(errors="replace"), record.at_ms)
+
+    def early(record: Raw) -> bool:
+        return record.at_ms < asked.get(record.key.decode(errors="replace").partition("/")[0], 0)
+
+    return {place for topic in ("run-signalled", "run-operated") for place in places(found, topic, early)}
 
 
 def places(found: Mapping[str, list[Raw]], topic: str, wanted: Callable[[Raw], bool]) -> set[tuple[str, int, int]]:

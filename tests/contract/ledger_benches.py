@@ -88,6 +88,8 @@ class MemoryBench:
         for (home, _, key), entry in self.ledger.entries().items():
             shown: dict[str, object] = {"state": entry.state, "call": entry.call}
             shown |= {"attempt": entry.attempt, "token": entry.token}
+            if entry.taken_back:
+                shown["back"] = entry.taken_back
             if entry.closed:
                 shown["closed"] = True
             elif entry.state == "done":
@@ -170,9 +172,13 @@ def _shown(raw: dict[bytes, bytes]) -> dict[str, object]:
     shown: dict[str, object] = {name.decode(): value for name, value in raw.items()}
     shown |= {"state": raw[b"state"].decode(), "attempt": int(raw[b"attempt"]), "token": raw[b"token"].decode()}
     shown["call"] = raw[b"call"].decode()
-    for flag in ("closed", "takeover", "success"):
+    for flag in ("closed", "success"):
         if flag in shown:
             shown[flag] = shown[flag] == b"1"
+    if "takeover" in shown:
+        shown["takeover"] = raw[b"takeover"].decode()
+    if "back" in shown:
+        shown["back"] = int(raw[b"back"])
     if b"owner" in raw:
         shown["owner"] = raw[b"owner"].decode()
     return shown
@@ -202,7 +208,7 @@ def sent(*fields: str) -> Sent:
     return Sent(7, "default", fields)
 
 
-CLOSE = Close(7, "default", ((KEY, CALL),))
+CLOSE = Close(7, "default", ((KEY, CALL, 0),))
 
 
 LAPSED = Lapsed(7, "default", 100)

@@ -67,7 +67,7 @@ def test_a_script_that_is_missing_alone_repeats_none_of_the_others(bench: RedisB
     for name in ("claim", "renew", "release", "close", "lapsed"):
         bench.client.script_load(scripts.SOURCES[name])
 
-    assert bench.ledger.run([CLAIM, COMPLETE]) == [Claimed(takeover=False), Completed("r-1/2#1")]
+    assert bench.ledger.run([CLAIM, COMPLETE]) == [Claimed(), Completed("r-1/2#1")]
 
 
 def test_every_key_of_a_home_shares_its_hash_tag(bench: RedisBench) -> None:
@@ -93,7 +93,7 @@ def test_a_restart_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         wipe(server)
         with pytest.raises(UnreachableError):
             ledger.run([CLAIM])
-        assert ledger.run([CLAIM]) == [Claimed(takeover=False)]
+        assert ledger.run([CLAIM]) == [Claimed()]
 
 
 def test_a_call_that_was_settled_takes_little_at_once_and_nothing_after_its_marker(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_call_that_was_settled_takes_little_at_once_and_nothing_after_its_mark
         ledger.run([*claims, *done, Sent(7, "default", tuple(f"{call}#1" for _, call in keys))])
         stored = _bytes_per_key(client)
 
-        ledger.run([Close(7, "default", tuple(keys))])
+        ledger.run([Close(7, "default", tuple((*named, 0) for named in keys))])
 
         marked = _bytes_per_key(client)
         assert stored > 2_000
@@ -179,7 +179,7 @@ def test_a_password_is_needed_where_one_is_set_and_taken_from_the_url(tmp_path: 
             with pytest.raises(UnreachableError, match="password") as raised:
                 RedisLedger(url).run([CLAIM])
             assert "REFOLD_REDIS__URL" in raised.value.hint
-        assert RedisLedger(server.url.replace("//", "//:hunter2@")).run([CLAIM]) == [Claimed(takeover=False)]
+        assert RedisLedger(server.url.replace("//", "//:hunter2@")).run([CLAIM]) == [Claimed()]
 
 
 def test_a_replica_is_a_problem_and_refuses_to_write(tmp_path: Path, valkey: EmbeddedValkey) -> None:
@@ -202,7 +202,7 @@ def test_every_operation_keeps_to_one_slot_of_a_cluster(tmp_path: Path) -> None:
         COMPLETE,
         CLAIM._replace(key="k2", call="r-2/2", lease_ms=0),
         Lapsed(7, "default", 9),
-        Close(7, "default", (("k2", "r-2/2"), ("k1", "r-1/2"))),
+        Close(7, "default", (("k2", "r-2/2", 0), ("k1", "r-1/2", 0))),
         Release(7, "default", "k2", "ann"),
         Unpublished(7, "default", 9),
         Sent(7, "default", ("r-1/2#1",)),

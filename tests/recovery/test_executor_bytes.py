@@ -78,7 +78,7 @@ def test_a_queue_knows_what_it_takes_whatever_becomes_of_its_calls(
         elif name == "give up":
             queue.give_up(now)
         elif name == "withdraw":
-            queue.withdraw(request.call_id)
+            queue.withdraw(request.call_id, 1)
         elif name == "clear":
             queue.clear()
 

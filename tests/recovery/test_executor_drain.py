@@ -157,7 +157,7 @@ def test_what_was_claimed_and_had_not_begun_is_no_takeover_elsewhere() -> None:
     other = rig.successor()
 
     (entry,) = other.ledger.entries().values()
-    assert (entry.attempt, entry.takeover, entry.state) == (1, False, "started")
+    assert (entry.attempt, entry.takeover, entry.state) == (1, "", "started")
 
 
 def test_it_waits_for_a_ledger_that_is_away_and_hands_over_when_that_is_back() -> None:

@@ -107,7 +107,7 @@ def asked(effects: list[Effect], kind: type[Operation]) -> list[tuple[int, Opera
 def answer(effects: list[Effect]) -> Answers:
     """Claims succeed, results are taken, nothing else is said."""
     (batch,) = [effect for effect in effects if isinstance(effect, AskLedger)]
-    said = {Claim: Claimed(False), Complete: Completed("r1/3#1")}
+    said = {Claim: Claimed(), Complete: Completed("r1/3#1")}
     return Answers(batch.batch, [said.get(type(operation), []) for operation in batch.operations])  # type: ignore[misc]
 
 
@@ -272,7 +272,7 @@ def test_a_claim_has_not_ended_while_the_tool_runs_under_it() -> None:
 
     assert (probe.probe, tool.probe) == (True, False)
     assert not [effect for effect in waits if isinstance(effect, Append)]
-    assert codec.decode(ToolClaim, appended(ended).value or b"").prev == "id-3"
+    assert codec.decode(ToolClaim, appended(ended).value or b"").prev == "id-2"
 
 
 HALT = entry(0, "halt/tool/fire", "halt", "look first")

@@ -12,7 +12,8 @@ from refold.core.ids import CallId, RunId, home
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
 from refold.executor.gate import Gate
-from refold.ports.log import Revoked
+from refold.ports.effects import Append, Effect, Item
+from refold.ports.log import Delivery, Revoked
 from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, settled, tried
 
 # What the chain says by itself
@@ -341,3 +342,52 @@ def test_who_takes_the_record_away_that_claims_were_erased_has_claims_count_agai
     shop.ask(order())
 
     assert shop.tries() == [1]
+
+
+# What the chain has lost, and the ledger knows of
+
+
+def test_an_older_claim_of_the_call_is_no_knowledge_of_one_that_the_log_has_lost() -> None:
+    shop = tried("failed")
+    shop.ask(order(2))
+    assert (shop.tries(), shop.links()) == ([1, 2], ["claim 1", "undone 1", "claim 2"])
+    shop.claims.pop()
+
+    successor = shop.successor()
+    successor.turn(after_ms=LEASE_MS)
+    successor.turn(after_ms=LEASE_MS)
+
+    assert (successor.started, [result.status for result in successor.told(order().call_id)]) == ([], ["doubt"])
+
+
+def test_who_lets_go_of_a_doubt_leaves_what_the_ledger_knew_of_the_claim_before() -> None:
+    shop = tried("failed")
+    shop.ask(order(2))
+    shop.claims.pop()
+    successor = shop.successor()
+    carry_out = successor._carry_out
+
+    def unknown(effect: Effect) -> list[Item]:
+        """The log does not say whether it has taken a claim, and it has not."""
+        if not isinstance(effect, Append):
+            return carry_out(effect)
+        return [Delivery(record.token, None, 0) for record in effect.records]
+
+    successor._carry_out = unknown  # type: ignore[method-assign, assignment]
+    successor.turn(after_ms=LEASE_MS)
+    successor.turn(after_ms=LEASE_MS)
+    assert (successor.started, successor.told(order().call_id)) == ([], [])
+    successor._carry_out = carry_out  # type: ignore[method-assign]
+    successor.ask(order(2, again=True))
+    successor.turn(after_ms=LEASE_MS)
+
+    assert (successor.started, [result.status for result in successor.told(order().call_id)]) == ([], ["doubt"])
+
+
+def test_of_two_claims_of_a_call_under_two_keys_the_later_lets_go() -> None:
+    shop = Shop()
+    shop.between = lambda: shop.foreign(claim(1, "x1", key="of other arguments"))
+
+    shop.ask(order())
+
+    assert (shop.tries(), shop.results) == ([], [])

@@ -43,7 +43,7 @@ def refused(request: ToolRequest, chain: str, *, takeover: bool) -> ToolResult:
     bench = Bench(REFUSING)
     found = bench.turn(ASSIGNED, claimed(request, chain), order(request))
     (batch,) = [effect for effect in found if isinstance(effect, AskLedger)]
-    answers = [Claimed(takeover) if isinstance(each, Claim) else [] for each in batch.operations]
+    answers = [Claimed("before" * takeover) if isinstance(each, Claim) else [] for each in batch.operations]
     found = bench.turn(Answers(batch.batch, answers))
     return said(found if asked(found, Complete) else bench.turn(after_ms=HOUR_MS))
 

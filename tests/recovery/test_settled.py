@@ -12,7 +12,7 @@ from refold.core.approval.policy import Policy
 from refold.core.approval.signature import sign
 from refold.core.events import Requirement
 from refold.core.ids import CallId
-from tests.core.decisions import VOTING
+from tests.core.decisions import VOTING, made, votes_of
 from tests.recovery.shop import (
     KEY,
     LEASE_MS,
@@ -191,6 +191,20 @@ def test_a_word_of_before_the_attempt_that_it_is_about_is_none() -> None:
     assert (early.tries(), early.said(), early.links()) == ([1], "doubt: in_doubt", ["claim 1", "doubt 2"])
     early.ask(settled(order(3), asked_ms=early.now_ms))
     assert early.tries() == [1, 3]
+
+
+def test_one_old_vote_of_two_settles_nothing() -> None:
+    shop = Shop()
+    before_ms = shop.now_ms
+    shop.ask(order())
+    shop.end("unknown")
+    again = asked(order(2), asked_ms=shop.now_ms)
+    votes = [*votes_of(again, "ada", at=shop.now_ms), *votes_of(again, "bob", at=before_ms)]
+    word = sign(made(again, votes, ROLES, now=shop.now_ms + 1).payload(), KEY)
+
+    shop.ask(replace(order(2), settled=word))
+
+    assert (shop.tries(), shop.said()) == ([1], "doubt: in_doubt")
 
 
 def test_nor_is_one_that_was_kept_while_an_attempt_before_it_went_out_by_itself() -> None:

@@ -21,7 +21,7 @@ def test_of_a_tool_without_an_effect_none_is_told(effect: str, message: str) -> 
     bench = Bench(ExecutorSettings())
     taken = bench.turn(ASSIGNED, order(replace(REQUEST, effect=effect, timeout_ms=5_000)))
     (batch,) = [each for each in taken if isinstance(each, AskLedger)]
-    answers = [Claimed(takeover=False) if isinstance(each, Claim) else [] for each in batch.operations]
+    answers = [Claimed() if isinstance(each, Claim) else [] for each in batch.operations]
     started = bench.turn(Answers(batch.batch, answers))
 
     result = said(bench.turn(after_ms=5_000))

@@ -47,7 +47,7 @@ def every(pool: str) -> list[Operation]:
         Unlist(7, pool, ("k",)),
         SetAside(7, pool, leases=("k",)),
         Release(7, pool, "k", "ann"),
-        Close(7, pool, (("k", call),)),
+        Close(7, pool, (("k", call, 0),)),
         Fill(7, pool),
     ]
 
@@ -60,7 +60,7 @@ def test_the_user_of_a_pool_reaches_nothing_of_another(valkey: EmbeddedValkey) -
 
     replies = mine.run(every("payments"))
 
-    assert replies[:3] == [Claimed(False), Renewed(False), Completed("r-1/2#1")]
+    assert replies[:3] == [Claimed(), Renewed(False), Completed("r-1/2#1")]
     for operation in every("web"):
         with pytest.raises(UnreachableError, match="refuses"):
             mine.run([operation])

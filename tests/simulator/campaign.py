@@ -57,6 +57,17 @@ NEEDED: Mapping[str, int] = {
         ),
         _SELDOM,
     ),
+    **dict.fromkeys(
+        (
+            *("rule: a chain is extended", "rule: an effect begins within its margin", "rule: tools come first"),
+            *(
+                "rule: a call that was judged again is sent",
+                "rule: an order was taken back",
+                "rule: a call that was judged again begins",
+            ),
+        ),
+        _SELDOM,
+    ),
     **dict.fromkeys(("erase.unknown", "passes.cut", "passes.failed", "erased.forgotten"), _SELDOM),
     **dict.fromkeys(
         (f"views.{each}" for each in ("killed", "refused", "cut", "switched", "rebuilt", "read whole", "erased")),

@@ -194,6 +194,7 @@ class Case:
         world.counts["limits.told"] += world.witness.history.limits.judged if world.struck else 0
         world.counts["limits.rest"] += bool(world.witness.history.limits.rest)
         world.counts["limits.of_several"] += world.witness.history.limits.tenants > 1
+        world.counts.update(world.witness.begun.reached)
         world.counts["claims_refused"] += world.witness.void_claims
         world.counts["dead_letters"] += len(world.witness.laid(*DEAD_LETTERS))
 

@@ -13,7 +13,7 @@ letting go is always safe, because the planner dispatches again what stays unans
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Refusal
@@ -39,8 +39,9 @@ class Attempt:
 
     **Units**: milliseconds on the monotonic clock. `right_ms` is the time before the claim was sent that gives the
     right to act: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease, and
-    `began_ms` the wall time of `started_ms`. `busy` while the tool's code runs here, whatever has been said of the call
-    by then. `left`: nobody here reads its partition any more.
+    `began_ms` the wall time of `started_ms`. `after` is the token of the claim that was taken over. `busy` while the
+    tool's code runs here, whatever has been said of the call by then. `left`: nobody here reads its partition any more;
+    `taken_back`: a later ruling has taken its order back.
     """
 
     number: int
@@ -55,12 +56,14 @@ class Attempt:
     asked_ms: int = 0
     started_ms: int = 0
     began_ms: int = 0
+    after: str = ""
     takeover: bool = False
     closed: bool = False
     settled: bool = False
     busy: bool = False
     timed_out: bool = False
     left: bool = False
+    taken_back: bool = False
     result: ToolResult | None = None
 
     @property
@@ -110,7 +113,9 @@ class Attempt:
         return "" if self.left else self.outbox.owner
 
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
-        of, order = (self.request.call_id, self.request.attempt), self.outbox.order_of(self.home, self.requested)
+        # A ledger that was wiped makes the entry anew. Whoever reaps that may not begin an order that was taken back.
+        order = b"" if self.taken_back else self.outbox.order_of(self.home, self.requested)
+        of = self.request.call_id, self.request.attempt
         self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
@@ -133,7 +138,7 @@ class Attempt:
         if self.phase in ("leaving", "over"):  # it left before the answer came
             self._hand_over()
         elif isinstance(reply, ledger.Claimed):
-            self.takeover = reply.takeover
+            self.after, self.takeover = reply.after, bool(reply.after)
             if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._in_time():
                 self._granted()
             else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed anew at once
@@ -169,6 +174,12 @@ class Attempt:
             self._hand_over()
         elif self.phase == "running":
             self._hold(ledger.Renew)
+
+    def take_back(self) -> None:
+        """A ruling has taken the order back: nothing begins by it. What runs goes on, and what came of it is heard."""
+        self.taken_back = True
+        if self.phase in get_args(_Before):
+            self.leave()
 
     def cut(self) -> None:
         """This process ends before the tool does. What may be repeated is handed over, so that it begins at once

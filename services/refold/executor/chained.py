@@ -75,7 +75,8 @@ class ChainedAttempt(Attempt):
         # Nobody can know what became of a `once` call that was claimed before. A second claim of the same attempt is in
         # doubt whatever it comes with, for it may have come with that before.
         doubt = self.effect == "once" and (known.claimed or unsettled is not None or self._unheard)
-        self.claim = ToolClaim(call, self.outbox.fresh(), known.head, attempt, doubt, me, self.request.key)
+        # Named by the token: whoever takes this over finds out from the ledger whether the chain has this very claim.
+        self.claim = ToolClaim(call, self.token, known.head, attempt, doubt, me, self.request.key)
         self._append(self.claim)
 
     def _unsettled(self) -> Refusal | None:
@@ -89,11 +90,9 @@ class ChainedAttempt(Attempt):
 
     @property
     def _unheard(self) -> bool:
-        """True if there may have been an owner, and the chain knows of none: lost, never written, or erased.
-
-        What follows the erasure of a chain says nothing of what was in it.
-        """
-        return self.known.erased or (self.takeover and not self.known.head)
+        """True if there may have been an owner whose claim the chain does not have: lost, never written, or erased."""
+        # Older claims of the call say nothing of that one, nor does what follows the erasure of a chain.
+        return self.known.erased or (self.takeover and not self.claims.has(self.request.key, self.after))
 
     @property
     def _unclaimed(self) -> bool:

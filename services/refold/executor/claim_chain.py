@@ -163,6 +163,11 @@ class Claims:
         """Reading has come to this offset, though the records before it may be gone by compaction."""
         self.position = max(self.position, offset)
 
+    def has(self, key: str, claim: str) -> bool:
+        """True if the chain of a key has a claim, be it one whose predecessor is not read yet."""
+        chain = self._chains.get(key)
+        return chain is not None and (claim in chain.links or claim in chain.aside)
+
     def of(self, request: ToolRequest) -> Lineage:
         """Outcome of a request, by the chains."""
         found = self._linked(request)

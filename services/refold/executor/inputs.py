@@ -108,7 +108,8 @@ class CallQueue:
         if before is not None and before.request.attempt > requested.request.attempt:
             requested.done = True
             return
-        self.withdraw(call)
+        if before is not None or call in self._aside:
+            self.withdraw(call, requested.request.attempt)
         self._queue[call] = requested
         self.bytes += requested.bytes
 
@@ -136,11 +137,11 @@ class CallQueue:
             self._drop(first[1])
             self._aside.popitem(last=False)
 
-    def withdraw(self, call: str) -> None:
-        """Forgets a call: a claim would come after the `Close` and find nothing."""
-        if requested := self._queue.pop(call, None):
-            self._drop(requested)
-        if call in self._aside:
+    def withdraw(self, call: str, upto: int) -> None:
+        """Forgets the attempts of a call up to one: a claim would come after the `Close` and find nothing."""
+        if (requested := self._queue.get(call)) and requested.request.attempt <= upto:
+            self._drop(self._queue.pop(call))
+        if call in self._aside and self._aside[call][1].request.attempt <= upto:
             self._drop(self._aside.pop(call)[1])
 
     def clear(self) -> None:

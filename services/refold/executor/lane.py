@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from refold.core.approval.catalog import Catalog
@@ -133,9 +134,9 @@ class ExecutorLane:
         """A call to be made when there is a free slot."""
         self.waiting.add(requested)
 
-    def withdraw(self, call: str) -> None:
-        """The call is closed."""
-        self.waiting.withdraw(call)
+    def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
+        """The call is closed, or its attempts up to one are taken back."""
+        self.waiting.withdraw(call, upto)
 
     @property
     def heir(self) -> str:

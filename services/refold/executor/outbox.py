@@ -58,9 +58,9 @@ class TimeAsked:
 
 @dataclass(slots=True, eq=False)
 class Closing(Owed):
-    """Calls whose tombstones were read, each with its key. Done with when the ledger has closed them."""
+    """Calls whose tombstones were read, each as in `Close`. Done with when the ledger has closed them."""
 
-    calls: list[tuple[str, CallId]] = field(default_factory=list)
+    calls: list[tuple[str, CallId, int]] = field(default_factory=list)
 
 
 class ExecutorOutbox(Generic[Claimant]):
@@ -68,7 +68,7 @@ class ExecutorOutbox(Generic[Claimant]):
 
     `ledger` is asked, `orders` start and stop tools, `outlet` takes results. `ended` are claims after which nothing of
     this process acts any more, `keys` has the idempotency keys of calls that were asked for lately, `gone` the calls
-    whose tombstone came without one. `fresh` gives random ids.
+    whose tombstone came without one, `taken_back` the last attempts that were. `fresh` gives random ids.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self.now, self.journal = Now(0, 0), Journal()
         self._owner = ""
         self.ended, self.gone = Recent[str, None](settings.remember), Recent[str, None](settings.remember)
-        self.keys = Recent[str, str](settings.remember)
+        self.keys, self.taken_back = Recent[str, str](settings.remember), Recent[str, int](settings.remember)
         self.seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
         self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
@@ -102,9 +102,9 @@ class ExecutorOutbox(Generic[Claimant]):
             self._close_due = self.now.mono_ms + self.settings.close_ms
         return self._closing.setdefault(home, Closing())
 
-    def close(self, home: int, key: str, call: CallId) -> None:
-        """Has the ledger forget a call that is settled or cancelled."""
-        self.closing(home).calls.append((key, call))
+    def close(self, home: int, key: str, call: CallId, attempt: int = 0) -> None:
+        """Has the ledger forget a call that is settled or cancelled, or let in no more of its attempts up to one."""
+        self.closing(home).calls.append((key, call, attempt))
         self._closed.add(key)
 
     def settle(self, key: str) -> None:

@@ -9,7 +9,7 @@ from refold.core.errors import MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.run.state import CHAINED
-from refold.core.wire.headers import call_key
+from refold.core.wire.headers import call_key, taken_back
 from refold.core.wire.seal import OrderPlace
 from refold.executor.attempt import Attempt
 from refold.executor.chained import ChainedAttempt
@@ -148,7 +148,12 @@ class Executor:
         if item.topic == self._settings.chains:
             self._claimed_in.add(item.partition)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
-            self._close(lane, CallId((item.key or b"").decode(errors="replace")), call_key(item.read_headers()))
+            call, headers = CallId((item.key or b"").decode(errors="replace")), item.read_headers()
+            key = call_key(headers)
+            if headers and len(headers) > 1 and (upto := taken_back(headers)):
+                self._take_back(lane, call, key, upto)
+            else:
+                self._close(lane, call, key)
 
     def _look(self) -> None:
         """Lets attempts look at claims that have come."""
@@ -157,6 +162,15 @@ class Executor:
             if attempt.home in homes and attempt.phase in ("waiting", "reading", "undoing"):
                 attempt.look()
                 self._retire(attempt)
+
+    def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
+        """An attempt is judged again, or in doubt: it does not begin any more, and whoever runs it goes on."""
+        self._outbox.taken_back.add(call, max(upto, self._outbox.taken_back.get(call, 0)))
+        lane.withdraw(call, upto)
+        if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
+            attempt.take_back()
+            self._retire(attempt)
+        self._outbox.close(lane.partition, key, call, upto)
 
     def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
         lane.withdraw(call)
@@ -291,7 +305,7 @@ class Executor:
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
         call, tool = requested.request.call_id, requested.request.tool
-        if call in self._by_call:
+        if call in self._by_call or requested.request.attempt <= self._outbox.taken_back.get(call, 0):
             requested.done = True
             return
         if lane.late(requested):

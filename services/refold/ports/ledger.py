@@ -38,8 +38,8 @@ STARTED_RETENTION = timedelta(days=30)
 class Claim(NamedTuple):
     """May I act on this attempt? `token` is fresh per claim and reused only to resend the very same claim.
 
-    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; a
-    lower attempt than the entry's -> `Superseded`; STARTED with the same token ->
+    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; an
+    attempt that was taken back, or a lower one than the entry's -> `Superseded`; STARTED with the same token ->
     the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under
     the new token -> `Claimed`. Where the entry is of another call, a success is `Stored`, a live lease is `Busy`, and
     all else is taken over. `order` says where the order lies, for whoever takes a lapsed lease over. `owner` is whose
@@ -77,7 +77,7 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """I do not act: the entry goes, if it is still STARTED under my token. -> None."""
+    """I do not act: the entry that is STARTED under my token goes, or names the claim before mine, if any. -> None."""
 
     home: int
     pool: str
@@ -120,12 +120,13 @@ class Complete(NamedTuple):
 class Close(NamedTuple):
     """These calls, each with its key, are settled or cancelled: their entries are CLOSED and never lapse. -> None.
 
-    An entry that is another call's stays as it is.
+    Of a call with an attempt above 0 the orders up to that attempt are taken back: its entry stays as it is, does not
+    lapse, and lets no such attempt in. An entry of another call, or of a higher attempt, stays as it is.
     """
 
     home: int
     pool: str
-    calls: tuple[tuple[str, CallId], ...]
+    calls: tuple[tuple[str, CallId, int], ...]
 
 
 class Lapsed(NamedTuple):
@@ -195,13 +196,13 @@ class Fill(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Act. `takeover`: a STARTED entry with a lapsed lease stood there, or one of another call. Whoever handed a call
-    over before it had begun leaves it as it was found.
+    """Act. `after`: a takeover, of the claim with this token: it is STARTED and its lease has lapsed, or it is of
+    another call. Whoever handed a call over before it had begun, or let go of it, leaves it as it was found.
 
     A lower attempt that is DONE is known to be over, so following it is no takeover.
     """
 
-    takeover: bool
+    after: str = ""
 
 
 class Busy(NamedTuple):
@@ -211,7 +212,7 @@ class Busy(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is `closed`.
+    """A higher attempt is on record, or the call is `closed`, or closed to this attempt, which was taken back.
 
     `sealed` is what its executor has put there: the result of the higher one, if that is `done`, or where its order is.
     """

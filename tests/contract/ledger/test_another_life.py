@@ -38,11 +38,11 @@ def test_what_another_call_left_under_the_key_is_taken_over(bench: Bench, end: s
     elif end == "is closed with its result":
         bench.ledger.run([complete("ann", attempt=3), CLOSE])
 
-    assert ask(bench, elsewhere("bob")) == Claimed(takeover=True)
+    assert ask(bench, elsewhere("bob")) == Claimed("ann")
     assert bench.state().entries[7, KEY]["call"] == OTHER
 
 
 def test_the_tombstone_of_another_call_with_its_key_closes_nothing(bench: Bench) -> None:
-    bench.ledger.run([claim("ann"), Close(7, "default", ((KEY, OTHER),))])
+    bench.ledger.run([claim("ann"), Close(7, "default", ((KEY, OTHER, 0),))])
 
     assert isinstance(ask(bench, claim("bob")), Busy)

@@ -37,7 +37,7 @@ from tests.contract.ledger_benches import (
 
 
 def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
-    assert ask(bench, claim("ann")) == Claimed(takeover=False)
+    assert ask(bench, claim("ann")) == Claimed()
 
     entry = bench.state().entries[7, KEY]
     assert entry == {
@@ -45,7 +45,7 @@ def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
         "call": CALL,
         "attempt": 1,
         "token": "ann",
-        "takeover": False,
+        "takeover": "",
         "order": b"request r-1/2#1",
         "owner": "",
     }
@@ -54,20 +54,20 @@ def test_an_absent_call_is_claimed_and_is_no_takeover(bench: Bench) -> None:
 def test_the_same_claim_sent_again_gets_the_first_answer(bench: Bench) -> None:
     ask(bench, claim("ann"))
 
-    assert ask(bench, claim("ann")) == Claimed(takeover=False)
+    assert ask(bench, claim("ann")) == Claimed()
 
 
 def test_the_same_claim_sent_again_gets_the_first_answer_even_after_its_lease(bench: Bench) -> None:
     ask(bench, claim("ann", lease_ms=0))
 
-    assert ask(bench, claim("ann", lease_ms=0)) == Claimed(takeover=False)
+    assert ask(bench, claim("ann", lease_ms=0)) == Claimed()
 
 
 def test_a_takeover_sent_again_is_still_a_takeover(bench: Bench) -> None:
     ask(bench, claim("ann", lease_ms=0))
     ask(bench, claim("bob"))
 
-    assert ask(bench, claim("bob")) == Claimed(takeover=True)
+    assert ask(bench, claim("bob")) == Claimed("ann")
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
@@ -85,13 +85,13 @@ def test_a_live_lease_keeps_others_away_and_tells_for_how_long(bench: Bench, att
 def test_a_lapsed_lease_is_taken_over_by_the_same_or_a_higher_attempt(bench: Bench, attempt: int) -> None:
     ask(bench, claim("ann", lease_ms=0))
 
-    assert ask(bench, claim("bob", attempt=attempt)) == Claimed(takeover=True)
+    assert ask(bench, claim("bob", attempt=attempt)) == Claimed("ann")
     assert bench.state().entries[7, KEY] == {
         "state": "started",
         "call": CALL,
         "attempt": attempt,
         "token": "bob",
-        "takeover": True,
+        "takeover": "ann",
         "order": f"request {CALL}#{attempt}".encode(),
         "owner": "",
     }
@@ -103,7 +103,7 @@ def test_a_lease_lapses_when_its_time_is_over(bench: Bench) -> None:
 
     bench.pass_ms(400)
 
-    assert ask(bench, claim("bob")) == Claimed(takeover=True)
+    assert ask(bench, claim("bob")) == Claimed("ann")
 
 
 @pytest.mark.parametrize("lease_ms", [0, HOUR_MS])
@@ -133,7 +133,7 @@ def test_a_stored_failure_answers_its_own_attempt(bench: Bench) -> None:
 def test_a_stored_failure_gives_way_to_a_higher_attempt_without_a_takeover(bench: Bench) -> None:
     bench.ledger.run([claim("ann"), complete("ann", success=False, result=b"no")])
 
-    assert ask(bench, claim("bob", attempt=2)) == Claimed(takeover=False)
+    assert ask(bench, claim("bob", attempt=2)) == Claimed()
     assert "result" not in bench.state().entries[7, KEY]
 
 
@@ -162,7 +162,7 @@ def test_a_renewal_makes_a_lost_entry_again(bench: Bench) -> None:
     assert ask(bench, renew("ann", attempt=2)) == Renewed(closed=False)
 
     assert isinstance(ask(bench, claim("bob", attempt=2)), Busy)
-    assert ask(bench, claim("ann", attempt=2)) == Claimed(takeover=False)
+    assert ask(bench, claim("ann", attempt=2)) == Claimed()
     assert bench.state().entries[7, KEY]["order"] == b"request r-1/2#2"
 
 
@@ -195,7 +195,7 @@ def test_a_release_makes_the_call_absent(bench: Bench) -> None:
 
     assert ask(bench, Release(7, "default", KEY, "ann")) is None
     assert bench.state() == ({}, {}, {})
-    assert ask(bench, claim("bob")) == Claimed(takeover=False)
+    assert ask(bench, claim("bob")) == Claimed()
 
 
 def test_a_release_of_a_closed_call_makes_it_absent(bench: Bench) -> None:
@@ -226,11 +226,11 @@ def test_a_call_that_was_handed_over_is_found_at_once_and_is_no_takeover_if_it_h
     assert ask(bench, HandOver(7, "default", KEY, "ann", begun=False)) is None
     assert ask(bench, Lapsed(7, "default", 10)) == [(KEY, b"request r-1/2#1")]
     assert ask(bench, renew("ann")) == Fenced()
-    assert ask(bench, claim("bob")) == Claimed(takeover=False)
+    assert ask(bench, claim("bob")) == Claimed()
     assert ask(bench, HandOver(7, "default", KEY, "bob", begun=True)) is None
-    assert ask(bench, claim("eve")) == Claimed(takeover=True)
+    assert ask(bench, claim("eve")) == Claimed("bob")
     assert ask(bench, HandOver(7, "default", KEY, "eve", begun=False)) is None
-    assert ask(bench, claim("dan")) == Claimed(takeover=True), "somebody had begun it once, and nobody has said more"
+    assert ask(bench, claim("dan")) == Claimed("bob"), "somebody had begun it once, and nobody has said more"
 
 
 def test_what_begun_and_was_handed_over_may_still_be_completed_by_whoever_did_it(bench: Bench) -> None:
@@ -309,6 +309,32 @@ def test_a_failure_of_a_closed_call_leaves_it_closed(bench: Bench) -> None:
     assert ask(bench, claim("bob", attempt=2)) == Superseded(closed=True)
 
 
+def test_an_order_that_is_taken_back_lets_no_attempt_in_up_to_its_own_and_never_lapses(bench: Bench) -> None:
+    back = Close(7, "default", ((KEY, CALL, 2),))
+    bench.ledger.run([claim("ann", lease_ms=0), back])
+
+    assert ask(bench, LAPSED) == []
+    assert bench.ledger.run([claim("bob"), claim("bob", attempt=2)]) == [Superseded(closed=True)] * 2
+    assert ask(bench, claim("eve", attempt=3)) == Claimed("ann")
+    assert bench.ledger.run([back, renew("eve", attempt=3)]) == [None, Renewed(closed=False)], "it is a later one"
+
+
+def test_whoever_runs_an_order_that_is_taken_back_keeps_the_lease_and_completes(bench: Bench) -> None:
+    bench.ledger.run([claim("ann"), Close(7, "default", ((KEY, CALL, 1),))])
+
+    assert ask(bench, renew("ann")) == Renewed(closed=False)
+    assert isinstance(ask(bench, claim("bob", attempt=2)), Busy)
+    assert ask(bench, complete("ann")) == Completed(FIELD)
+    assert isinstance(ask(bench, claim("bob", attempt=2)), Stored)
+
+
+def test_who_lets_go_leaves_what_others_had_left(bench: Bench) -> None:
+    bench.ledger.run([claim("ann", lease_ms=0), claim("bob"), Release(7, "default", KEY, "bob")])
+
+    assert ask(bench, LAPSED) == []
+    assert ask(bench, claim("eve")) == Claimed("ann")
+
+
 def test_closing_an_unknown_call_or_none_changes_nothing(bench: Bench) -> None:
     assert bench.ledger.run([CLOSE, Close(7, "default", ())]) == [None, None]
     assert bench.state() == ({}, {}, {})
@@ -338,7 +364,7 @@ def test_many_calls_are_closed_at_once(bench: Bench) -> None:
     calls = [f"r-{i}/1" for i in range(5)]
     bench.ledger.run([claim("ann", call=call) for call in calls])
 
-    ask(bench, Close(7, "default", tuple((f"key of {call}", call) for call in calls[1:])))  # type: ignore[misc]
+    ask(bench, Close(7, "default", tuple((f"key of {call}", call, 0) for call in calls[1:])))  # type: ignore[misc]
 
     assert [bool(entry.get("closed")) for _, entry in sorted(bench.state().entries.items())] == [False] + [True] * 4
     assert bench.state().leased == {(7, "default"): {"key of r-0/1"}}
@@ -348,7 +374,7 @@ def test_homes_and_calls_with_like_names_do_not_meet(bench: Bench) -> None:
     calls = ["r/1", "r/11", "r.1/1", "r:leases/1", "call:r/1"]
     claims = [claim("ann", call=call, home=home) for call in calls for home in (1, 11)]
 
-    assert bench.ledger.run(claims) == [Claimed(takeover=False)] * len(claims)
+    assert bench.ledger.run(claims) == [Claimed()] * len(claims)
 
 
 def test_any_bytes_come_back_as_they_were(bench: Bench) -> None:

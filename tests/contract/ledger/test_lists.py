@@ -39,7 +39,7 @@ def test_only_started_calls_past_their_lease_are_lapsed(bench: Bench) -> None:
     bench.ledger.run(
         [
             claim("ann", call="alive/1"),
-            Close(7, "default", (("key of r-1/1", "r-1/1"),)),
+            Close(7, "default", (("key of r-1/1", "r-1/1", 0),)),
             Complete(7, "default", "key of r-2/1", "r-2/1", 1, "t2", True, b""),
             Release(7, "default", "key of r-3/1", "t3"),
         ]
@@ -55,7 +55,7 @@ def test_a_lease_further_ahead_than_one_can_be_has_lapsed(bench: Bench) -> None:
     bench.ledger.run([claim("ann", lease_ms=24 * HOUR_MS), claim("bob", call="r-2/1", lease_ms=HOUR_MS - 1)])
 
     assert ask(bench, LAPSED) == [(KEY, f"request {CALL}#1".encode())]
-    assert ask(bench, claim("zoe")) == Claimed(takeover=True)
+    assert ask(bench, claim("zoe")) == Claimed("ann")
     assert isinstance(ask(bench, claim("zoe", call="r-2/1")), Busy)
 
 
@@ -68,7 +68,7 @@ def test_a_process_ends_the_leases_of_those_before_it_under_its_name_and_of_nobo
     assert ask(bench, LAPSED) == []
     assert ask(bench, Lapsed(7, "default", 100, "i2/e-1")) == before
     assert ask(bench, LAPSED) == before, "it has lapsed for whoever asks"
-    assert ask(bench, claim("t9", call="r-0/1")._replace(owner="i2/e-1")) == Claimed(takeover=True)
+    assert ask(bench, claim("t9", call="r-0/1")._replace(owner="i2/e-1")) == Claimed("t0")
     assert ask(bench, Lapsed(7, "default", 100, "i2/e-1")) == []
     assert isinstance(ask(bench, claim("t9", call="r-3/1")), Busy)
 
@@ -133,7 +133,7 @@ def test_what_is_set_aside_is_found_no_more_and_its_entry_is_taken_over(bench: B
 
     assert bench.ledger.run([LAPSED, OUTBOX]) == [[], []]
     assert bench.aside() == {f"entry:{KEY}": b"request r-1/2#1", "result:r-2/1#1": b"done"}
-    assert ask(bench, claim("eve")) == Claimed(takeover=True)
+    assert ask(bench, claim("eve")) == Claimed("ann")
     assert ask(bench, claim("eve", call="r-2/1")) == Stored(b"done")
 
 
@@ -144,7 +144,7 @@ def test_an_unlisted_lease_lapses_no_more_and_its_entry_is_taken_over(bench: Ben
 
     assert ask(bench, LAPSED) == [("key of r-2/1", b"request r-2/1#1")]
     assert bench.aside() == {}
-    assert ask(bench, claim("eve")) == Claimed(takeover=True)
+    assert ask(bench, claim("eve")) == Claimed("ann")
 
 
 def test_a_broken_entry_is_set_aside_whole(bench: Bench) -> None:
@@ -153,7 +153,7 @@ def test_a_broken_entry_is_set_aside_whole(bench: Bench) -> None:
     assert ask(bench, SetAside(7, "default", broken=(KEY,))) is None
 
     assert bench.state().entries == {}
-    assert ask(bench, claim("bob")) == Claimed(takeover=False)
+    assert ask(bench, claim("bob")) == Claimed()
 
 
 def test_what_is_set_aside_is_bounded(bench: Bench) -> None:

@@ -53,6 +53,7 @@ from tests.sim.bugs.ruthless import RUTHLESS
 from tests.sim.bugs.shortsighted import SHORTSIGHTED
 from tests.sim.bugs.spendthrift import SPENDTHRIFT
 from tests.sim.bugs.trusting import TRUSTING
+from tests.sim.bugs.unruly import UNRULY
 from tests.sim.bugs.untidy import UNTIDY
 from tests.sim.bugs.wakeful import WAKEFUL
 
@@ -65,7 +66,7 @@ class SkipsTheClaim(Attempt):
     def begin(self) -> None:
         """See `Attempt`."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
-        self._claimed(Claimed(takeover=False))
+        self._claimed(Claimed())
 
 
 class ActsBeforeTheClaim(ChainedAttempt):
@@ -121,7 +122,7 @@ class DropsItsDeadLetters(ExecutorOutbox[Attempt]):
 class ClosesTooEarly(ExecutorLane):
     """Leaves a request in the queue whose tombstone has come."""
 
-    def withdraw(self, call: str) -> None:
+    def withdraw(self, call: str, upto: int = 0) -> None:
         """See `ExecutorLane`."""
 
 
@@ -299,6 +300,7 @@ BUGS: dict[str, Bug] = {
     **FORKED,
     **RESTLESS,
     **SPENDTHRIFT,
+    **UNRULY,
     **UNTIDY,
     **FAITHLESS,
     **GULLIBLE,

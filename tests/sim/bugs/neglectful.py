@@ -194,7 +194,9 @@ NEGLECTFUL: dict[str, Bug] = {
     "own-loss-unnoticed": Bug(
         ("two-runs",), (wrapped("Acceptance.follow", _unread),), ("freeze-after", "truncate-log")
     ),
-    "own-mistake-kept": Bug(("two-runs", "keyed-eager"), (wrapped("Planner._open", _proud),), ("truncate-log",)),
+    "own-mistake-kept": Bug(
+        ("two-runs", "keyed-eager", "three", "fan", "once"), (wrapped("Planner._open", _proud),), ("truncate-log",)
+    ),
     "committed-is-answered": Bug(
         ("two-runs-apart",), (wrapped("TakeOver._read_inputs", _hasty),), ("die", "truncate-log")
     ),

@@ -125,9 +125,13 @@ RULES: dict[str, tuple[str, ...]] = {
     # The claim chain
     "For `probed` and `once` calls the claim is also a record in the log.": ("claim-chain-skipped",),
     "The executor reads up to its own record before it acts; not the head: let go.": ("acts-unread",),
-    "A claim of somebody else at the head: wait one whole lease since you first saw it.": ("lease-not-waited-for",),
+    "A claim of somebody else at the head: wait one whole lease since you first saw it.": (
+        "lease-not-waited-for",
+        "half-a-lease-waited-for",
+    ),
     "A chain is linked by `prev`, wherever its records lie.": ("claims-in-offset-order",),
-    "An effect begins only within a margin shorter than the lease.": ("margin-ignored",),
+    "An effect begins only within a margin shorter than the lease.": ("margin-ignored", "margin-of-a-whole-lease"),
+    "Nothing that may wait comes between the last look at the clock and a tool.": ("tools-start-last",),
     "Declaring doubt is itself a claim.": ("doubt-outside-the-chain",),
     "`probed` with any claim before it: ask the hook first.": (
         "probe-not-asked",
@@ -135,6 +139,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "order-alone-unheard",
     ),
     "`once` with an owner of whom only the ledger knows: in doubt.": ("lost-claim-never-made",),
+    "Only a record of this claim is knowledge of it.": ("any-claim-is-this-claim",),
     # Who is told to end
     "A drain charges no attempt: what may be repeated goes on elsewhere as the same one.": (
         "drain-charges-an-attempt",
@@ -159,6 +164,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "Whoever may not decide any more has not decided.": ("revoked-people-decide",),
     "Whoever acts counts the votes again.": ("nobody-counts-again",),
     "A policy that wants it judges every call again.": ("policy-never-rechecked",),
+    "What is judged again is taken back from executors, and not sent to them meanwhile.": (
+        "taken-back-by-nobody",
+        "sent-again-while-people-are-asked",
+    ),
     "The first valid decision wins.": ("decides-again",),
     "A call that needs a decision waits for it.": ("sent-before-decided",),
     "A vote is on one question, which is its digest.": ("votes-of-other-questions",),

@@ -299,7 +299,7 @@ class History:
         elif name == "CallFailed":
             call.phase, call.failure = "failed", event["failure"]["code"]
         elif name == "CallDoubted":
-            call.phase, call.attempt = "doubt", attempt
+            call.phase, call.attempt, call.back = "doubt", attempt, (attempt, at_ms)
         elif name == "CallHeld":
             call.failure = event["failure"]["code"]
             enough = attempt - call.spent >= _TRIES.get(call.tool, attempt + 1)
@@ -356,7 +356,7 @@ class History:
             return
         if not call.held:
             call.held, call.held_from = True, self._offset
-        call.phase, call.permit = "approval", None
+        call.phase, call.permit, call.back = "approval", None, (event["attempt"] - 1, at_ms)
 
     def _decided(self, run: LoggedRun, call: LoggedCall, event: Datum, at_ms: int) -> None:
         question = call.asked

@@ -41,7 +41,9 @@ class Leases:
         if isinstance(what, Lapsed) and what.heir:
             self._makes_room(member, what)
         if isinstance(what, (SetAside, Unlist, Close)):
-            for name in [key for key, _ in what.calls] if isinstance(what, Close) else what.leases:
+            # Of a call that is taken back whoever has the lease keeps it.
+            closed = [key for key, _, attempt in what.calls if not attempt] if isinstance(what, Close) else what.leases
+            for name in closed:
                 self._held.pop((what.home, what.pool, name), None)
         elif isinstance(what, (Release, HandOver, Complete)) and reply != Fenced():
             self._held.pop((what.home, what.pool, what.key), None)

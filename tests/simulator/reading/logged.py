@@ -67,6 +67,7 @@ class LoggedCall:
     held: bool = False
     held_from: int = field(default=-1, compare=False)
     answered: bool = False
+    back: tuple[int, int] = field(default=(0, 0), compare=False)
     ordered: dict[int, list[int]] = field(default_factory=dict)
     waited_ms: int = 0
     never_sent: int = 0

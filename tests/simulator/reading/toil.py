@@ -70,6 +70,10 @@ class Toil:
         self._wanted.add(value or b"")
         self._stale.add(value or b"")
 
+    def is_stale(self, value: bytes | None) -> bool:
+        """True if nobody can say whether a record is wanted that was written with this content."""
+        return value in self._stale
+
     def moved(self) -> None:
         """Requests have other offsets from now on."""
         self._idle_at.clear()

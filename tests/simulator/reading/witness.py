@@ -16,6 +16,7 @@ from refold.ports.ledger import Claim
 from refold.ports.log import Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.reading.approvals import ApprovalHistory
+from tests.simulator.reading.begun import Beginnings
 from tests.simulator.reading.history import History
 from tests.simulator.reading.leases import Leases
 from tests.simulator.reading.logged import LoggedCall
@@ -38,13 +39,13 @@ class Witness:
     `unaware`. `stored` are the keys to which the ledger has answered with the result of an earlier attempt.
     """
 
-    def __init__(self, stale_ms: int = 0) -> None:
-        self.stale_ms = stale_ms
+    def __init__(self, stale_ms: int = 0, chained_lease_ms: int = 0) -> None:
+        self.stale_ms, self.chained_lease_ms = stale_ms, chained_lease_ms
         self.history, self.unaware = History(), History()
         self._ends: dict[int, int] = {}
         self.approvals = ApprovalHistory()
         self.toil = Toil(self.history)
-        self.leases = Leases()
+        self.leases, self.begun = Leases(), Beginnings()
         self.history.on_decided = self.approvals.accepts
         self.written: dict[str, list[Record]] = {}
         self.claims: defaultdict[str, list[Datum]] = defaultdict(list)
@@ -63,7 +64,8 @@ class Witness:
     @property
     def wrong(self) -> list[str]:
         """What was wrong so far."""
-        return [*self.history.wrong, *self.approvals.wrong, *self.toil.wrong, *self.leases.wrong, *self._wrong]
+        readers = self.history, self.approvals, self.toil, self.leases, self.begun
+        return [*(why for reader in readers for why in reader.wrong), *self._wrong]
 
     def writes(self, record: Record) -> None:
         """A record is in the log. A client's poison is told by its having no headers."""
@@ -74,11 +76,11 @@ class Witness:
         elif record.topic == topics.BUDGET_SPENT:
             self.history.limits.hears(record)
         elif record.topic == CLAIMS and record.value:
-            self._follow_claim(record.key or b"", read_value(record.value))
+            self._follow_claim(record.key or b"", read_value(record.value), record.at_ms)
         elif record.topic in APPROVAL_TOPICS:
             self.asks(record)
         elif record.topic == ORDERS and record.value and record.read_headers():
-            self._check_order(read_value(record.value))
+            self._check_order(read_value(record.value), record)
         elif record.topic == ANSWERS and record.value and record.read_headers():
             self._check_doubt(read_value(record.value))
 
@@ -148,6 +150,7 @@ class Witness:
         if topic == topics.RUN_LOG:
             self._ends[partition] = was
         if topic == CLAIMS:
+            self.begun.forgets()
             held = self.written.get(topic, ())
             lost = {
                 read_value(r.value)["claim_id"]
@@ -169,6 +172,7 @@ class Witness:
         """A record lies at another offset now, in a log that begins anew."""
         self._ends.clear()
         self.toil.moved()
+        self.begun.forgets()
         self.written.setdefault(record.topic, []).append(record)
 
     def differs(self, why: str) -> None:
@@ -251,7 +255,7 @@ class Witness:
             if erased_claims_key(RunId(call.partition("/")[0])) == erased:
                 self._anew |= {claim["key"] for claim in claims}
 
-    def _follow_claim(self, key: bytes, claim: Datum) -> None:
+    def _follow_claim(self, key: bytes, claim: Datum, at_ms: int) -> None:
         if is_erased_claims_key(key):
             self._forget_claims(key)
         if not claim["call_id"]:
@@ -261,6 +265,7 @@ class Witness:
             links.clear()
         if claim["prev"] == (links or [""])[-1]:
             links.append(claim["claim_id"])
+            self.begun.extends(claim, at_ms, self.chained_lease_ms)
             self.claims[claim["call_id"]].append(claim)
         else:
             self.void_claims += 1
@@ -276,7 +281,7 @@ class Witness:
         if declared and not withdrawn and not any(claim["doubt"] for claim in own):
             self._wrong.append(f"doubt: {told['call_id']} was declared in doubt outside the claim chain")
 
-    def _check_order(self, ask: Datum) -> None:
+    def _check_order(self, ask: Datum, record: Record) -> None:
         if FACTS[ask["tool"]].effect in CLAIMED_EFFECTS:
             self.leases.chained.add(ask["key"])
         self._ordered_ms.setdefault((ask["call_id"], ask["attempt"]), ask["at_ms"])
@@ -284,6 +289,8 @@ class Witness:
         call = run.call(ask["call_id"]) if run else None
         if (call is None or ask["attempt"] not in call.attempts) and (ask["call_id"], ask["attempt"]) not in self.lost:
             self._wrong.append(f"unordered: {ask['call_id']} was sent out before its dispatch was accepted")
+        elif call and not self.toil.is_stale(record.value):
+            self.begun.goes_out(ask, call, record.at_ms)
 
 
 def _dispatched(history: History) -> set[tuple[str, int]]:

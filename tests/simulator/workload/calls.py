@@ -93,6 +93,7 @@ CALLS: dict[str, Scenario] = {
         _one("probed-late", "book", "late"),
         _one("once-not-done", "pay", "not-done", "ok"),
         _one("once-undone", "pay", "not-done", "slow"),
+        _one("once-retried", "pay", "not-done", "slow"),  # of which a lost end of its claims is one claim
         _one("once-raises", "pay", "raises-after"),
         _asked("once-did-not", "pay", "raises-before"),
         _one("once-hangs", "pay", "hangs-before"),
@@ -159,6 +160,8 @@ CALLS: dict[str, Scenario] = {
         Scenario("early-signal", (signal("r-1", "c", "cancel"), replace(_PUSH, at_ms=300))),
         _one("once-shared", "pay", "slow", planners=2, executors=2, sharing=True),
         _hasty("once-creeps", "pay", "creeps", "creeps"),
+        # Who stands still for more than half of its lease, and less than all of it, may not begin.
+        _one("once-hesitates", "pay", zombie_ms=600),
         _hasty("once-creeps-shared", "pay", "creeps", planners=2, executors=2, sharing=True),
         # Frozen for just longer than a session, an executor is back while its right to act still holds.
         _hasty("once-blinks", "pay", "creeps", executors=2, sharing=True, zombie_ms=300, commit_ms=500),

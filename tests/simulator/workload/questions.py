@@ -88,6 +88,16 @@ QUESTIONS: dict[str, Scenario] = {
             "recheck-waiting", "wipe_pay", Say("bob", after_ms=400), decrees=(Decree(200, "policy", "recheck-two"),)
         ),
         _asked("recheck-sent", "wipe_push", YES, decrees=(Decree(155, "policy", "recheck-ask"),)),
+        # The policy of before is in force again when people say no: what was sent first would pass an executor's gate.
+        _asked(
+            "taken-back",
+            "wipe_push",
+            Say("ada", nth=1),
+            Say("ada", "reject", 3_000, nth=2),
+            decrees=(Decree(156, "policy", "recheck-two"), Decree(400, "policy", "ask")),
+            silent=True,
+            agent="handling",
+        ),
         _asked("recheck-denied", "wipe_push", YES, decrees=(Decree(155, "policy", "recheck-deny"),)),
         _asked("recheck-allowed", "push", policy="allow", decrees=(Decree(1, "policy", "recheck-ask"),)),
         _asked("key-revoked", "wipe_push", YES, decrees=(Decree(155, "revoke"),)),

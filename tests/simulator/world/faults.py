@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -152,7 +152,8 @@ class Chance:
     """How chance has a say. Without it (`rng` for ids alone) a case is the same up to its first fault.
 
     `rate` is the chance of a fault at a boundary, of at most `left` faults before `until_ms`. `spared` are the numbers
-    of faults, counted from 1, that chance wanted and does not get.
+    of faults, counted from 1, that chance wanted and does not get, `never` what it does not get any more, as no rule
+    can help against it after a fault that has struck.
     """
 
     rng: Random
@@ -162,6 +163,7 @@ class Chance:
     until_ms: int = 0
     spared: frozenset[int] = frozenset()
     wanted: int = 0
+    never: set[str] = field(default_factory=set)
 
     def strike(self, kind: str) -> str:
         """The fault at a boundary of this kind; mostly none. What is spared is drawn all the same."""
@@ -176,7 +178,7 @@ class Chance:
                 mode = SNAPSHOT[int(place % 1 * len(SNAPSHOT))]
         self.left -= 1
         self.wanted += 1
-        return "" if self.wanted in self.spared else mode
+        return "" if self.wanted in self.spared or mode in self.never else mode
 
     def fetch(self, position: int, end: int) -> int:
         """How far a poll reads: all there is, or in a wild world sometimes less."""

@@ -25,7 +25,7 @@ from tests.simulator.app import BEFORE, OTHERS, simulated
 from tests.simulator.settings import CLAIMS
 from tests.simulator.workload.inputs import operation
 from tests.simulator.world.broker import SIM_TOPICS, Broker
-from tests.simulator.world.faults import LOSES_LEDGER, TRUNCATES
+from tests.simulator.world.faults import LOSES_LEDGER, MODES, TRUNCATES
 from tests.simulator.world.groups import Groups
 from tests.simulator.world.surroundings import Surroundings, limited
 
@@ -201,6 +201,10 @@ def _repair(world: Platform, looks: int = LOOKS) -> None:
         world.at(HELD_MS, lambda: _repair(world, looks - 1))
 
 
+_SETS_BACK = ("expire", "outage", "mirror", "ledger-ahead")
+"""Faults in which the ledger forgets by its own clock, or is another."""
+
+
 def _truncate(topic: str) -> Callable[[Platform], None]:
     """The last records of a partition are lost, though they were acknowledged; once is enough.
 
@@ -212,7 +216,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
     """
 
     def truncate(world: Platform) -> None:
-        lost_ledger = world.hit(*LOSES_LEDGER, "expire", "outage", "mirror", "ledger-ahead")
+        lost_ledger = world.hit(*LOSES_LEDGER, *_SETS_BACK)
         assert isinstance(world, Surroundings), "a world has surroundings"
         rng, settings = world.chance.rng, world.settings
         drawn = rng.randrange(settings.partitions)
@@ -237,8 +241,8 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
             return
         if any(each.rebalances or each.cursors.awaits(topic, partition) for each in world.groups.processes):
             return
-        if topic in (RUN_LOG, CLAIMS):
-            world.chance.left = 0
+        if topic == CLAIMS:
+            world.chance.never |= {each for each in MODES if any(lost in each for lost in (*LOSES_LEDGER, *_SETS_BACK))}
         was, lost = log.end, log.read(end, log.end)
         world.broker.truncate(topic, partition, end)
         world.archive.written += 1  # what archivists have read is not there

@@ -15,6 +15,7 @@ from refold.core.ids import home
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
+from refold.executor.service import Executor
 from refold.planner.service import Planner
 from refold.ports import effects
 from refold.ports.ledger import Reply
@@ -179,7 +180,13 @@ class SimProcess:
                     why = _DIGITS.sub("N", str(fields.get(_REFUSED[name], "")))
                     self.world.counts[f"refused: {why if name in _SAID_OF_CALLS else f'{name}: {why}'}"] += 1
             service.news.clear()
+        waits = False
         for effect in orders:
+            waits |= isinstance(effect, effects.AskLedger | effects.Append | effects.Publish)
+            if isinstance(effect, effects.StartTool):
+                self.world.counts["rule: tools come first"] += 1
+                if waits:
+                    self.world.witness.differs(f"waits: {self.name} starts a tool behind what may wait")
             if isinstance(effect, effects.StartTool) and not effect.probe:
                 place = home(effect.request.run_id, self.world.settings.partitions)
                 self.looked[effect.number] = self.world.broker.log(RUN_LOG, place).end
@@ -213,6 +220,11 @@ class SimProcess:
         if self._carrying or self._held or self.answers or self.inbox or self.rebalances or self.tool_acts:
             return False
         return self.cursors.at_end
+
+    def lease_ms(self, tool: str, effect: str) -> int:
+        """The lease that its executor asks for."""
+        (executor,) = (service for service in self.services if isinstance(service, Executor))
+        return executor._settings.times.lease(tool, effect)
 
     def stop(self) -> None:
         """It is gone: nothing of it goes on."""

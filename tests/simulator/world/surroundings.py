@@ -45,7 +45,7 @@ class Surroundings:
         self.broker = Broker(settings.partitions, self._written, lambda: self.now_ms)
         self.receiver, self.store = Receiver(), Store()
         self.archive = Archive()
-        self.witness = Witness(settings.retention_ms // 2)
+        self.witness = Witness(settings.retention_ms // 2, settings.chained_lease_ms)
         self.witness.history.limits.singly = settings.singly
         self.erasures = Erasures(self.witness, self.archive.files, self._lying)
         self._events: list[tuple[int, int, bool, Callable[[], object]]] = []

@@ -280,6 +280,7 @@ class World(Surroundings):
         """Carries an act out and gives its answer."""
         kind, what = act.kind, act.what
         if kind in ("append", "publish"):
+            self.witness.begun.writes(process.name, what)
             self.witness.history.limits.dazed = self.erasures.dazed = process.stood_still
             if process.stood_still:
                 self.witness.toil.stale(what.value)
@@ -294,6 +295,7 @@ class World(Surroundings):
                 entries = self.ledger.entries()
                 found = [entries[what.home, what.pool, str(key)] for key, _ in reply]
                 self.witness.toil.usurped.update(each.call for each in found if inherits(what.heir, each.owner))
+            self.witness.begun.answers(process.name, what, reply, self.now_ms)
             if isinstance(what, Claim) and isinstance(reply, Stored):
                 self.witness.stored.add(what.key)
             if self.forgot:
@@ -372,9 +374,23 @@ class World(Surroundings):
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
         read = self._read_of(process, place, ask.call_id)
         self.witness.toil.starts(order, read)
+        self._check_beginning(process, order, place, clock)
         if self.forgot:
             return
         # A claimant that was frozen and lost its lease may act without an entry where it is the first in the chain.
         passed = ask.effect in CLAIMED_EFFECTS and self.hit("freeze")
         known = passed or (place, POOL, ask.key) in self.ledger.entries()
         self.witness.starts_by_ledger(ask, known=known, read=read)
+
+    def _check_beginning(self, process: SimProcess, order: StartTool, place: int, checked_ms: int) -> None:
+        """A tool begins: by an order that stands, and in time?"""
+        ask, begun = order.request, self.witness.begun
+        if mine := process.cursors.find(ORDERS, place):
+            lying = mine.log.read(mine.log.start, mine.position)
+            begun.goes_by(ask, [record for record in lying if record.key == ask.call_id.encode()])
+        run = self.witness.history.runs.get(ask.run_id)
+        begun.outlives(ask, run.call(ask.call_id) if run else None, self.now_ms, self.struck)
+        if order.number in process.checked_ms:
+            effect = FACTS[ask.tool].effect
+            lease_ms, chained = process.lease_ms(ask.tool, effect), effect in CLAIMED_EFFECTS
+            begun.starts(process.name, ask, chained=chained, checked_ms=checked_ms, lease_ms=lease_ms)

@@ -20,7 +20,10 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """All that is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE."""
+    """All that is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE.
+
+    `takeover` is the token of the claim that was taken over. Attempts up to `taken_back` do not begin any more.
+    """
 
     state: Literal["started", "done"]
     call: CallId
@@ -28,17 +31,16 @@ class CallEntry(NamedTuple):
     token: str
     expires_ms: int
     closed: bool = False
-    takeover: bool = False
+    takeover: str = ""
     order: bytes = b""
     success: bool = False
     result: bytes = b""
     owner: str = ""
+    taken_back: int = 0
 
-    def is_taken_over(self, call: CallId) -> bool:
-        """True if a claim of this call follows one that somebody may have begun under."""
-        if self.state == "started" and self.call == call and not self.token:
-            return self.takeover
-        return self.state == "started" or self.call != call
+    def taken_over(self, call: CallId) -> str:
+        """The token of the claim that a claim of this call takes over; empty if nobody can have begun under one."""
+        return (self.token or self.takeover) if self.state == "started" or self.call != call else ""
 
 
 class Snapshot(NamedTuple):
@@ -131,7 +133,7 @@ class MemoryLedger:
         entry = self._find(home, pool, key, now)
         if entry is not None and (standing := self._standing(entry, operation, now)) is not None:
             return standing
-        takeover = entry is not None and entry.is_taken_over(call)
+        takeover = entry.taken_over(call) if entry else ""
         self._entries[home, pool, key] = CallEntry(
             "started", call, attempt, token, now + _STARTED_MS, takeover=takeover, order=order, owner=owner
         )
@@ -145,6 +147,8 @@ class MemoryLedger:
             return ledger.Superseded(closed=True) if own else None
         if entry.state == "done" and (entry.success or (own and entry.attempt == operation.attempt)):
             return ledger.Stored(entry.result)
+        if own and operation.attempt <= entry.taken_back:
+            return ledger.Superseded(closed=True)
         if own and operation.attempt < entry.attempt:
             done = entry.state == "done"
             return ledger.Superseded(False, entry.result if done else entry.order, done)
@@ -175,6 +179,8 @@ class MemoryLedger:
         if entry is not None and entry.state == "started" and entry.token == token:
             del self._entries[home, pool, key]
             self._unlease(home, pool, key)
+            if entry.takeover and not entry.closed:
+                self._entries[home, pool, key] = entry._replace(token="")
         return None
 
     def _hand_over(self, operation: ledger.HandOver, now: int) -> ledger.Reply:
@@ -194,17 +200,23 @@ class MemoryLedger:
             field = ledger.outbox_field(entry.call, entry.attempt)
             return ledger.Completed(self._put(home, pool, field, entry.result))
         if entry is None or not entry.closed:
+            back, until_ms = entry.taken_back if entry else 0, now + self._keep
             self._entries[home, pool, key] = CallEntry(
-                "done", call, attempt, token, now + self._keep, success=success, result=result
+                "done", call, attempt, token, until_ms, success=success, result=result, taken_back=back
             )
             self._unlease(home, pool, key)
         return ledger.Completed(self._put(home, pool, ledger.outbox_field(call, attempt), result))
 
     def _close(self, operation: ledger.Close, now: int) -> ledger.Reply:
         home, pool, calls = operation
-        for key, call in calls:
+        for key, call, attempt in calls:
             entry = self._find(home, pool, key, now)
-            if entry is not None and entry.call == call and not entry.closed:
+            if entry is None or entry.call != call or entry.closed:
+                continue
+            if attempt:
+                if entry.attempt <= attempt:
+                    self._entries[home, pool, key] = entry._replace(taken_back=attempt)
+            else:
                 self._entries[home, pool, key] = CallEntry(
                     entry.state, call, entry.attempt, entry.token, now + self._keep_marker, closed=True
                 )
@@ -224,7 +236,7 @@ class MemoryLedger:
         orders: list[tuple[str, bytes]] = []
         for _, key in due:
             entry = self._find(home, pool, key, now)
-            if entry is not None:
+            if entry is not None and entry.order and not entry.taken_back:
                 orders.append((key, entry.order))
             else:
                 del leases[key]

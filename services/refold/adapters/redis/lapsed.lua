@@ -20,12 +20,12 @@ if #due < tonumber(ARGV[2]) then
   end
 end
 for _, key in ipairs(due) do
-  local order = redis.call('HGET', ARGV[1] .. key, 'order')
-  if order then
+  local order, back = unpack(redis.call('HMGET', ARGV[1] .. key, 'order', 'back'))
+  if order and order ~= '' and not back then
     orders[#orders + 1] = key
     orders[#orders + 1] = order
   else
-    orphans[#orphans + 1] = key -- the entry has expired, and nothing but this index remembers the key
+    orphans[#orphans + 1] = key -- the entry has expired, or its order is taken back, or nobody there knew if it was
   end
 end
 

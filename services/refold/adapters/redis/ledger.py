@@ -4,7 +4,7 @@ Keys of one home share the hash tag, and a script touches keys of one home only:
 
 - `{prefix}:<pool>:{<home>}:effect:<idempotency key>`, a hash: `state` (started, done), `call`, `attempt`, `token`;
   while started also `takeover`, `order` and `owner`, when done `success` and `result`, and once a tombstone came
-  `closed` alone
+  `closed` alone, or `back` (the attempts up to this one are taken back)
 - `{prefix}:<pool>:{<home>}:held`, a sorted set of idempotency keys by the end of their lease, on the server's clock
 - `{prefix}:<pool>:{<home>}:outbox`, a hash of results by `outbox_field`
 - `{prefix}:<pool>:{<home>}:quarantine`, a hash of what was set aside, `entry:<key>` and `result:<field>`
@@ -162,9 +162,9 @@ class RedisLedger:
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["close"], 1 + len(calls), f"{at}held"),
-            *(f"{at}effect:{key}" for key, _ in calls),
+            *(f"{at}effect:{key}" for key, *_ in calls),
             self._keep_marker,
-            *chain.from_iterable(calls),
+            *chain.from_iterable((key, call, str(attempt)) for key, call, attempt in calls),
         )
 
     def _lapsed(self, operation: ledger.Lapsed) -> RedisCommand:
@@ -215,7 +215,7 @@ def _raw(name: str) -> bytes:
 def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
     word = reply[0]
     if word == b"claimed":
-        return ledger.Claimed(reply[1] == 1)
+        return ledger.Claimed(_text(reply[1]))
     if word == b"busy":
         return ledger.Busy(reply[1])
     if word == b"superseded":

@@ -11,7 +11,7 @@ if state == 'done' or closed then
 end
 
 if not state then
-  redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', 0, 'order', ARGV[6])
+  redis.call('HSET', KEYS[1], 'state', 'started', 'call', ARGV[2], 'attempt', ARGV[3], 'token', ARGV[4], 'takeover', '', 'order', ARGV[6])
 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[8])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])

@@ -21,13 +21,18 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED,
 class Command:
     """A record for others. `topic` is a name of design 3 without the prefix; message None is a tombstone.
 
-    `call_key` is the idempotency key of the call that a tombstone closes.
+    `call_key` is the idempotency key of the call that a tombstone closes. One with an `attempt` takes back the orders
+    up to that attempt, and the call goes on.
     """
 
     topic: str
     key: str
     message: ToolRequest | ApprovalRequest | RunOutcome | RunSignal | None
     call_key: str = ""
+    attempt: int = 0
+
+
+_JUDGED_AGAIN = (events.ApprovalRequested, events.CallDoubted, events.CallHeld)
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
@@ -49,8 +54,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             found.append(_signal(state, event))
         elif isinstance(event, (events.CallCompleted, events.CallFailed)):
             closed.append(close(state, event.step, at=entry.last_seq))
-        elif isinstance(event, events.ApprovalRequested):
-            found, ended = [*found, *ended, *ask_people(state, event.step)], []
+        elif isinstance(event, _JUDGED_AGAIN):
+            found, ended = [*found, *ended, *_judged_again(state, event, at=entry.last_seq)], []
         elif isinstance(event, events.ApprovalEscalated):
             found += _ask_others(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
@@ -94,6 +99,28 @@ def close(state: RunState, step: int, *, at: int = 0) -> Command:
     """The tombstone of a call that is settled, by event `at` if that is not the last word on it."""
     call = state.call(step)
     return Command(tool_requested(call.pool), state.call_id(step, at=at), None, call.key)
+
+
+def take_back(state: RunState, step: int, attempt: int, *, at: int = 0) -> list[Command]:
+    """The tombstone of orders up to an attempt that is judged again, in doubt or held; none before the first attempt.
+
+    An executor may have such an order yet: one that was sent twice, or a restarted one whose ledger is lost.
+    """
+    return [dataclasses.replace(close(state, step, at=at), attempt=attempt)] if attempt > 0 else []
+
+
+def recall(state: RunState, step: int) -> list[Command]:
+    """The same of an open call that waits for people or an operator by now."""
+    opened = state.open[step]
+    return take_back(state, step, opened.attempt) if opened.phase in ("approval", "doubt", "held") else []
+
+
+def _judged_again(
+    state: RunState, event: events.ApprovalRequested | events.CallDoubted | events.CallHeld, *, at: int
+) -> list[Command]:
+    if isinstance(event, events.ApprovalRequested):
+        return [*take_back(state, event.step, event.attempt - 1, at=at), *ask_people(state, event.step)]
+    return take_back(state, event.step, event.attempt, at=at)
 
 
 def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) -> list[Command]:

@@ -14,6 +14,9 @@ _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.
 CALL_KEY = "refold-key"
 """The header in which the tombstone of a call names its idempotency key."""
 
+TAKEN_BACK = "refold-taken-back"
+"""The header in which a tombstone names the last attempt that it takes back: the call goes on without that order."""
+
 BASE = "refold-base"
 """The header in which the result of a call names what its executor holds of the calls before: no field of the result,
 which planners of before have to read."""
@@ -79,6 +82,14 @@ def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
         if name == CALL_KEY and value:
             return value.decode(errors="replace")
     return ""
+
+
+def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    """The last attempt that a tombstone takes back; 0: it closes the whole call."""
+    for name, value in headers or ():
+        if name == TAKEN_BACK and value and value.isdigit() and len(value) < 10:
+            return int(value)
+    return 0
 
 
 def base_of(headers: Sequence[tuple[str, bytes | None]] | None) -> str:

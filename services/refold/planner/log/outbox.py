@@ -28,7 +28,7 @@ from refold.core.events import (
 from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
-from refold.core.planning.commands import Command, ask_people, close, commands, outcome, request, without_result
+from refold.core.planning.commands import Command, ask_people, close, commands, outcome, recall, request, without_result
 from refold.core.planning.verdict import Decided, Undeliverable
 from refold.core.run.building import Base, calls_before
 from refold.core.run.chain import CLOCK_PROBE_KEY, anchor_key
@@ -44,7 +44,7 @@ from refold.core.topics import (
     tool_requested,
 )
 from refold.core.wire import codec
-from refold.core.wire.headers import CALL_KEY, base_of, cloud_event
+from refold.core.wire.headers import CALL_KEY, TAKEN_BACK, base_of, cloud_event, taken_back
 from refold.planner.agents.stalls import hold_record
 from refold.planner.intake.inbox import Buried, Closed, Emitted, Pending, SentEntry
 from refold.planner.log.windows import SentSpent
@@ -443,6 +443,7 @@ class Outbox:
             if opened.phase == "dispatched":
                 # A predecessor has sent it, most likely: what one executor says of itself need not hold for another.
                 orders.append(request(state, step, opened.attempt, issued=offset, at_ms=opened.sent_ms, again=True))
+            orders += recall(state, step)
             orders += ask_people(state, step)
         self._order(state, orders, offset, state.at_ms)
 
@@ -541,6 +542,8 @@ class Outbox:
             orders += [Command(tool_requested(pool), given.call_id, None) for pool in state.pools]
             if step and (step not in state.open or given.call_id != state.call_id(step)):
                 orders.append(dataclasses.replace(close(state, step), key=given.call_id))
+            elif step:
+                orders += recall(state, step)
         for order in orders:
             self._publish(self._record(state, order, 0, now), None)
 
@@ -607,29 +610,34 @@ class Outbox:
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
         record = ordered.record
-        asks = record.topic == APPROVAL_REQUESTED
+        asks, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
+        if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
+            return None  # it would bury the order of a later attempt
         if record.value is None or not (asks or is_request(record)):
             return record
-        name = record.key.decode()
-        run, seq = parse_approval_id(name)[:2] if asks else parse_call_id(name)
-        state = states.get(run)
+        state = states.get(parse_approval_id(name)[0] if asks else parse_call_id(name)[0])
         if state is None or state.over:
             return None
         if asks:
             step = opened_by(state, name)
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
-        if all(opened.seq != seq for opened in state.open.values()):
+        # An acknowledgement may be 30 s late. By then an executor may have answered what the log took all the same, and
+        # people may have rejected the call: sent again, the order would let it out under the decision of before.
+        message = dataclasses.replace(codec.decode(ToolRequest, record.value), again=True)
+        opened = _open(CallId(name), states)
+        if opened is None or opened.attempt != message.attempt:
             return None
         if state.paused:
             self.halting.keep(CallId(name))
             return None
-        message = dataclasses.replace(codec.decode(ToolRequest, record.value), again=True)
         return record._replace(value=codec.encode(message))
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
         """The record of a command that the entry at a run-log offset orders. A tombstone names the call alone."""
         if order.message is None:
             named = [(CALL_KEY, order.call_key.encode())] if order.call_key else []
+            if order.attempt:
+                named.append((TAKEN_BACK, b"%d" % order.attempt))
             return Outgoing(order.topic, self._partition, order.key.encode(), None, named, 0)
         trace = state.request.traceparent if state.request else ""
         event = f"{self._partition}/{offset}/{order.key}"
