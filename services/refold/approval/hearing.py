@@ -43,7 +43,6 @@ class Hearing:
         self.unresolved.park(approval, Parked(record, token), record_bytes(record))
 
     def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
-        """Takes a vote on a question."""
         question.tokens.setdefault(token, record.at_ms)
         self._heard.append((question, record, token))
 

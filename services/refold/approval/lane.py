@@ -293,7 +293,6 @@ class ApprovalLane:
         return problem
 
     def _conclude(self, question: OpenQuestion, settled: BallotResult | None) -> None:
-        """Decides what is settled, as far as that may be decided now."""
         if not self._may_sign(question):
             return
         asked_so = vouched(question.request, self.catalog, self._facts)

@@ -39,7 +39,6 @@ class ApprovalOutbox:
         self.publishes: list[Outgoing] = []
 
     def send(self, record: Outgoing) -> None:
-        """Publishes a record."""
         self.publishes.append(record._replace(token=self._flying.give(record)))
 
     def ask_again(self, approval: str, run: RunId, *, now: int) -> None:
@@ -97,7 +96,6 @@ class ApprovalOutbox:
 
 
 def decision_record(decision: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
-    """The record of a decision."""
     message = ApprovalDecision(decision.approval, RunId(decision.run), token)
     headers = cloud_event(
         APPROVAL_DECIDED, decision.approval, id=decision.nonce, source=actor, at_ms=decision.issued, trace=trace

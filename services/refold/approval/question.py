@@ -64,7 +64,6 @@ class OpenQuestion:
         return vote
 
     def count(self, catalog: Catalog, tools: ToolDefs, now: int) -> Count:
-        """Result of the votes so far."""
         votes = [self.read(token, catalog, tools) for token in self.tokens]
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
@@ -131,7 +130,6 @@ class QuestionsOfCall:
         return others
 
     def close(self, approval: str) -> None:
-        """A question is closed."""
         call = asked_about(approval)
         known = self._by_call.get(call, set())
         known.discard(approval)
@@ -154,7 +152,6 @@ class Over:
         return self._closed.get(approval, False)
 
     def close(self, approval: str) -> None:
-        """The planner has closed it."""
         self._closed.pop(approval, None)
         self.decide(approval, closed=True)
 

@@ -50,5 +50,4 @@ class ApprovalSettings:
 
     @property
     def membership(self) -> Membership:
-        """Topics of the service."""
         return Membership("refold-approval", self.member, REPLAYED)

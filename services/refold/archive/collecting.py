@@ -58,7 +58,6 @@ class RunsOfLog(NamedTuple):
 
 
 def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
-    """Reads a partition of the run log."""
     fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, ArchivableRun]()
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):

@@ -83,7 +83,6 @@ class ArchivedRun:
 
     @property
     def size(self) -> int:
-        """The bytes of its records."""
         return sum(len(record.key) + len(record.value) for record in self.records)
 
 
@@ -98,7 +97,6 @@ def digest_of(records: Sequence[ArchivedRecord]) -> str:
 
 
 def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:
-    """The bytes of a file."""
     # The marker between blocks is random by default, and then no two files of the same runs would be equal.
     marker = blake2b("".join(run.digest for run in runs).encode(), digest_size=16).digest()
     out = io.BytesIO()

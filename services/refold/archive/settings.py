@@ -25,5 +25,4 @@ class ArchivistSettings:
     horizon_ms: int = 0
 
     def retention_of(self, agent: str) -> int:
-        """The time runs of an agent are kept after their end."""
         return self.by_agent.get(agent, self.retention_ms)

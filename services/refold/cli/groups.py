@@ -54,7 +54,6 @@ class CommandGroup:
     itself: Verb | None = None
 
     def walk(self, *above: str) -> Iterator[tuple[tuple[str, ...], Verb]]:
-        """Every command below, with the words that call it."""
         if self.itself:
             yield above, self.itself
         for name, there in self.commands.items():
@@ -205,6 +204,5 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _written(text: str) -> tuple[list[str], str]:
-    """The names of an option, and what is written behind them."""
     names = [word for word in text.split() if word.startswith("-")]
     return [name.strip(",") for name in names], " ".join(word for word in text.split() if word not in names)

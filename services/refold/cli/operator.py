@@ -27,11 +27,9 @@ class Operator(Shell):
 
     @property
     def who(self) -> str:
-        """In whose name it is."""
         return self.actor or login()
 
     def signing(self, key: str) -> Signed:
-        """The signature on the words of a requester who has a key."""
         return signing(own_key(REQUEST, key, self.data), self.platform.settings.platform)
 
     def perform(self, operation: OperationRow) -> Performed:
@@ -45,7 +43,6 @@ class Operator(Shell):
     def tell_answer(
         self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
     ) -> None:
-        """Tells the outcome of an operation, with more facts."""
         said = answer.said
         row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
         self.tell(row, f"{text} is {output.styled(row.status)}")

@@ -61,12 +61,10 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
 
 
 def say(text: str = "") -> None:
-    """One line for people, with rich markup."""
     console().print(text)
 
 
 def note(text: str) -> None:
-    """A line of plain text on stderr, beside what was asked for."""
     console(stderr=True).print(f"[dim]{escape(text)}[/]")
 
 
@@ -95,7 +93,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
 
 
 def print_rows(rows: Sequence[Data], columns: Sequence[str], nothing: str) -> None:
-    """Rows of plain values as a table, or the words for none."""
     if rows:
         print_table(columns, [[escape(_cell(row[name])) for name in columns] for row in rows])
     else:

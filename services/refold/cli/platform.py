@@ -61,12 +61,10 @@ class Shell(Printer):
 
     @cached_property
     def platform(self) -> Platform:
-        """The platform that the command is about."""
         return connect(kafka=self.kafka, data=self.data)
 
     @property
     def runs(self) -> Runs:
-        """The runs in its log."""
         return self.platform.runs
 
     def all_runs(self) -> Iterator[Run]:
@@ -85,7 +83,6 @@ class Listing(Shell):
 
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
-    """The platform that a command is about."""
     quiet()
     where = addresses(kafka=kafka, redis=redis, data=data)
     return Platform(where)

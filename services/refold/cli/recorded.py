@@ -77,7 +77,6 @@ def from_archive(archive: str, run: str) -> Run:
 
 
 def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
-    """Every run that there is, a part at a time."""
     if not archive:
         yield from shell.all_runs()
         return

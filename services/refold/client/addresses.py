@@ -132,7 +132,6 @@ def vote_key(path: str, data: str) -> SigningKey:
 
 
 def data_dir(data: str = "") -> Path:
-    """The data folder of `refold dev`."""
     return Path(data or os.environ.get("REFOLD_DATA") or DATA)
 
 

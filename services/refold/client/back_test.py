@@ -140,7 +140,6 @@ def find(run: Run, call: str) -> RecordedCall:
 
 
 def difference_row(found: OtherRuling) -> Data:
-    """A call that a draft judges otherwise, as JSON data."""
     call = found.call
     return {
         "call_id": call.call_id,

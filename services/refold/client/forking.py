@@ -97,7 +97,6 @@ def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxs
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Bounds of one run in its planner, as the platform is set."""
     own = settings.planner
     return Bounds(
         steps=own.run_steps,

@@ -118,7 +118,6 @@ def login() -> str:
 
 
 def listens(server: str) -> bool:
-    """True if somebody accepts connections at `host:port`."""
     host, _, port = server.strip().rpartition(":")
     try:
         socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), KNOCK_S).close()

@@ -14,7 +14,6 @@ def blob_store(settings: Settings) -> ObjectBlobs | None:
 
 
 def archived_blobs(settings: Settings, archive: str) -> ObjectBlobs:
-    """The copies of large values beside an archive."""
     place, mark, options = archive.partition("?")
     return ObjectBlobs(f"{place.rstrip('/')}{COPIES}{mark}{options}", most=settings.blobs.max_bytes)
 

@@ -72,7 +72,6 @@ class Verified:
     violations: list[Violation] = field(default_factory=list)
 
     def add(self, kind: str, run: str, what: str) -> None:
-        """Notes something that must not be."""
         self.violations.append(Violation(kind, run, what))
 
     def settle(self, fold: LogFold, kept: _Kept) -> None:

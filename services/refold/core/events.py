@@ -906,5 +906,4 @@ class Entry:
 
     @property
     def last_seq(self) -> int:
-        """The seq of the last event."""
         return self.seq + len(self.events) - 1

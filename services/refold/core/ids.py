@@ -59,7 +59,6 @@ def agent_tool(agent: str, version: str) -> str:
 
 
 def root_of(run: str) -> str:
-    """The id of the run that started the family."""
     return run.partition(".")[0]
 
 
@@ -86,7 +85,6 @@ def is_below(run: str, above: str) -> bool:
 
 
 def depth_of(run: str) -> int:
-    """The number of runs above this one."""
     return run.count(".")
 
 
@@ -123,7 +121,6 @@ HOLD_KEY = b"hold/"
 
 
 def hold_key(run: RunId) -> bytes:
-    """The key of the hold of a run, in `run-snapshot`."""
     return HOLD_KEY + run.encode()
 
 

@@ -150,12 +150,10 @@ class ToolClaim:
 
     @classmethod
     def of_none(cls, executor: str) -> Self:
-        """A record of the topic that claims no call."""
         return cls(CallId(""), "", "", 0, False, executor)
 
     @property
     def chain(self) -> str:
-        """The name of the chain that the claim is a link of."""
         return self.key or self.call_id
 
 

@@ -78,17 +78,14 @@ DEAD_LETTERS = (DEAD_LETTER, DEAD_LETTER_APPROVAL, DEAD_LETTER_EXECUTOR)
 
 
 def tool_requested(pool: str) -> str:
-    """The topic of the calls of one pool of executors."""
     return f"{TOOL_REQUESTED}.{pool}"
 
 
 def tool_claimed(pool: str) -> str:
-    """The topic of the claim chains of one pool."""
     return f"{TOOL_CLAIMED}.{pool}"
 
 
 def tool_completed(pool: str) -> str:
-    """The topic of the results of one pool."""
     return f"{TOOL_COMPLETED}.{pool}"
 
 
@@ -108,5 +105,4 @@ def pool_of(topic: str) -> str:
 
 
 def executors(pool: str) -> str:
-    """The group of the executors of one pool."""
     return f"refold-executor-{pool}"

@@ -74,7 +74,6 @@ def kill(process: Process) -> None:
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """Return the last lines of a log, empty when there is none."""
     try:
         with log.open("rb") as handle:
             handle.seek(max(0, log.stat().st_size - 8192))

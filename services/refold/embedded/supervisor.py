@@ -75,7 +75,6 @@ class Supervisor:
         return found
 
     def restarts(self, name: str) -> int:
-        """Return how often children of this name were started again."""
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
         return sum(max(0, slot.starts - 1) + slot.deaths for slot in slots)
 

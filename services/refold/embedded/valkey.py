@@ -43,7 +43,6 @@ class EmbeddedValkey(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """The address in the form that Redis clients take."""
         return f"redis://{HOST}:{self.port}/0"
 
     def prepare(self) -> None:

@@ -68,7 +68,6 @@ class Line(NamedTuple):
 
 
 def in_log(record: ReadRecord) -> Record:
-    """A record alone, as it lies in the log, without its headers."""
     return Record(record.topic, record.partition, record.offset, record.key, record.value or b"", list, record.at_ms)
 
 
@@ -99,7 +98,6 @@ class Bundle:
     fork: Mapping[str, Any] = field(default_factory=dict)
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the file."""
         seal = b""
         for number, (kind, content) in enumerate(self._contents()):
             body = orjson.dumps({"n": number, "kind": kind, **content})

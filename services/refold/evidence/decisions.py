@@ -73,7 +73,6 @@ class Authorities:
 
 
 def text_digest(text: str) -> str:
-    """The SHA-256 of a value, wherever it lies."""
     with suppress(MalformedError):  # else it stands for none
         return parse_pointer(text).digest
     return args_digest(text)

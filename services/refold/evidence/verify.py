@@ -147,7 +147,6 @@ class _Pass:
         self._claimed, self._good = set[str](), set[str]()
 
     def take(self, line: Line | Hole) -> Iterator[Hole]:
-        """The holes that come to light with a line."""
         if self._newer:
             return
         if isinstance(line, Hole):
@@ -168,7 +167,6 @@ class _Pass:
             yield Hole("version" if newer else "unreadable", line.n, what, run, seq)
 
     def notes(self) -> Iterator[str]:
-        """Limits of the proof."""
         rules, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
         unsure = "the catalog has a hole" if self.known.trust else "name the root key that you trust (--root)"
         notes = {
@@ -327,7 +325,6 @@ class _Pass:
         return found if isinstance(found, LogRecord) else None
 
     def _said(self, record: LogRecord, number: int) -> Iterator[Hole]:
-        """Faults of what an entry says, in the state before it."""
         (_, entry), before, settled = record, self._state, set[int]()
         try:
             self._state, self._last = evolve(before, entry, record.id), number

@@ -68,12 +68,10 @@ class Attempt:
 
     @property
     def request(self) -> ToolRequest:
-        """The request."""
         return self.requested.request
 
     @property
     def now(self) -> int:
-        """The time of the turn, here."""
         return self.outbox.now.mono_ms
 
     @property
@@ -89,12 +87,10 @@ class Attempt:
 
     @property
     def lease_ms(self) -> int:
-        """The lease that this attempt asks for."""
         return self.outbox.settings.times.lease(self.request.tool, self.effect)
 
     @property
     def _place(self) -> tuple[int, str, str]:
-        """Where the ledger has the effect."""
         return self.home, self.outbox.settings.pool, self.request.key
 
     def _ask(self, operation: ledger.Operation) -> None:
@@ -119,7 +115,6 @@ class Attempt:
         self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
-        """The ledger's answer to one of this attempt's operations."""
         if isinstance(operation, ledger.Claim):
             # From here on the ledger has the request, and whoever reaps its lease has it too. So a long tool holds up
             # no partition; had the offset been committed before, a crash would have lost the call until its deadline.
@@ -251,7 +246,6 @@ class Attempt:
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:
-        """The tool's or the probe's run is over."""
         self.busy = False
         if self.phase == "probing":
             self._probed(ended)
@@ -301,7 +295,6 @@ class Attempt:
         self.closed = self.settled = True
 
     def _not_done(self, result: ToolResult) -> None:
-        """The end of an attempt that had no effect."""
         self._finish(result)
 
     def _finish(self, result: ToolResult) -> None:

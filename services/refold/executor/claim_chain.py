@@ -74,7 +74,6 @@ class ClaimChain:
         return {self.head.claim_id: self.seen_ms, **found} if self.head and not self.head.undone else found
 
     def add(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
-        """Takes the next claim that the log has under the key."""
         # A copy is known already. Of two who claimed at the same head the log puts one first, and the other names a
         # claim that is the last one no more: every reader leaves it out, its writer too.
         passed_by = claim.prev != self.last and (not claim.prev or claim.prev in self.links)
@@ -169,7 +168,6 @@ class Claims:
         return chain is not None and (claim in chain.links or claim in chain.aside)
 
     def of(self, request: ToolRequest) -> Lineage:
-        """Outcome of a request, by the chains."""
         found = self._linked(request)
         # Of a run that is over and erased nobody asks for anything: but a copy of an order may come behind its erasure.
         erased = bool(self._erased) and erased_claims_key(RunId(request.call_id.partition("/")[0])) in self._erased

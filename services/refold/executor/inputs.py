@@ -36,7 +36,6 @@ class Requested(Owed):
 
     @property
     def place(self) -> OrderPlace:
-        """Ledger entry, to be found again."""
         return OrderPlace(self.request.call_id, self.request.attempt, self.offset)
 
 
@@ -90,7 +89,6 @@ class CallQueue:
         self.bytes = 0
 
     def __len__(self) -> int:
-        """The number of slots in all."""
         return len(self._queue) + len(self._aside)
 
     def __contains__(self, call: str) -> bool:
@@ -114,7 +112,6 @@ class CallQueue:
         self.bytes += requested.bytes
 
     def take(self) -> Requested:
-        """The call that is next."""
         requested = self._queue.popitem(last=False)[1]
         self.bytes -= requested.bytes
         return requested

@@ -100,7 +100,6 @@ class ExecutorLane:
             self._scanned()
 
     def tend(self) -> None:
-        """What time makes due."""
         now = self._outbox.now.mono_ms
         self.waiting.give_up(now)
         if self._freshness.asks(now, self._outbox.settings.look_ms):
@@ -131,7 +130,6 @@ class ExecutorLane:
         return bool(requested.at_ms) and self.clock.now_ms - requested.at_ms > self._outbox.settings.stale_ms
 
     def enqueue(self, requested: Requested) -> None:
-        """A call to be made when there is a free slot."""
         self.waiting.add(requested)
 
     def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
@@ -225,7 +223,6 @@ class CatalogFreshness:
         self.reached(position)
 
     def reached(self, position: int) -> None:
-        """The catalog is read up to here."""
         if self._end is not None and position >= self._end:
             self._known_ms, self._asking, self._end = self._asked_ms, False, None
 

@@ -137,11 +137,9 @@ class ExecutorOutbox(Generic[Claimant]):
         return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
 
     def order_of(self, home: int, requested: Requested) -> bytes:
-        """Ledger entry of an order: where it lies."""
         return self.settings.seal.close_order(home, requested.request.key, requested.place)
 
     def sealed(self, home: int, request: ToolRequest, result: ToolResult) -> bytes:
-        """Ledger entry of a result, and the outbox in it."""
         return self.settings.seal.close("result", home, request.key, codec.encode(result))
 
     def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:
@@ -205,7 +203,6 @@ class ExecutorOutbox(Generic[Claimant]):
         self.journal.tell("ledger.unreadable", partition=home, pool=self.settings.pool, names=names, reason=reason)
 
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
-        """Writes a claim to the chain of its call."""
         call, member, at_ms = claim.call_id, self.settings.member, self.now.wall_ms
         topic = self.settings.chains
         headers = cloud_event(topic, call, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)
@@ -221,7 +218,6 @@ class ExecutorOutbox(Generic[Claimant]):
         self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token, awaited=True))
 
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
-        """Sends a request that nobody can read to the dead letters, whole."""
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
         service, at_ms = self.settings.member, self.now.wall_ms

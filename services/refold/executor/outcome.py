@@ -31,12 +31,10 @@ class ToolRun(NamedTuple):
 
 
 def superseded(reply: Superseded) -> Failure:
-    """Why the ledger lets nobody claim an attempt any more."""
     return SETTLED if reply.closed else PASSED
 
 
 def timeout(request: ToolRequest) -> Failure:
-    """Facts about a tool that did not answer in time."""
     effect = "" if request.effect == "pure" else ": the effect may have happened"
     return Failure("timeout", f"no answer within {request.timeout_ms} ms{effect}")
 
@@ -44,7 +42,6 @@ def timeout(request: ToolRequest) -> Failure:
 def result_of(
     request: ToolRequest, status: str, run: ToolRun, *, failure: Failure | None = None, json: str = ""
 ) -> ToolResult:
-    """A result of this attempt."""
     return ToolResult(
         request.call_id,
         request.run_id,
@@ -62,7 +59,6 @@ def result_of(
 
 
 def outcome_of(request: ToolRequest, ended: ToolEnded, run: ToolRun) -> ToolResult:
-    """Result of the tool's end."""
     if ended.status == "completed":
         # An attempt that somebody had before may be paid twice.
         return result_of(request, "completed", run, json=ended.result)

@@ -156,7 +156,6 @@ class Executor:
                 self._close(lane, call, key)
 
     def _look(self) -> None:
-        """Lets attempts look at claims that have come."""
         homes, self._claimed_in = self._claimed_in, set()
         for attempt in list(self.attempts.values()) if homes else ():
             if attempt.home in homes and attempt.phase in ("waiting", "reading", "undoing"):

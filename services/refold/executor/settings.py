@@ -87,16 +87,13 @@ class ExecutorSettings:
 
     @property
     def topic(self) -> str:
-        """Where the requests of its pool are."""
         return tool_requested(self.pool)
 
     @property
     def chains(self) -> str:
-        """Where the claims of its pool are."""
         return tool_claimed(self.pool)
 
     @property
     def membership(self) -> Membership:
-        """Topics of an executor."""
         topics = (self.topic, CATALOG, self.chains)
         return Membership(executors(self.pool), self.member, topics, frozenset({CATALOG}))

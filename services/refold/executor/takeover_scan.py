@@ -75,5 +75,4 @@ class TakeOverScan:
         return True
 
     def __len__(self) -> int:
-        """The number of open calls that are remembered."""
         return len(self._open)

@@ -58,7 +58,6 @@ class ForkAuthority(Authority):
         ahead: int = 0,
         unknown: frozenset[str] = frozenset(),
     ) -> Judgement:
-        """The judgement on a call, see the class."""
         digest = self._draft.digest if self._draft else policy
         if (again := self._again.get(call.step)) is not None:
             return again

@@ -169,7 +169,6 @@ class ForkedRun:
 
     @property
     def state(self) -> RunState:
-        """The state of the run now."""
         return self.mine.state
 
     def find(self, key: StepKey, nth: int) -> int | None:
@@ -195,7 +194,6 @@ class ForkedRun:
         self.ahead.clear()
 
     def wrote(self, found: WrittenEntry, since: int) -> None:
-        """Takes an entry that the fork has written."""
         self.rows.append(found.record)
         self.mine.note(LAST, found.entry, found.state)
         self.adopt(found.entry.at_ms, since)
@@ -624,7 +622,6 @@ class Fork:
         return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
 
     def _hear(self, told: FamilyMessage) -> None:
-        """Meaning of an entry of one run for another."""
         if isinstance(told, Start):
             self._bear(told)
             return
@@ -678,7 +675,6 @@ class Fork:
         return found
 
     def _take(self, line: ForkedRun, verdict: list[Event], *, hold: bool = False) -> None:
-        """An input as a planner takes it."""
         self._written += 1
         nonce = ACTOR.encode() + self._written.to_bytes(12, "big")
 
@@ -706,7 +702,6 @@ def _started_in(run: RunId) -> int:
 
 
 def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decision:
-    """Statement of people as a decision on the open question."""
     asked, event = asking.question_of(state, state.call(step), state.open[step]), said.event
     if said.verdict == "edit" and asked.args == said.content:  # others are asked about an edit, and agree to it here
         said = said._replace(verdict="approve", content="")

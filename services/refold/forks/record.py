@@ -60,7 +60,6 @@ class Cue:
 
     @property
     def at_ms(self) -> int:
-        """When it came, by the log."""
         return self.entry.at_ms
 
     @property
@@ -105,13 +104,11 @@ class RecordedRun:
 
     @property
     def request(self) -> events.RunRequested:
-        """The request of the run."""
         assert self.state.request is not None, "a history begins with the request"
         return self.state.request
 
     @staticmethod
     def empty(run: RunId) -> RecordedRun:
-        """A run without a history."""
         return RecordedRun(run, RunState(run))
 
     @staticmethod
@@ -131,7 +128,6 @@ class RecordedRun:
         return found
 
     def take(self, place: int, entry: Entry, name: EntryId) -> None:
-        """Adds the next entry."""
         self.note(place, entry, apply(self.state, entry, name))
 
     def note(self, place: int, entry: Entry, state: RunState) -> None:
@@ -171,7 +167,6 @@ def step_key(step: Step) -> StepKey:
 
 
 def _short(text: str) -> str:
-    """A large text as the log has it."""
     return pointer_of(text.encode("utf-8", "surrogatepass")) if is_large(text) and not is_pointer(text) else text
 
 
@@ -190,7 +185,6 @@ def judgement_in(event: Event, policy: str) -> Judgement | None:
 
 
 def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
-    """Judgements on calls in an entry, by step."""
     asked, found = state.request.policy if state.request else "", dict[int, Judgement]()
     for event in entry.events:
         judged = judgement_in(event, asked if isinstance(event, events.CallProposed) else ANOTHER_POLICY)

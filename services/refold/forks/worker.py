@@ -105,7 +105,6 @@ def _error(error: BaseException) -> dict[str, str]:
 
 
 def _think_with(app: App, model: str) -> None:
-    """Gives the agents of pydantic-ai another model, by its name there."""
     for agent in app.agents.values():
         if (thinking := getattr(agent, "agent", None)) is not None:
             setattr(thinking, "model", model)  # noqa: B010 - it is none of ours

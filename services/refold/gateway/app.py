@@ -70,7 +70,6 @@ class Api(FastAPI):
     """The application with its description."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document. `schemas/openapi.json` is a copy."""
         if self.openapi_schema is None:
             self.openapi_schema = documented(super().openapi())
         return self.openapi_schema

@@ -50,6 +50,5 @@ class ForkRoom:
             process.close()
 
     def close(self) -> None:
-        """Ends the fork that is running, if there is one."""
         if self._process is not None:
             self._process.kill()

@@ -93,7 +93,6 @@ def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], asked: dict[ViewRow, View
 
 
 def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
-    """Return the versions that runs need which go on, by agent."""
     have = {(each.agent, each.version): [by.member for by in each.members] for each in serving}
     live = (Where("ended_ms", "=", 0), Where("version", ">", ""))
     found = view.counts(Query(RUNS, live), ("agent", "version"))
@@ -121,7 +120,6 @@ class Activity(NamedTuple):
 
 
 def activity_of(view: ViewReader, since: str) -> Activity:
-    """Return the sums since a day."""
     rows = view.query(Query(DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
     by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
     for each in daily_sums(_without(rows, "model")):

@@ -66,7 +66,6 @@ class Login(NamedTuple):
     cookie: str = ""
 
     def may(self, role: str) -> bool:
-        """True if it may use what needs a role."""
         return self.local or may(self.roles, role)
 
     def has_label(self, name: str, value: str) -> bool:

@@ -91,7 +91,6 @@ class LiveParts:
                     kept.append((at, pool, part))
 
     def _pool(self, part: StreamPart) -> str:
-        """The pool of a call; nothing if the view has it not."""
         seq = parse_call_id(part.call_id)[1]
         events = events_after(self._reading.store(), RunId(part.run_id), seq - 1, 1)
         event = events[0] if events and events[0].seq == seq else None

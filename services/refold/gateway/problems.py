@@ -66,7 +66,6 @@ async def problem(request: Request, error: Exception) -> Response:
 
 
 def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
-    """An error as a problem, and the headers that go with it."""
     headers: dict[str, str] = {}
     if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
         error = error.__cause__  # the framework has one answer for whatever a body raises

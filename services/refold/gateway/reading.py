@@ -109,7 +109,6 @@ class RunQuery:
             )
 
     def query(self) -> Query:
-        """The query for the first page."""
         by = self.sort.lstrip("-")
         where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
         where += [Where("parent", "=", "")] if self.top else []
@@ -188,7 +187,6 @@ class ReadSide:
         self._database, self._refused, self.kept = database, refused, KeptRuns()
 
     def store(self) -> ViewStore:
-        """Return the generation in use."""
         try:
             with _in_use():
                 return self._database.store(Shipped.name, serving(self._database, Shipped.name))
@@ -230,7 +228,6 @@ class ReadSide:
         return f"{cause.topic}/{cause.partition}/{cause.offset}"
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a change, see `ViewDatabase`."""
         return self._database.wait(timeout_s)
 
     def head(self, run: RunId) -> ViewRow | None:
@@ -274,7 +271,6 @@ class ReadSide:
         raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
     def daily(self, view: ViewReader, wanted: DailyFilter) -> list[DailyRow]:
-        """Return sums by day, the latest first."""
         where = [Where("day", ">=", wanted.since)] if wanted.since else []
         where += [Where("day", "<=", wanted.until)] if wanted.until else []
         where += [Where("agent", "=", wanted.agent)] if wanted.agent else []
@@ -283,14 +279,12 @@ class ReadSide:
         return list(daily_sums(rows))[: wanted.limit]
 
     def actions(self, view: ViewReader, wanted: ActionFilter) -> list[OperatorAction]:
-        """Return what operators did, the latest first."""
         where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("actor", wanted.actor)) if value]
         where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
         rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit))
         return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
     def letters(self, view: ViewReader, wanted: LetterFilter) -> list[Letter]:
-        """Return dead letters, the latest first."""
         where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("code", wanted.code)) if value]
         where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
         query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit)
@@ -307,7 +301,6 @@ class ReadSide:
         ]
 
     def limits(self, view: ViewReader) -> list[LimitInUse]:
-        """Return what was spent of limits, the newest windows first."""
         return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
 
     def missing(self, view: ViewReader, run: str) -> NotFoundError | None:
@@ -395,7 +388,6 @@ _SUMMARY = [(name, RUNS.places[name]) for name in RunSummary.model_fields]
 
 
 def summary_of(row: ViewRow) -> RunSummary:
-    """Return a row of `runs` as a list shows it."""
     values: dict[str, Any] = {name: row[place] for name, place in _SUMMARY}
     return RunSummary.model_construct(None, **values)
 
@@ -408,7 +400,6 @@ def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -
 
 
 def events_in(row: ViewRow) -> list[RunEvent]:
-    """Return the events of a row of `entries`."""
     return entry_events(entry_of(row)[0])
 
 
@@ -454,7 +445,6 @@ def _in_use() -> Iterator[None]:
 
 
 def cursor_behind(place: ViewRow, listing: object) -> str:
-    """Return the cursor of the page behind a row of a list."""
     return base64.urlsafe_b64encode(json.dumps([hash_of(listing), *place]).encode()).decode()
 
 

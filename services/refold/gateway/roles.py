@@ -52,5 +52,4 @@ def role_of(route: str, methods: Iterable[str]) -> str:
 
 
 def may(roles: Iterable[str], role: str) -> bool:
-    """True if one of a login's roles includes another."""
     return any(role in GRANTS.get(each, ()) for each in roles)

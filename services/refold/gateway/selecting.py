@@ -84,7 +84,6 @@ class Selection:
     tag: str = field(default="", compare=False)
 
     def tagged(self, log: str) -> Selection:
-        """Return it for a log."""
         return replace(self, tag=blake2b(f"{log} {self.kind} {self.name}".encode(), digest_size=4).hexdigest())
 
     def opened(self, text: str) -> Cursor:
@@ -100,7 +99,6 @@ class Selection:
         return {number: place for number, place in places.items() if number is not None and place > NOWHERE}
 
     def sealed(self, at: Cursor) -> str:
-        """Return the id that names a place."""
         if isinstance(at, int):
             return str(at)
         mine = sorted((number, *at[number]) for number in at if self.home in (None, number))
@@ -195,7 +193,6 @@ def _counting(store: ViewReader, partition: int, start: int, end: int, wanted: Q
 
 
 def told_of(rows: Iterable[ViewRow]) -> Iterator[ToldEvent]:
-    """Iterate over the events of entries that are in order."""
     for since, group in groupby(rows, key=itemgetter(_SINCE)):
         events = [event for row in group for event in events_in(row)]
         for number, event in enumerate(events, start=1):
@@ -206,5 +203,4 @@ def told_of(rows: Iterable[ViewRow]) -> Iterator[ToldEvent]:
 
 
 def positions_in(store: ViewReader) -> Places:
-    """Return how far a view is."""
     return {number: (offset, 0) for (topic, number), offset in store.positions().items() if topic == RUN_LOG}

@@ -109,7 +109,6 @@ class Channel:
 
     @property
     def end(self) -> int:
-        """The number of the next event."""
         return self.first + len(self.events)
 
     def add(self, sent: SentEvent, now: float) -> None:
@@ -127,7 +126,6 @@ class Channel:
         self.events.clear()
 
     def wake(self) -> None:
-        """Have all who wait look again."""
         self.more.set()
         self.more = asyncio.Event()
 
@@ -154,15 +152,12 @@ class Channel:
         return chunk._replace(at=at) if isinstance(at, int) and isinstance(chunk.at, int) and chunk.at < at else chunk
 
     def count(self, change: int) -> None:
-        """Count a listener, or that one has left."""
         self.listeners += change
 
     def go_live(self, now: float) -> None:
-        """Have it take events from now on."""
         self.live, self.heard = True, now
 
     def finish(self) -> None:
-        """Have its streams end."""
         self.over = True
 
     def show_life(self, now: float) -> None:
@@ -207,7 +202,6 @@ class RunStreams:
 
     @property
     def runs(self) -> int:
-        """The number of selections that are listened to."""
         return len(self._channels)
 
     def check_room(self, actor: str = "") -> None:
@@ -282,7 +276,6 @@ class RunStreams:
                 del self._channels[key]
 
     def close(self) -> None:
-        """Look for no more events."""
         self._of_parts = 0
         if self._watch is not None:
             self._watch.cancel()
@@ -413,7 +406,6 @@ class RunStreams:
         return self._store
 
     def _listened(self, store: ViewReader, run: str) -> list[Channel]:
-        """The channels that have the events of a run."""
         keys = [("all", "", False), ("inbox", "", False)]
         for kind, name, _ in _with_parts(run):
             keys += (kind, name, False), (kind, name, True)
@@ -474,7 +466,6 @@ def _heartbeat(selection: Selection, at: Cursor) -> bytes:
 
 
 def _chunks(events: list[SentEvent]) -> list[bytes]:
-    """Events in few pieces."""
     found: list[bytes] = []
     for event in events:
         if found and len(found[-1]) < CHUNK_BYTES:

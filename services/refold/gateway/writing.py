@@ -49,7 +49,6 @@ class Refusals:
         self.listens, self.heard_s = threading.Event(), time.monotonic()
 
     def open(self) -> None:
-        """Begin to read."""
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
     def of(self, position: Cause) -> RefoldError | None:
@@ -57,7 +56,6 @@ class Refusals:
         return self._found.get(position)
 
     def close(self) -> None:
-        """Read no more."""
         self._stop.set()
 
     def _listen(self) -> None:
@@ -100,7 +98,6 @@ class WriteSide:
 
     @property
     def listens(self) -> bool:
-        """True while Kafka is heard."""
         return self._refusals.listens.is_set()
 
     @property
@@ -172,9 +169,7 @@ class WriteSide:
             return self._reading.run(view, RunId(run))
 
     def open(self) -> None:
-        """Begin to hear what becomes of writes."""
         self._refusals.open()
 
     def close(self) -> None:
-        """Send nothing any more."""
         self._refusals.close()

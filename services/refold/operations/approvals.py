@@ -61,7 +61,6 @@ class Answered:
 
     @property
     def voted(self) -> Voted:
-        """The outcome as users see it."""
         facts = {"position": self.position, "leading": self.leading, "quorum": self.quorum, "vote": self.vote.vote}
         return Voted(outcome=self.what, approval=self.vote.approval, decision=plain(self.decision), **facts)
 
@@ -89,7 +88,6 @@ class Approvals:
         self._payload_bytes = payload_bytes
 
     def read(self, partition: int | None = None) -> ApprovalIndex:
-        """Everything that is in the topics now."""
         index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         for topic in READ_TOPICS:
             for record in self._reader.scan(topic, partition):

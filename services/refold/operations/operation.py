@@ -47,7 +47,6 @@ class Followed(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """True once the run was read to its end."""
         return self.judged is None
 
     @property
@@ -83,7 +82,6 @@ class Performed:
 
     @property
     def said(self) -> CommandResult:
-        """The outcome as users see it."""
         return CommandResult(run_id=self.run.state.run_id, outcome=self.what, status=self.run.status)
 
 
@@ -96,7 +94,6 @@ class Outcome(NamedTuple):
 
 
 def publish_input(sender: Sender, message: RunInput) -> Cause:
-    """Publishes an input; returns where it lies."""
     return Cause(codec.SUBJECTS[type(message)], *sender.send(message))
 
 

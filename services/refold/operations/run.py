@@ -72,7 +72,6 @@ class By(NamedTuple):
 
 
 def signing(key: SigningKey | None, platform: str) -> Signed:
-    """Signer of the requests of a requester, if there is a key."""
     return lambda signal: signed(signal, key, clock_ms(), platform) if key else signal
 
 
@@ -156,7 +155,6 @@ def start_run(request: RunRequest) -> OperationRow:
 
 
 def word(state: RunState, kind: str, by: By) -> OperationRow:
-    """Cancels, pauses or resumes a run, by `kind`."""
     return (cancel if kind == "cancel" else hold)(state, kind, by)
 
 
@@ -252,7 +250,6 @@ def retry_code(run: Run, actor: str) -> OperationRow:
 
 
 def fail_stalled(run: Run, by: By) -> OperationRow:
-    """Ends a stalled run."""
     _stalled(run)
     return OperationRow(operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor), _ended)
 
@@ -317,7 +314,6 @@ def left_behind(state: RunState, from_step: int) -> list[Done]:
 
 
 def stays(state: RunState) -> int:
-    """The number of steps a retry keeps that names none."""
     return state.retried.step_before(min(len(state.steps), kept(state).first - 1))
 
 
@@ -401,7 +397,6 @@ def _refuse_the_end(state: RunState) -> None:
 
 
 def _was_told(said: RunSignal, state: RunState) -> bool:
-    """True if a run has had this very signal before."""
     had = _with_id(said.signal_id, state)
     return had is not None and (had.name, had.data) == (said.name, said.data)
 

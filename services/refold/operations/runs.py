@@ -78,7 +78,6 @@ class Runs:
         return sorted(found, key=lambda each: _path(each.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
-        """The runs whose code is held, of a partition or of all."""
         found: dict[RunId, Hold] = {}
         for record in self.reader.scan(RUN_SNAPSHOT, partition) if self._knows_holds else ():
             _take_hold(found, record)
@@ -244,7 +243,6 @@ def _asked_at(run: Run) -> tuple[int, RunId]:
 
 
 def _path(run: str) -> list[tuple[int, ...]]:
-    """Sort key of runs of a family: their steps as numbers."""
     return [tuple(map(int, part.split("_"))) for part in run.split(".")[1:]]
 
 

@@ -73,7 +73,6 @@ class RunJournal:
         self._taken.update(runs)
 
     def accepted(self, after: RunState, entry: events.Entry) -> None:
-        """Says what an accepted entry means to people."""
         run = entry.run_id
         if run in self._taken:
             self._resume(after, entry)
@@ -125,7 +124,6 @@ class LaneSchedule:
         self._probe_due = self._clock.mono_ms
 
     def heard(self) -> None:
-        """The log has told the time."""
         self._probe_due = self._clock.mono_ms + QUIET_MS
 
     def knows(self) -> bool:
@@ -190,7 +188,6 @@ class LaneSchedule:
 
     @property
     def _goes_on(self) -> bool:
-        """True if something is left to be done though nothing comes."""
         # What was held back until all that was said before is answered goes on as soon as it is.
         inbox = self._inbox
         return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.heard)
@@ -339,7 +336,6 @@ class Lane:
             self._moved()
 
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
-        """The answer for a record that this lane has sent."""
         offset = delivery.offset
         self.lane_schedule.moved()
         if isinstance(asker, (SentEntry, ClockProbe)) and offset is not None and offset != NEVER:
@@ -470,7 +466,6 @@ class Lane:
 
     @property
     def executions(self) -> int:
-        """How many runs have their agent's code in memory."""
         return self._agents.executions
 
     def decided(self) -> int:
@@ -502,7 +497,6 @@ class Lane:
                 self._refused(each.sent)
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """An entry counts: what it orders goes out."""
         run, log = entry.run_id, self.log
         request = after.request
         if request and request.forked and after.copied(entry.last_seq):  # of a copy nothing follows
@@ -529,7 +523,6 @@ class Lane:
         self.inbox.unpark(run)
 
     def _keep(self) -> None:
-        """Sends what the snapshot wants to be sent."""
         for sent in self.log.snapshot_writer.orders:
             self.outbox.keep(sent, self.clock.now_ms)
         self.log.snapshot_writer.orders.clear()
@@ -567,7 +560,6 @@ class Lane:
             return True
 
     def _brought(self, brings: Iterable[Brings]) -> None:
-        """Act on histories that were read again."""
         for each in brings:
             if isinstance(each, Unmended):
                 self._refuse(*each)

@@ -68,7 +68,6 @@ class TakeOver:
 
     @property
     def done(self) -> bool:
-        """True if all that was there at the take-over has been read."""
         return self._reads_log and self._anchored and self._catch_up.done
 
     @property
@@ -77,7 +76,6 @@ class TakeOver:
         return self._log.snapshot_writer.opened or not self._distrust
 
     def wants(self) -> Mapping[str, int]:
-        """From where topics are to be read, each told once."""
         wants, self._wants = self._wants, {}
         return wants
 
@@ -88,7 +86,6 @@ class TakeOver:
             self.reached(RUN_SNAPSHOT, record.offset + 1)
 
     def reached(self, topic: str, offset: int) -> None:
-        """Reading of a topic has come to this offset."""
         if topic != RUN_LOG or self._reads_log:
             self._catch_up.reached(topic, offset)
         if self._catch_up.has(BUDGET_SPENT):
@@ -125,7 +122,6 @@ class TakeOver:
 
     @property
     def resuming(self) -> bool:
-        """True if runs are left to be taken up."""
         return bool(self._waiting)
 
     def resume(self, count: int) -> None:
@@ -455,7 +451,6 @@ def _named_head(said: Input | None) -> EntryId | None:
 
 
 def read_entries(records: Mapping[EntryId, Record]) -> dict[EntryId, LogRecord]:
-    """The records that are entries of a run."""
     found = {name: chain.read(record.key, record.value) for name, record in records.items()}
     return {name: read for name, read in found.items() if isinstance(read, LogRecord)}
 

@@ -53,7 +53,6 @@ class Fairness:
         self.touch, self.forget, self.next_due_ms = self._awake.touch, self._awake.forget, self._awake.next_due_ms
 
     def begin(self, mono_ms: int) -> None:
-        """A turn begins: lanes whose time has come work in it."""
         self._mono = mono_ms
         self._awake.begin(mono_ms)
 
@@ -79,7 +78,6 @@ class Fairness:
             self._left = USERS_BYTES
 
     def rest(self) -> None:
-        """The turn is over: note when its lanes want the next one."""
         self._awake.rest(lambda lane: lane.lane_schedule.next_due_ms())
 
 

@@ -117,7 +117,6 @@ class Kept:
         return len(block)
 
     def unwritten(self) -> int:
-        """The bytes of full blocks that are not written."""
         return sum(len(block) for _, block in self.full)
 
 
@@ -292,7 +291,6 @@ class SnapshotWriter:
 
     @property
     def writing(self) -> bool:
-        """True if there is something of a round left to be written."""
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
@@ -344,7 +342,6 @@ class SnapshotWriter:
             self._finish_round()
 
     def delivered(self, sent: SentKept, offset: int | None) -> None:
-        """The answer for a record."""
         if offset is None:
             self.orders.append(sent)  # the same again: it says what it said, and nothing relies on it so far
             return

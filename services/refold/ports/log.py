@@ -269,9 +269,7 @@ class LogSource(Protocol):
         """Return the first offset and the high watermark, by topic and partition."""
         ...
 
-    def feed(self, positions: Mapping[Place, int]) -> LogFeed:
-        """Read from these positions on."""
-        ...
+    def feed(self, positions: Mapping[Place, int]) -> LogFeed: ...
 
 
 class LogReader(Protocol):

@@ -61,12 +61,10 @@ class ViewTable:
         return {name: number for number, name in enumerate(self.columns)}
 
     def named(self, row: Iterable[Scalar]) -> dict[str, Any]:
-        """Return the values of a row by column."""
         return dict(zip(self.columns, row, strict=True))
 
     @cached_property
     def keyed_by_run(self) -> bool:
-        """True if a key names the run that its row belongs to."""
         return "run_id" in self.key_names
 
     @cached_property
@@ -116,7 +114,6 @@ class Query:
 
     @property
     def sorting(self) -> tuple[str, ...]:
-        """The columns of the order."""
         first = () if self.order in ("", self.table.names[0]) else (self.order,)
         return (*first, *self.table.key_names)
 
@@ -204,9 +201,7 @@ class ViewDatabase(Protocol):
         """Return the generations of a projection by number: `building`, or `serving`, of which there is one at most."""
         ...
 
-    def projections(self) -> list[str]:
-        """Return the names of the projections of which there are generations."""
-        ...
+    def projections(self) -> list[str]: ...
 
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
         """Make the tables of a new generation, without their indexes. Its `notes` are kept with it.

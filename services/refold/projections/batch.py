@@ -255,7 +255,6 @@ class Batch:
         return row
 
     def write(self, table: ViewTable, key: ViewKey, row: list[Scalar] | None) -> None:
-        """Write a row, or remove it."""
         self._rows[table.name][key] = self._dirty[table.name][key] = row
 
     def rows_of(self, table: ViewTable) -> list[list[Scalar]]:

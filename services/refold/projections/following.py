@@ -88,7 +88,6 @@ class Follower:
     def _moves(
         self, feed: LogFeed, taken: Iterable[Record], until: Mapping[Place, int] | None
     ) -> dict[Place, tuple[int, int]]:
-        """The positions before and after a batch."""
         reached = {
             place: end if until is None else min(end, until.get(place, 0)) for place, end in feed.reached.items()
         }

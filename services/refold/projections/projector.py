@@ -206,7 +206,6 @@ class Projector:
         return batch.changed()
 
     def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Found]]]) -> Batch:
-        """A batch with the rows that its records ask for."""
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
         self._heads: dict[RunId, RunHead] = {}  # that the batch has changed, written when it ends
         runs = dict.fromkeys(run for _, (run, _) in read if run)
@@ -402,7 +401,6 @@ def _counts(head: RunHead, entry: Entry) -> bool:
 
 
 def _asked_for(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
-    """The calls that the events of a batch are of."""
     for entry in entries:
         for event in entry.events:
             if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):

@@ -52,7 +52,6 @@ class RunRows:
         self._note()
 
     def publish(self, changes: ViewChanges) -> None:
-        """Write the rows that a batch has changed, which is committed."""
         runs = {RunId(str(key[0])) for key in changes.rows.get(RUNS, ())} | changes.runs
         for some in _some(runs):
             self._write(some)

@@ -213,7 +213,6 @@ class KeptProjection:
         return Projector.tables_of(self.projection)
 
     def begun(self) -> dict[str, str]:
-        """The notes of a generation that begins now."""
         return {"log": self._source.identity(), **made_by(self.projection)}
 
     def _is_current(self, number: int) -> bool:
@@ -298,7 +297,6 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True if the view contains what the log contains."""
         return not self.differences
 
 

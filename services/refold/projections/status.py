@@ -83,7 +83,6 @@ def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int,
 
 
 def as_verified(name: str, found: Comparison, tables: Iterable[ViewTable]) -> ProjectionVerified:
-    """Return what a comparison has found, for people and programs."""
     by_name = {table.name: table for table in tables}
     return ProjectionVerified(
         projection=name,

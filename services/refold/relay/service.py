@@ -63,7 +63,6 @@ class Relay:
 
     @property
     def idle(self) -> bool:
-        """True if everything that was offered is published and dropped."""
         return not (self._offers or self._flying or self._sent or self._batches)
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:

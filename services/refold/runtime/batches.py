@@ -28,7 +28,6 @@ class Batches(Generic[Who]):
         return len(self._new) + len(self._flying) + len(self._again)
 
     def ask(self, operation: Operation, asker: Who | None = None) -> None:
-        """Asks with the next batch."""
         self._new.append((asker, operation))
 
     def answered(self, answers: Answers, now: Now) -> list[tuple[Who | None, Operation, Reply]]:

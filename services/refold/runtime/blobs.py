@@ -66,7 +66,6 @@ class BlobBackend:
                 self._threads.submit(self._carry_out, order, pause_s)
 
     def close(self) -> None:
-        """Nobody waits for answers any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _carry_out(self, order: LoadBlob | SaveBlob, pause_s: float) -> None:

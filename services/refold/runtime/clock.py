@@ -27,7 +27,6 @@ class LogClock:
         return self._seen_ms + self.mono_ms - self._seen_mono if self._seen_ms else 0
 
     def tick(self, mono_ms: int) -> None:
-        """A turn begins."""
         self.mono_ms = mono_ms
 
     def read(self, at_ms: int) -> None:

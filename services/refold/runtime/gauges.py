@@ -34,7 +34,6 @@ class Durations:
     total_s: float = 0.0
 
     def add(self, taken_s: float) -> None:
-        """Count one."""
         self.counts[bisect_left(SECONDS, taken_s)] += 1
         self.total_s += taken_s
 
@@ -61,16 +60,13 @@ class Vitals:
     busy_since: float = 0.0
 
     def begin_turn(self, now_s: float) -> None:
-        """Note that the code of the service runs."""
         self.busy_since = now_s
 
     def end_turn(self, now_s: float) -> None:
-        """Count a turn."""
         self.turns.add(now_s - self.busy_since)
         self.busy_since = 0.0
 
     def read(self, records: int) -> None:
-        """Count records that came."""
         self.records_in += records
 
     def wrote(self, records: int, since_s: float = 0.0) -> None:
@@ -80,7 +76,6 @@ class Vitals:
             self.appends.add(time.monotonic() - since_s)
 
     def tell(self, name: str, *, alarm: bool) -> None:
-        """Count news."""
         if alarm:
             self.alarms[name] += 1
         else:

@@ -106,7 +106,6 @@ class _Wait(NamedTuple):
 
 
 def system_now() -> effects.Now:
-    """The time of this machine."""
     return effects.Now(clock_ms(), time.monotonic_ns() // 1_000_000)
 
 

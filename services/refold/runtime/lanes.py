@@ -130,7 +130,6 @@ class Lanes(Generic[L]):
         return effects
 
     def commit(self, now: Now, *, at_once: bool = False) -> list[Effect]:
-        """Commits what has changed, if it is time."""
         if now.mono_ms < self._commit_due and not at_once:
             return []
         self._commit_due = now.mono_ms + self._commit_ms
@@ -208,7 +207,6 @@ class Awake(Generic[C]):
         return lane
 
     def forget(self, partition: int) -> None:
-        """The lane of a partition is gone."""
         self._awake.discard(partition)
         self._sorted = None
         self._due.pop(partition, None)
@@ -219,7 +217,6 @@ class Awake(Generic[C]):
         return iter(self._sorted)
 
     def rest(self, next_due_ms: Callable[[C], int | None]) -> None:
-        """The turn is over: note when its lanes want the next one."""
         for lane in self:
             due = next_due_ms(lane)
             if due is None:
@@ -263,7 +260,6 @@ class CatchUp:
         self._missing = {topic for topic, end in self.ends.items() if end > 0}
 
     def reached(self, topic: str, offset: int) -> None:
-        """Reading of a topic has come to this offset."""
         if topic in self._missing and offset >= self.ends[topic]:
             self._missing.discard(topic)
 
@@ -273,7 +269,6 @@ class CatchUp:
 
     @property
     def done(self) -> bool:
-        """True if everything that was there at the take-over has been read."""
         return not self._missing
 
 
@@ -309,7 +304,6 @@ class Outstanding:
             self._most = max(self._LEAST, 2 * len(self._inputs))
 
     def __len__(self) -> int:
-        """The number of inputs that are remembered."""
         return len(self._inputs)
 
     def low_water(self) -> int | None:
@@ -352,7 +346,6 @@ class Tokens(Generic[T]):
         return len(self._askers)
 
     def give(self, asker: T) -> int:
-        """A token for a record that this asker sends."""
         token = self._number()
         self._askers[token] = asker
         return token
@@ -362,7 +355,6 @@ class Tokens(Generic[T]):
         return self._askers.pop(token, None)
 
     def forget(self, whose: Callable[[T], bool]) -> None:
-        """Nobody waits for these any more."""
         self._askers = {token: asker for token, asker in self._askers.items() if not whose(asker)}
 
 
@@ -374,6 +366,5 @@ class Journal:
         self.news: list[News] = []
 
     def tell(self, event: str, **fields: object) -> None:
-        """Counts something and says it."""
         self.counts[event] += 1
         self.news.append((event, fields))

@@ -10,7 +10,6 @@ from refold.runtime.text import visible
 
 
 def configure(service: str) -> None:
-    """Sets structlog up for this process."""
     render: list[structlog.typing.Processor] = (
         [_spelt_out, structlog.dev.ConsoleRenderer()] if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]
     )

@@ -50,7 +50,6 @@ class VitalMetrics(Collector):
         self._vitals, self._service, self._ends, self._requests = vitals, service, ends, requests
 
     def collect(self) -> Iterator[Metric]:
-        """Return all of them as they are now."""
         of, labels = self._vitals, {"service": self._service}
         durations = {
             "refold_turn_seconds": (of.turns, "Time that a turn of the service took, without what it waited for"),

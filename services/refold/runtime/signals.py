@@ -29,11 +29,9 @@ class StopAsked:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
-        """True if a stop was asked for."""
         return self._set
 
     def set(self) -> None:
-        """Ask for a stop; may be called again."""
         self._set = True
         self._wake.put(None)
 

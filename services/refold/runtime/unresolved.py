@@ -25,7 +25,6 @@ class UnresolvedInputs(Generic[W]):
         self._ends: deque[tuple[int, list[tuple[str, int]]]] = deque()
 
     def park(self, awaited: str, item: W, size: int) -> None:
-        """Keeps an item."""
         number = next(self._numbers)
         self._waiting.setdefault(awaited, {})[number] = item, size
         self._fresh.append((awaited, number))
@@ -45,7 +44,6 @@ class UnresolvedInputs(Generic[W]):
         return True
 
     def reached_end(self, end: int) -> None:
-        """The end that was asked for."""
         self._ends.append((end, self._asked))
         self._asked = []
 

@@ -271,7 +271,6 @@ class App:
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
-        """Makes room for a newer version of an agent."""
         older = self._older.setdefault(known.name, [])
         versions = {each.declared for each in (*older, known)}
         if not found.declared or "" in versions or found.declared in versions:

@@ -83,7 +83,6 @@ class Execution:
 
     @property
     def steps(self) -> int:
-        """The number of the last step that the code has asked for."""
         return self._loop.steps.count
 
     @property
@@ -106,7 +105,6 @@ class Execution:
         return ", ".join(f"{task.get_name()} ({_place(task)})" for task in self._loop.live())
 
     def start(self) -> Wanted:
-        """Runs the code from the top to its first waits."""
         with self._turn():
             self._main = self._loop.create_task(self._coroutine, name="main", context=self._context)
         return self._run()

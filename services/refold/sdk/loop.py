@@ -83,7 +83,6 @@ class StepFuture(Future):
         return True
 
     def settle(self, outcome: Any) -> None:
-        """Gives the value of the step's outcome to whoever waits for it."""
         if self.done():
             return
         try:
@@ -106,7 +105,6 @@ class Timer(asyncio.TimerHandle):
         self.intent, self.step = Sleep(until_ms), 0
 
     def settle(self, outcome: Any) -> None:
-        """The time has come."""
         self._fire(self)
 
 
@@ -135,7 +133,6 @@ class Book:
         return self.count + sum(waiting) + sum(isinstance(asked, Intent) and asked.numbered for asked in self.asked)
 
     def give_up(self, step: int) -> None:
-        """Nobody waits for a step any more."""
         if self.open.pop(step, None) is not None:
             self.gone.add(step)
             self.given_up.append(step)

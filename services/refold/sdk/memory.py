@@ -102,7 +102,6 @@ class MemoryAgent(AgentDef):
         return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 
     def refused(self, why: str, hint: str = LOG_IT) -> UsageError:
-        """Error for an action that an agent in memory may not take."""
         return UsageError(f"agent {self.name} runs in memory, and {why}", hint=hint)
 
     @cached_property
@@ -171,7 +170,6 @@ class AgentTool(ToolDef):
 
 
 def _contexts(function: FunctionType, *, first: bool) -> set[str]:
-    """The parameters that are a context."""
     names = function.__code__.co_varnames[:1] if first else ()
     typed = (name for name, kind in function.__annotations__.items() if kind is Context or kind == "Context")
     return {*names, *typed}

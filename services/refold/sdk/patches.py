@@ -70,7 +70,6 @@ def enter(loop: Loop) -> Loop | None:
 
 
 def leave(before: Loop | None) -> None:
-    """It does no longer."""
     _THREAD.loop = before
 
 

@@ -56,7 +56,6 @@ async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=M
 
 
 def _validate(ctx: Context, steps: list[PlanStep]) -> None:
-    """All that can be known to be wrong before the first call."""
     known: list[str] = []
     for step in steps:
         where = f"step {step.name!r}"

@@ -35,7 +35,6 @@ class Price:
                 dollars(given, f"Price({name}=...)")
 
     def of(self, fresh: int, output: int, read: int, written: int) -> Decimal:
-        """Price of so many tokens."""
         rates = (self.input, self.output, self._cached(self.cache_read), self._cached(self.cache_write))
         counts = (max(0, fresh - read - written), output, read, written)
         return sum((Decimal(rate) * count for rate, count in zip(rates, counts, strict=True)), Decimal()) / 1_000_000
@@ -74,7 +73,6 @@ class Prices:
 
     @property
     def version(self) -> str:
-        """Digest of the prices, for the manifest of a run."""
         return self._named(loaded=self._known is not None)
 
     @property

@@ -71,7 +71,6 @@ def spoken(version: str) -> tuple[str, dict[str, str]]:
 
 
 def in_words(stands_on: dict[str, str]) -> str:
-    """Foundation of code, for people."""
     return " and ".join(f"{'Python' if name == 'py' else name} {number}" for name, number in stands_on.items())
 
 

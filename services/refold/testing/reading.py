@@ -144,7 +144,6 @@ def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
 
 
 def _said(event: Event) -> dict[str, Any]:
-    """What an event says, without what is as always."""
     return {
         spec.name: value
         for spec in fields(event)

@@ -88,7 +88,6 @@ class Approval:
         return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
 
     def fate(self, vote: Vote) -> Fate:
-        """Value of a vote by now."""
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
         if vote.action in ballot.STANCES and vote.action != "withdraw" and (overtaken := self._overtaken(vote)):
@@ -185,7 +184,6 @@ class QuestionShown(Question):
 
 
 def question_row(approval: Approval) -> Question:
-    """An approval in a line."""
     return Question(**_row(approval))
 
 
@@ -210,7 +208,6 @@ def _row(approval: Approval) -> dict[str, Any]:
 
 
 def shown_of(approval: Approval, *, grant: StandingGrant | None, ended: str, log: str) -> QuestionShown:
-    """An approval as a whole."""
     return QuestionShown(
         **_row(approval),
         people=list(approval.people()),
@@ -225,7 +222,6 @@ def shown_of(approval: Approval, *, grant: StandingGrant | None, ended: str, log
 
 
 def vote_row(approval: Approval, vote: Vote) -> dict[str, Any]:
-    """A vote as data, with what it is worth."""
     void, fate = approval.count.void.get(vote), approval.fate(vote)
     return {**plain(vote), "counts": fate == "counts", "fate": fate, "void": void.reason if void else ""}
 
@@ -419,7 +415,6 @@ def others(approval: Approval, args: str) -> str:
 
 
 def said(made: Decision) -> str:
-    """A decision in a few words."""
     people = ", ".join(vote.actor for vote in made.votes)
     grant = f" under grant {made.grant.id}" if made.grant and made.grant.use else ""
     return f"{word_for(made.verdict, made.asked.get('about', ''))} by {people}{grant}"
@@ -444,7 +439,6 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
 
 
 def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
-    """Why no service can decide, as far as the catalog tells."""
     if request.policy not in catalog.policies:
         if not request.policy:
             return "it was asked without a policy"

@@ -22,7 +22,6 @@ class Spending(ReadModel):
 
     @classmethod
     def of(cls, amount: Spendable | Used | Amount) -> Spending:
-        """The amount as users see it."""
         return cls(tokens=amount.tokens, nano_usd=amount.nano_usd, calls=amount.calls)
 
 
@@ -97,7 +96,6 @@ def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
 
 
 def limits_of(told: Iterable[WindowSpent]) -> list[LimitInUse]:
-    """The same by what was reported last under each key."""
     lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
     for spent in sorted(told, key=lambda each: each.log):
         lanes.setdefault(key_of(spent), {})[spent.lane] = spent  # of two reports of a lane, the one further in its log

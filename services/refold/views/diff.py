@@ -107,7 +107,6 @@ def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | No
 
 
 def _asks(step: RunStep) -> tuple[str, str, str]:
-    """What a step asks for, whichever run it is of."""
     return step.kind, step.name, canonical.dumps(plain(step)["args"])
 
 

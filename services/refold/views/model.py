@@ -31,7 +31,6 @@ def utc_of(at_ms: int) -> datetime:
 
 
 def plain(value: Any) -> Any:
-    """Models, dataclasses, named tuples and bytes as JSON data."""
     if isinstance(value, ReadModel):
         return plain(value.dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -318,7 +318,6 @@ def _fork(event: RunForked | None) -> ForkOf | None:
 
 
 def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
-    """A run as it is now, whole."""
     state, told, request, head = run.state, run.timeline, run.state.request, run.state.head
     last = run.records[-1].record if run.records else None
     partition, offset = (last.partition, last.offset) if last else (-1, -1)

@@ -128,7 +128,6 @@ class RunStep(ReadModel):
 
 
 def resolve_commands(name: str) -> list[str]:
-    """Commands that settle a call in doubt."""
     start = f"refold run resolve {name}"
     return [f"{start} --happened '{{...}}'", f"{start} --did-not-happen", f"{start} --give-up"]
 

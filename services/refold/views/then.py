@@ -31,7 +31,6 @@ class RunThen(RunRow):
 
 
 def run_then(run: Run) -> RunThen:
-    """A run as it was, with the steps that were open."""
     steps = run.timeline.steps
     opened = [each for each in steps if each.step in run.state.open and not run.state.over]
     copied = set(StepThen.model_fields)

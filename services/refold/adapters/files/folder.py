@@ -126,7 +126,6 @@ class Folder:
         return FolderList(entries=entries, complete=len(found) <= LISTED)
 
     def find(self, pattern: str) -> Paths:
-        """The files of which the path fits a pattern."""
         wanted, walk = split_pattern(pattern), Walk(self._jail)
         found = list(islice(("/".join(seen.parts) for seen in walk if fits(seen.parts, wanted)), FOUND + 1))
         return Paths(paths=found[:FOUND], complete=walk.complete and len(found) <= FOUND)

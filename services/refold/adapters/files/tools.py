@@ -70,7 +70,6 @@ class _Making:
             return folder.read(path)
 
         def list_files(path: str = ".") -> FolderList:
-            """What lies in a folder, by name."""
             return folder.list(path)
 
         def find_files(pattern: str) -> Paths:

@@ -54,7 +54,6 @@ class Names(dict[str, str]):
         return self.setdefault(logical, self.prefix + logical)
 
     def logical(self, topic: str) -> str:
-        """The way back."""
         return topic.removeprefix(self.prefix)
 
 
@@ -105,7 +104,6 @@ class SentRequests:
         self._of[told["name"]] = sum((Counter(each["req"]) for each in told["brokers"].values()), Counter[str]())
 
     def counts(self) -> Counter[str]:
-        """Return the sums of all clients, of those that were closed too."""
         return sum(list(self._of.values()), Counter[str]())
 
 
@@ -138,7 +136,6 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
 
 
 def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Consumer:
-    """A consumer for one member of a group."""
     return consumer(
         settings,
         membership.group,
@@ -193,7 +190,6 @@ def flush(producer: Producer, timeout_s: float = -1) -> None:
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
-    """A client for topics and their settings."""
     return _made(AdminClient, settings, {})
 
 
@@ -205,7 +201,6 @@ def record(topic: str, message: Message) -> Record:
 
 
 def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:
-    """Outcome of a record, by its delivery report."""
     if error is not None:
         return Delivery(token, NEVER if error.code() in REFUSED else None)
     offset = message.offset()

@@ -86,7 +86,6 @@ class Intake:
             self._steer(place)
 
     def drop(self, number: int) -> None:
-        """Reads nothing of a partition number any more."""
         self._stop([place for place in self._positions if place[1] == number])
         for known in (self._ends, self._starting):
             for place in [place for place in known if place[1] == number]:
@@ -94,7 +93,6 @@ class Intake:
         self._paused = {place for place in self._paused if place[1] != number}
 
     def flow(self, place: Place, *, paused: bool) -> None:
-        """Stops or goes on reading there."""
         (self._paused.add if paused else self._paused.discard)(place)
         self.begin()
         if place in self._positions:

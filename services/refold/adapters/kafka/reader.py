@@ -112,7 +112,6 @@ class OnePass:
         return {number: end for (_, number), end in self._ends.items()}
 
     def to_the_end(self) -> Iterator[Record]:
-        """The records below the captured ends."""
         with closing(self._consumer):
             heard, ends = time.monotonic(), self.ends
             while self._open:

@@ -177,7 +177,6 @@ class Topics:
         return found + self._config_differences(present)
 
     def present(self) -> list[Present]:
-        """The topics that have our prefix, by name."""
         return [
             Present(name, len(meta.partitions), _copies(meta))
             for name, meta in sorted(self._metadata().topics.items())

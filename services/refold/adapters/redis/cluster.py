@@ -64,7 +64,6 @@ class ClusterLink:
             return [self._url(f"{node.host}:{node.port}") for node in self._there().get_primaries()]
 
     def close(self) -> None:
-        """Hangs up; the next exchange looks for the nodes again."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()

@@ -204,7 +204,6 @@ def _is_broken(reply: object) -> bool:
 
 
 def _text(name: bytes) -> str:
-    """A name as the server has it, whoever has written it."""
     return name.decode(errors="surrogateescape")
 
 

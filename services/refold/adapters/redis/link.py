@@ -67,7 +67,6 @@ class Link:
         return reply
 
     def masters(self) -> list[str]:
-        """The URLs of the servers that take writes: this one."""
         return [self._named]
 
     def teach(self) -> None:
@@ -75,7 +74,6 @@ class Link:
         self.exchange(self._greeting)
 
     def close(self) -> None:
-        """Hangs up; the next exchange connects again."""
         self._greeted = False
         self._connection.disconnect()
 

@@ -33,7 +33,6 @@ def escaped(rows: Collection[Sequence[Scalar]], places: Sequence[int]) -> Collec
 
 
 def unescaped(rows: list[ViewRow], places: Sequence[int]) -> list[ViewRow]:
-    """Return the rows that `escaped` was given."""
     if "\x1a" not in "".join([row[place] for row in rows for place in places]):  # type: ignore[misc]
         return rows
     return [tuple(_unescape(value) if isinstance(value, str) else value for value in row) for row in rows]

@@ -222,7 +222,6 @@ class SqlViewStore(SqlViewReader):
 
 
 def rows_about(table: sa.Table, projection: str, generation: int) -> list[Any]:
-    """Return the condition for what is known of a generation."""
     return [table.c.projection == projection, table.c.generation == generation]
 
 

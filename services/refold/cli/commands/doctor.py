@@ -294,7 +294,6 @@ def _approvals(there: Platform) -> Iterator[Finding]:
 
 
 def _catalog(known: CatalogReader) -> Iterator[Finding]:
-    """Faults of the catalog, and what it halts."""
     if known.lost:
         yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
     if known.behind:

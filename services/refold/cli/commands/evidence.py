@@ -43,7 +43,6 @@ class WhyOptions(Shell):
 
 
 def _write(bundle: Bundle, file: str) -> str:
-    """Write a bundle into a file; return in words what was written."""
     with writing(file) as path, path.open("wb") as out:
         out.writelines(bundle.lines())
     return f"{output.counted(len(bundle.runs), 'run')} in {file}"

@@ -271,7 +271,6 @@ def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> st
 
 
 def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
-    """The reports that a file has of these very forks."""
     found = {}
     lines = Path(to).read_bytes().splitlines(keepends=True) if to and Path(to).is_file() else []
     for line in lines:
@@ -301,7 +300,6 @@ def _summed(rows: Sequence[ForkReport]) -> str:
 
 
 def _story(report: ForkReport) -> Iterator[str]:
-    """A fork for people."""
     yield f"fork of {report.run_id} at {report.at}: {_WORDS.get(report.verdict, report.verdict)}"
     if report.verdict != "raises" and not report.isolated:
         yield "  not isolated: Python alone held the app, whose C code could reach sockets, files and processes"

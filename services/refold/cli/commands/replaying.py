@@ -91,7 +91,6 @@ def _sum(checked: int, bad: int) -> str:
 
 
 def _story(run: Run, row: ReplayCheck) -> Iterator[str]:
-    """What was decided, step by step, and where the code stands."""
     state = run.state
     last = row.step - 1 if row.verdict == "differs" else len(state.steps)
     for number, step in enumerate(state.steps[:last], start=1):

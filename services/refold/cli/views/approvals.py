@@ -50,7 +50,6 @@ def print_approvals(rows: Sequence[Question], *, others: int = 0) -> None:
 
 
 def print_change(each: Question) -> None:
-    """An approval in a line, for a list that goes on."""
     say("  ".join(_cells(each)))
 
 
@@ -149,14 +148,12 @@ def _deciders(found: Approval) -> str:
 
 
 def _people(found: Approval) -> str:
-    """The people who may decide, as far as the catalog names them."""
     if "*" in found.count.approvers:
         return "anybody with a vote key"
     return ", ".join(found.people()) or "nobody in the catalog; a login may assert the role"
 
 
 def _requester(found: Approval) -> str:
-    """Who asked for the run, and who says so."""
     name, writers = found.request.requester, ", ".join(found.request.writers)
     if writers:
         return f"{name or 'unknown'}; {writers} wrote the arguments"
@@ -172,7 +169,6 @@ def _attempt(request: ApprovalRequest) -> str:
 
 
 def _print_past(request: ApprovalRequest) -> None:
-    """What was before, which may have had its effect."""
     for each in request.history:
         told = _PAST.get(each.what, each.what)
         by = f" by the word of {each.by}" if each.by else ""

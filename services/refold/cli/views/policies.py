@@ -17,7 +17,6 @@ ARGS_SHOWN = 60
 
 
 def in_force(catalog: Catalog) -> Data:
-    """Entries in one partition of the catalog."""
     policy = catalog.policy
     return {
         "current": catalog.current,
@@ -107,7 +106,6 @@ def _outcome(outcome: str, detail: Data | str) -> str:
 
 
 def _settled_by(policy: Policy) -> str:
-    """Who says what came of a call in doubt."""
     if policy.doubt is None:
         return "an operator says so, and a call with effect once is not sent again"
     return _outcome("require", plain(policy.doubt))

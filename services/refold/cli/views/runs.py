@@ -109,7 +109,6 @@ def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int
 
 
 def print_meant(rows: Sequence[RunRow], would: str) -> None:
-    """Runs that many are meant by, before it is done."""
     if not rows:
         say("no run that goes on is meant by that")
         return
@@ -118,7 +117,6 @@ def print_meant(rows: Sequence[RunRow], would: str) -> None:
 
 
 def run_view(run: RunInfo) -> RenderableType:
-    """A run as `refold run show` and `refold run watch` draw it."""
     return Group(*(Text.from_markup(line, emoji=False) for line in run_lines(run)))
 
 
@@ -372,7 +370,6 @@ def _end_lines(run: RunInfo) -> list[str]:
 
 
 def wait_lines(step: RunStep, *, over: bool) -> list[str]:
-    """What a wait or a callback waits for, or who has answered."""
     if step.kind not in ("wait", "callback"):
         return []
     if step.status in ("completed", "failed"):
@@ -429,7 +426,6 @@ def budget_lines(run: RunInfo) -> list[str]:
 
 
 def taken_of(taken: Spending, limits: Spending) -> dict[str, str]:
-    """What was taken of each kind, and of how much."""
     return {
         "usd": in_usd(taken.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),
         "tokens": f"{taken.tokens:,}" + (f" of {limits.tokens:,}" if limits.tokens else ""),
@@ -456,7 +452,6 @@ def print_messages(seen: ModelMessages) -> None:
 
 
 def print_family(run: RunShown) -> None:
-    """Draws the runs below one, if there are any."""
     below = run.family
     if not below:
         return

@@ -37,7 +37,6 @@ def is_cut(row: RunEvent) -> bool:
 
 
 def _texts(row: RunEvent) -> dict[str, str]:
-    """The values of an event as text, and which input caused it."""
     cause = row.cause
     texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -48,7 +47,6 @@ def _texts(row: RunEvent) -> dict[str, str]:
 
 
 def raw_line(row: RawRecord) -> str:
-    """A record in a line of markup."""
     worth = f"[magenta]void: {row.void}[/]" if row.void else "[green]counts[/]"
     names = ", ".join(row.events)
     return f"[dim]{row.partition}/{row.offset}[/] {escape(row.key)} {worth} {row.bytes} bytes  {names}"

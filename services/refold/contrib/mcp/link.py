@@ -234,7 +234,6 @@ def _request(asked: OutgoingCall) -> types.CallToolRequest:
 
 
 def _recorded(result: types.CallToolResult | types.InputRequiredResult) -> dict[str, Any]:
-    """A result as the log has it."""
     told = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
     if isinstance(result, types.InputRequiredResult):
         return {"asks": told.get("inputRequests") or {}, "state": told.get("requestState")}

@@ -155,7 +155,6 @@ async def _asked(
 
 
 def _others(ctx: RunContext[Any]) -> bool:
-    """True if another capability of the agent handles deferred calls."""
     usual = (AbstractCapability.handle_deferred_tool_calls, RefoldApprovals.handle_deferred_tool_calls)
     return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _leaves(ctx))
 

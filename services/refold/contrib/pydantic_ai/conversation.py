@@ -200,7 +200,6 @@ def dump_message(message: ModelMessage) -> Wire:
 
 
 def _difference(new: Wire, old: Wire) -> Wire:
-    """Patch from the old data to the new."""
     found = {name: value for name, value in new.items() if name not in old or old[name] != value}
     if gone := sorted(old.keys() - new.keys()):
         found[GONE] = gone
@@ -208,7 +207,6 @@ def _difference(new: Wire, old: Wire) -> Wire:
 
 
 def _begins_with(messages: list[ModelMessage], known: Sequence[_Known]) -> bool:
-    """True if a conversation has these messages first, each as it was."""
     first, before = messages[: len(known)], [each.made_of for each in known]
     made_of = _made_of(first)
     same = len(made_of) == sum(map(len, before)) and all(map(is_, made_of, chain.from_iterable(before)))

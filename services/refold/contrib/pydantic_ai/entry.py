@@ -217,7 +217,6 @@ def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
 
 
 def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
-    """The functions of the author's that run with the agent's loop."""
     held = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
     held += [agent.model_settings, *leaf_capabilities(agent.root_capability)]
     for toolset in agent.toolsets:

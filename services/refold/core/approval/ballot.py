@@ -78,7 +78,6 @@ class Vote:
     remember: Remember | None = None
 
     def payload(self) -> dict[str, Any]:
-        """The object that is signed."""
         fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         remember = {"scope": RUN, **self.remember._asdict()} if self.remember else None
         return {"kind": "vote", **fields, "roles": list(self.roles), "to": list(self.to), "remember": remember}

@@ -86,7 +86,6 @@ def is_person(name: str) -> bool:
 
 
 def no_person(name: str) -> str:
-    """Fault of an invalid name."""
     meant = spelt(name)
     return f"{name!r} is not the name of a person" + (f", {meant} is" if is_person(meant) else "")
 
@@ -262,7 +261,6 @@ class Catalog:
 
     @property
     def counter(self) -> int:
-        """The highest counter of an entry."""
         return max((entry.counter for entry in self.entries.values()), default=0)
 
     def _take(self, name: str, value: bytes | None) -> None:

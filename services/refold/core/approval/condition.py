@@ -45,7 +45,6 @@ class Language:
 
     @cached_property
     def environment(self) -> cel.Env:
-        """What compiles and is asked."""
         return cel.NewEnv(variables={name: cel.Type(text.partition(":")[0]) for name, text in self.variables.items()})
 
 
@@ -255,7 +254,6 @@ def _refusal(error: Exception, language: Language) -> UsageError:
 
 
 def _words(text: Any) -> str:
-    """An error's text as every reader can take it."""
     return str(text)[:300].encode(errors="replace").decode()
 
 
@@ -299,7 +297,6 @@ def _names_in(data: bytes) -> Iterator[bytes]:
 
 
 def _operations(data: bytes) -> Iterator[OperatorCall]:
-    """The calls in an expression, in any order."""
     checked = _expression(data)
     types = {_one(entry, 1): _fields(_one(entry, 2)) for entry in map(_fields, checked.get(3, ()))}
     for call in _calls(_fields(_one(checked, 4))):

@@ -139,7 +139,6 @@ class Decision:
     given: str = ""
 
     def payload(self) -> dict[str, Any]:
-        """The object that is signed."""
         fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         fields["votes"] = [vote._asdict() for vote in self.votes]
         fields["grant"] = self.grant._asdict() if self.grant else None
@@ -217,7 +216,6 @@ _NOTHING_MORE: dict[str, Any] = {"edited": "", "result": "", "message": "", "gra
 def build(
     request: ApprovalRequest, verdict: Verdict, *, issued_ms: int, nonce: str, **content: Unpack[Content]
 ) -> Decision:
-    """The decision on a request."""
     args, key = request.args, request.key
     if edited := content.get("edited", ""):
         args = edited

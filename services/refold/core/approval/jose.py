@@ -18,7 +18,6 @@ _REGISTRY.max_header_length = _REGISTRY.max_payload_length = sys.maxsize
 
 
 def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
-    """The compact JWS of a text."""
     return jws.serialize_compact(dict(header), text, _private(seed), registry=_REGISTRY)
 
 

@@ -57,7 +57,6 @@ def context_edited(request: ApprovalRequest, args: str) -> str:
 
 
 def proposal_digest(call: CallProposed) -> str:
-    """The digest of the event that proposed a call."""
     return sha256(canonical.dumps(dataclasses.asdict(call)).encode()).hexdigest()
 
 

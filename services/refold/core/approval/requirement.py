@@ -58,7 +58,6 @@ def implies(one: Requirement, other: Requirement) -> bool:
 
 
 def wrong(field: str, reason: str, hint: str = "") -> UsageError:
-    """The error of a field."""
     return UsageError(f"{field}: {reason}" if field else reason, hint=hint, field=field)
 
 

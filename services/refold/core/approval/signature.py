@@ -76,11 +76,9 @@ class PublicKey:
         return PublicKey(**{**content, "actors": tuple(content["actors"]), "roles": tuple(content["roles"])})
 
     def signs_at(self, at_ms: int) -> bool:
-        """True if what it signs at this time holds."""
         return not self.revoked and self.not_before_ms <= at_ms and not (self.retired_ms and at_ms >= self.retired_ms)
 
     def content(self) -> dict[str, Any]:
-        """The key as JSON data, every field."""
         return {**dataclasses.asdict(self), "actors": list(self.actors), "roles": list(self.roles)}
 
 
@@ -113,7 +111,6 @@ class KeyRing(dict[str, PublicKey]):
 
 
 def platform_of(keys: Mapping[str, PublicKey]) -> str:
-    """The platform that knows some keys, or nothing."""
     return keys.platform if isinstance(keys, KeyRing) else ""
 
 
@@ -172,7 +169,6 @@ def content_of(token: str) -> dict[str, Any]:
 
 
 def kid_of(token: str) -> str:
-    """The key that a token names, which has been `verified`."""
     header = token.partition(".")[0]
     kid: str = canonical.parse(urlsafe_b64decode(header + "=" * (-len(header) % 4)))["kid"]
     return kid
@@ -212,7 +208,6 @@ def _kid(text: str, use: str) -> str:
 
 
 def _canonical(text: str, what: str) -> dict[str, Any]:
-    """The object of a text that is canonical already."""
     try:
         found = canonical.parse(text)
         same = canonical.dumps(found) == text
@@ -224,7 +219,6 @@ def _canonical(text: str, what: str) -> dict[str, Any]:
 
 
 def _problem(content: dict[str, Any]) -> str:
-    """Fault of a key's fields, or nothing."""
     if not isinstance(content["kid"], str) or not _KID.match(content["kid"]):
         return "the kid is not 1-128 letters, digits, dots, dashes and underscores"
     if content["use"] not in USES:
@@ -315,7 +309,6 @@ NOBODY: Trust = {}
 
 
 def pinned(key: PublicKey) -> str:
-    """A root key as it stands in the settings of a service."""
     return f"{key.kid}:{key.x}"
 
 

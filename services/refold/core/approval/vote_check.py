@@ -81,7 +81,6 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
 
 
 def _question(decided: Decision) -> ApprovalRequest:
-    """The question, its arguments as their digest."""
     request, question = asked_of(decided.asked), digest(decided.asked)
     return replace(request, question=question, approval_id=approval_id(request.call_id, question))
 

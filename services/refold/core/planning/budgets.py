@@ -175,7 +175,6 @@ def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
 
 
 def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
-    """True if a run counts for a budget of money."""
     return state.account is not None and any(each.limits.nano_usd for each in _scopes(state, state.account, now, rules))
 
 

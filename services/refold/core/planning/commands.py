@@ -195,7 +195,6 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
 
 
 def outcome(state: RunState) -> Command:
-    """Outcome of a run that is over."""
     request, event = state.request, state.end
     message = RunOutcome(
         run_id=state.run_id,

@@ -437,7 +437,6 @@ MAX_RETRY_AFTER_MS = 366 * 86_400_000
 
 
 def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
-    """What follows of an executor's word that an attempt has no result."""
     opened, call, failure = state.open[step], state.call(step), reason_of(result)
     # A `pure` call that was sent twice has left nothing behind.
     sent_before = opened.may_have_happened or (result.again and call.effect != "pure")
@@ -461,7 +460,6 @@ def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ru
 
 
 def reason_of(result: ToolResult) -> events.Failure:
-    """Why an attempt has no result."""
     code = "unauthorised" if result.status == "unauthorised" else "unknown"
     return result.failure or events.Failure(code, "the executor gave no reason")
 

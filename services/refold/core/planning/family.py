@@ -102,12 +102,10 @@ def stands_otherwise(child: RunState, parent: RunState | None) -> PauseAbove | N
 
 
 def left(child: RunId, parent: RunId, why: str = "is over") -> ParentEnded:
-    """A run whose parent does not wait for it any more."""
     return ParentEnded(child, parent, f"run {parent}, which has started it, {why}")
 
 
 def respond(state: RunState | None, what: ChildEnded | ParentEnded) -> Ruling:
-    """What a run makes of the end of another."""
     if state is None:
         return Ignore("the run is not there")
     if state.over:
@@ -177,7 +175,6 @@ def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
 
 
 def asked_digest(content: str) -> str:
-    """Return a name for what somebody has asked for, by its content."""
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 

@@ -51,7 +51,6 @@ class AppFacts:
     price: Callable[[Mapping[str, Any]], int | None] | None = None
 
     def start(self, agent: str) -> RunStarted:
-        """The start of a run of this agent."""
         return RunStarted(self.versions.get(agent, ""), self.version, dict(self.manifests.get(agent, {})))
 
 

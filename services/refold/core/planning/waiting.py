@@ -129,7 +129,6 @@ def expire(state: RunState, step: int) -> Ruling:
 
 
 def offered_to(state: RunState, said: RunSignal, ruling: Ruling) -> int:
-    """The number of waits that were asked about a signal."""
     waits = state.mail.waits.get(said.name, ())
     for event in ruling if isinstance(ruling, list) else ():
         if isinstance(event, events.WaitEnded):

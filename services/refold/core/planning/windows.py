@@ -44,7 +44,6 @@ class WindowKey(NamedTuple):
     value: str
 
     def named(self, value: str) -> str:
-        """The same in words, by the value itself."""
         agent = f" agent={self.agent}" if self.agent else ""
         return f"{self.window}{agent}" + (f" {self.label}={value}" if self.label else "")
 
@@ -70,7 +69,6 @@ class Counted(NamedTuple):
 
 
 def key_of(said: WindowSpent) -> WindowKey:
-    """What somebody tells of."""
     value = said.value if said.held_tokens >= 0 or not said.label else value_digest(said.value)
     return WindowKey(said.window, said.agent, said.label, value)
 
@@ -116,7 +114,6 @@ def value_of(label: str, labels: Mapping[str, str], requester: str) -> str:
 
 
 def taken_by(entry: Entry) -> Iterator[Counted]:
-    """Amounts that an entry takes, or gives back."""
     for event in entry.events:
         if isinstance(event, CallDispatched):
             yield Counted(entry.at_ms, Amount(calls=1))

@@ -27,11 +27,9 @@ class Amount(NamedTuple):
         return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
-        """This without the other."""
         return Amount(self.tokens - other.tokens, self.nano_usd - other.nano_usd, self.calls - other.calls)
 
     def least(self, other: Amount) -> Amount:
-        """Of each thing the smaller."""
         return Amount(*map(min, self, other))
 
 
@@ -76,7 +74,6 @@ class BudgetAccount(NamedTuple):
 
     @property
     def total(self) -> Amount:
-        """Sum taken."""
         return Amount(*map(sum, zip(self.spent, self.open, self.lost, strict=True)))
 
     @property
@@ -104,5 +101,4 @@ def of_budget(failure: Failure | None) -> bool:
 
 
 def call_digest(tool: str, args: str) -> bytes:
-    """A name for a call with its arguments."""
     return blake2b(f"{len(tool)}:{tool}{args}".encode(), digest_size=16).digest()

@@ -27,11 +27,9 @@ class Base:
 
     @classmethod
     def of(cls, run: RunId) -> Base:
-        """None of them, of a run."""
         return cls(frozenset(), 0, blake2b(f"{run}\n".encode(), digest_size=16))
 
     def followed_by(self, calls: list[EarlierCall]) -> Base:
-        """The same with the calls that come after."""
         digest, size = self._hash.copy(), self.bytes
         for call in calls:
             args, result = call.args.encode(), call.result.encode()
@@ -43,7 +41,6 @@ class Base:
 
     @property
     def digest(self) -> str:
-        """Its name, in hexadecimal digits."""
         name: str = self._hash.hexdigest()
         return name
 
@@ -81,6 +78,5 @@ def calls_before(state: RunState, call: CallProposed, known: Container[int] = fr
 
 
 def complete(state: RunState, request: ToolRequest) -> ToolRequest:
-    """The request of a call with all calls on which that builds."""
     before = calls_before(state, state.call(request.step))
     return replace(request, earlier=before) if before else request

@@ -18,7 +18,6 @@ def account_of(state: RunState) -> BudgetAccount:
 
 
 def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) -> None:
-    """Applies a reservation, in place."""
     account, most = account_of(state), Amount(event.tokens, event.nano_usd)
     account = account._replace(most=account.most.set(event.step, (most, event.cheap)))
     if event.attempt:
@@ -30,7 +29,6 @@ def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) 
 
 
 def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> None:
-    """Applies a bill, in place."""
     account, call = account_of(state), (event.call, event.attempt)
     took = Amount(event.tokens, event.nano_usd)
     account = account._replace(spent=account.spent.plus(took), own=account.own.plus(took))
@@ -42,12 +40,10 @@ def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> N
 
 
 def child_billed(state: RunState, event: events.ChildBilled, seq: int, at_ms: int) -> None:
-    """Applies what a run below has taken, in place."""
     add_child(state, event.run_id, event.used)
 
 
 def add_child(state: RunState, child: str, used: Used) -> None:
-    """Counts what a run below has taken, in place."""
     account, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
     spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
     state.account = account._replace(
@@ -56,7 +52,6 @@ def add_child(state: RunState, child: str, used: Used) -> None:
 
 
 def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) -> None:
-    """Notes that a soft threshold was reached, in place."""
     account = account_of(state)
     state.account = account._replace(told=account.told | {event.budget})
 

@@ -61,11 +61,9 @@ class Disorder:
         self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)
 
     def holds(self, name: EntryId) -> bool:
-        """True if this very record is held aside."""
         return any(held.record.id == name for held in self.held())
 
     def held(self) -> Iterator[Held]:
-        """Everything that is held aside."""
         return (held for waiting in self.aside.values() for held in waiting)
 
     def pass_by(self, seq: int) -> list[Held]:

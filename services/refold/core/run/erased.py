@@ -29,7 +29,6 @@ _CLAIMS_KEY_BYTES = len(_PREFIX) + 32
 
 
 def erased_key(run: RunId) -> bytes:
-    """The key of a run's marker."""
     return _PREFIX + run.encode()
 
 

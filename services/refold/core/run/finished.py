@@ -151,7 +151,6 @@ class Finished:
         return b"".join(parts)
 
     def rows(self) -> bytes:
-        """All rows."""
         for number in range(len(self._buckets)):
             self._settle(number)
         return b"".join(self._buckets)

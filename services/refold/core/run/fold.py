@@ -397,5 +397,4 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
 
 
 def kinds() -> frozenset[type[events.Event]]:
-    """Every event type that a fold knows."""
     return frozenset(_TRANSITIONS)

@@ -41,7 +41,6 @@ class Intent:
 
     @property
     def words(self) -> str:
-        """The intent as errors name it."""
         raise NotImplementedError
 
     @property
@@ -50,7 +49,6 @@ class Intent:
         return self.words
 
     def agrees(self, recorded: Step) -> bool:
-        """True if this is the step that history has."""
         raise NotImplementedError
 
     def differs(self, recorded: Step) -> str:
@@ -300,17 +298,14 @@ GIVE_UP = GiveUp()
 
 
 def call_words(tool: str, args: str) -> str:
-    """A call in words."""
     return f"call {tool}({_brief(args)})"
 
 
 def run_words(agent: str, given: str) -> str:
-    """A run that is started, in words."""
     return f"run {agent}({_brief(given)})"
 
 
 def signal_words(name: str, run: str) -> str:
-    """A signal that is sent, in words."""
     return f"signal {name} to {run}"
 
 
@@ -319,7 +314,6 @@ def _brief(text: str) -> str:
 
 
 def wait_words(name: str, match: str) -> str:
-    """A wait in words."""
     return f"wait for {name}{f' where {match}' if match else ''}"
 
 
@@ -331,7 +325,6 @@ def _difference(recorded: tuple[str, str], asked: tuple[str, str]) -> str:
 
 
 def words_of(step: Step) -> str:
-    """A recorded step in words, as errors name it."""
     if isinstance(step, events.CallProposed):
         return call_words(step.tool, step.args)
     if isinstance(step, events.NoteRecorded):

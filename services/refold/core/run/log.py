@@ -150,7 +150,6 @@ class LogFold:
         return self._judge(held, after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
-        """True if an entry counts for its run as folded so far."""
         state = self.states.get(entry.run_id)
         if entry.run_id in self.frozen:
             return False

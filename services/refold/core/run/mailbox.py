@@ -43,7 +43,6 @@ class Mailbox(NamedTuple):
     behind: int = 0
 
     def receive(self, signal: SignalReceived, seq: int, at_ms: int) -> Mailbox:
-        """Keeps a signal, of an entry of this time."""
         name, number = signal.name, signal.signal_id
         return self._replace(
             kept=self.kept.set(number, KeptSignal(seq, signal.sent_ms or at_ms, signal)),
@@ -104,6 +103,5 @@ EMPTY = Mailbox()
 
 
 def signal_bytes(signal: SignalReceived) -> int:
-    """Bytes of a signal while it is kept."""
     texts = (signal.signal_id, signal.name, signal.data, signal.actor)
     return AROUND_BYTES + sum(map(utf8_bytes, texts))

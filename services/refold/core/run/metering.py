@@ -33,7 +33,6 @@ class Reserve:
 
     @property
     def tokens(self) -> int:
-        """All of them."""
         return self.input_tokens + self.output_tokens
 
     @property

@@ -27,7 +27,6 @@ class PersistentList(Sequence[T], Generic[T]):
         self._length = len(self._items)
 
     def append(self, item: T) -> PersistentList[T]:
-        """This sequence with one more item."""
         items, length = self._items, self._length
         # The list may be longer than this view of it: somebody has gone on from here, and their tail is not ours.
         if len(items) != length:
@@ -102,7 +101,6 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return value
 
     def get(self, key: K, default: Any = None) -> Any:
-        """The value of a key, or the default."""
         place, value = self._rows.get(key, (self._length, None))
         return value if place < self._length else default
 

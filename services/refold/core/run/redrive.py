@@ -57,12 +57,10 @@ def _asked_before(state: RunState, seq: int) -> int:
 
 
 def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
-    """True if an entry lets a run go on that had failed."""
     return status == "failed" and isinstance(entry.events[0], events.RunRetried) and extends(head, entry)
 
 
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
-    """Applies a retry, in place."""
     stays, begun = kept(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
     # What the code now does there happens now: a sleep that begins again takes its whole time.

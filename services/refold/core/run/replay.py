@@ -102,13 +102,9 @@ class Driver(Protocol):
     end: Returned | Raised | None
 
     @property
-    def steps(self) -> int:
-        """The number of steps it has asked for."""
-        ...
+    def steps(self) -> int: ...
 
-    def start(self) -> Wanted:
-        """Runs the code from the top to its first waits."""
-        ...
+    def start(self) -> Wanted: ...
 
     def settle(self, step: int, outcome: Settled) -> Wanted:
         """Feeds the outcome of a step. **Raises** NonDeterminismError when the code has not asked for the step."""

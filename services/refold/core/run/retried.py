@@ -39,7 +39,6 @@ class Retried(NamedTuple):
         return step
 
     def step_after(self, step: int) -> int:
-        """The number that the step after this one has."""
         return next_step(step, self.left)
 
     def counts(self, step: int) -> bool:

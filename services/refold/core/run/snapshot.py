@@ -41,12 +41,10 @@ LogPair = tuple[bytes, bytes]
 
 
 def run_key(run: RunId) -> bytes:
-    """The key of what is kept of a run."""
     return b"run/" + run.encode()
 
 
 def block_key(run: RunId, number: int) -> bytes:
-    """The key of a full block of its entries."""
     return b"run/%s/%06d" % (run.encode(), number)
 
 
@@ -61,7 +59,6 @@ def weight(key: bytes, value: bytes) -> int:
 
 
 def pack_entry(seq: int, value: bytes) -> bytes:
-    """An entry of the run log among the entries of its run."""
     return _LENGTH.pack(seq, len(value)) + value
 
 
@@ -151,7 +148,6 @@ class PartitionSnapshot:
         self._readable = True
 
     def feed(self, key: bytes, value: bytes | None) -> None:
-        """Takes a record; what is of another kind is passed over."""
         if key == MARKS_KEY:
             self._mark(value)
         elif key.startswith(b"run/") and _readable(key):

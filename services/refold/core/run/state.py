@@ -208,11 +208,9 @@ class RunState:
             self.request = replace(self.request, input=text)
 
     def runs_by(self, version: str, *, seq: int) -> None:
-        """Its code is of this version, from this event on."""
         self.version, self.versions = version, (*self.versions, (seq, version))
 
     def annotate(self, note_id: str, note: str) -> None:
-        """Somebody has added a note."""
         self.notes = self.notes.set(note_id, note_digest(note))
 
     def link(self, head: Head) -> None:
@@ -223,7 +221,6 @@ class RunState:
 
     @property
     def over(self) -> bool:
-        """True if a terminal event was folded."""
         return self.status in ENDED
 
     def copied(self, seq: int) -> bool:
@@ -269,7 +266,6 @@ class RunState:
 
     @property
     def waits_for_people(self) -> bool:
-        """True if people are all that it waits for."""
         return all(opened.phase in ("approval", "doubt", "held") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
@@ -312,7 +308,6 @@ class RunState:
         return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
 
     def is_call(self, step: int) -> bool:
-        """True if a step is a call of a tool."""
         return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
@@ -353,7 +348,6 @@ class RunState:
         return edit.seq > min(at for at in redriven if at > seq)
 
     def open_calls(self) -> list[int]:
-        """The steps that are open and calls."""
         return [step for step in sorted(self.open) if self.is_call(step)]
 
     def waits_for(self, step: int) -> str:
@@ -368,7 +362,6 @@ class RunState:
         return RunState(*_fields(self))
 
     def called_pools(self) -> tuple[str, ...]:
-        """Where its calls went, each once."""
         if self.pools or not self.steps:
             return self.pools
         return _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
@@ -380,7 +373,6 @@ class RunState:
 
 
 def note_digest(note: str) -> str:
-    """A digest that tells a note from another one with its id."""
     return blake2b(note.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

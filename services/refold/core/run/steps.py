@@ -27,7 +27,6 @@ def keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None =
 
 
 def settle(state: RunState, step: int, outcome: Settled, *, seq: int, at_ms: int) -> None:
-    """Closes a step with what came of it, by event `seq`."""
     opened = state.open[step]
     if (opened.phase in _NO_CALLS) is (type(outcome) in _OF_CALLS):
         raise KeyError(step)

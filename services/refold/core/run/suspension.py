@@ -64,7 +64,6 @@ _LOOKED_AT = 64
 
 
 def blocked(state: RunState) -> Block:
-    """Reason of a suspended run's wait."""
     if state.paused:
         return Block(PAUSED, state.paused[0].actor)
     looked_at = islice(state.open.items(), _LOOKED_AT)
@@ -98,7 +97,6 @@ def _name(state: RunState, step: int, opened: OpenStep) -> str:
 
 
 def _time(at_ms: int) -> str:
-    """A time as people and programs write it, in UTC."""
     try:
         return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
     except (OverflowError, ValueError, OSError):

@@ -44,7 +44,6 @@ def reader(schema: Schema, classes: Mapping[str, type]) -> Callable[[bytes, int]
 
 
 def writer(schema: Schema, classes: Mapping[str, type]) -> WriteValue:
-    """A function that appends the body of a value to a buffer."""
     return _Writing(classes).of(schema)
 
 
@@ -220,8 +219,6 @@ def _count(b: bytes, i: int) -> tuple[int, int]:
 
 
 def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
-    """A reader of an array whose items are one of several records."""
-
     def read(b: bytes, i: int) -> tuple[list[Any], int]:
         found: list[Any] = []
         left, i = _count(b, i)
@@ -280,7 +277,6 @@ class _Writing:
         self._records: dict[str, WriteValue] = {}
 
     def of(self, schema: Schema) -> WriteValue:
-        """A function that appends a value to a buffer."""
         if isinstance(schema, str) and schema in self._records:
             return self._records[schema]
         if isinstance(schema, list):

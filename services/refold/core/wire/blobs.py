@@ -41,7 +41,6 @@ def is_large(text: str) -> bool:
 
 
 def pointer_of(data: bytes) -> str:
-    """Pointer to a text, given as UTF-8."""
     return f"{MARK}{sha256(data).hexdigest()}:{len(data)}"
 
 

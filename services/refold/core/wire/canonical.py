@@ -74,7 +74,6 @@ def dumps(value: Any) -> str:
 
 
 def text(value: str) -> str:
-    """The canonical text of a string."""
     return f'"{value}"' if _PLAIN.match(value) else dumps(value)
 
 

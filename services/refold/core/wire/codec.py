@@ -68,7 +68,6 @@ CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS,
 
 
 def encode(message: Any) -> bytes:
-    """The framed value of a message or an entry."""
     frame, write = _writer(SUBJECTS[type(message)])
     out = bytearray(frame)
     write(out, message)
@@ -76,7 +75,6 @@ def encode(message: Any) -> bytes:
 
 
 def encode_entry(entry: events.Entry) -> tuple[EntryId, bytes]:
-    """The id and the framed value of an entry."""
     value = encode(entry)
     return entry_id(value[FRAME_BYTES:]), value
 

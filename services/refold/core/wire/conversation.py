@@ -100,7 +100,6 @@ def _patched(old: Wire, difference: Wire) -> Wire:
 
 
 def json_digest(wire: object) -> bytes:
-    """The digest of JSON data."""
     return blake2b(canonical.dumps(wire).encode(), digest_size=16).digest()
 
 

@@ -77,7 +77,6 @@ def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
 
 
 def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    """The idempotency key that a tombstone names, or nothing."""
     for name, value in headers or ():
         if name == CALL_KEY and value:
             return value.decode(errors="replace")
@@ -93,10 +92,8 @@ def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
 
 
 def base_of(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    """The digest of the earlier calls that an executor holds, or nothing."""
     return next((value.decode(errors="replace") for name, value in headers or () if name == BASE and value), "")
 
 
 def size(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
-    """The bytes that headers take."""
     return sum(len(name) + len(value or b"") for name, value in headers or ())

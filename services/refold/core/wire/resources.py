@@ -29,5 +29,4 @@ def resource(folder: Literal["schemas", "infra"], name: str = "") -> Path:
 
 
 def content(folder: Literal["schemas", "infra"], name: str) -> str:
-    """The content of a data file."""
     return resource(folder, name).read_text()

@@ -26,7 +26,6 @@ class Registered(NamedTuple):
 
 
 def file_name(entry: Registered) -> str:
-    """The name of a schema's file in `schemas/`."""
     return f"{entry.subject}.v{entry.version}.avsc"
 
 
@@ -37,7 +36,6 @@ def lock(content: str) -> list[Registered]:
 
 
 def locked() -> list[Registered]:
-    """Content of the lock file of this installation."""
     return lock(resources.content("schemas", "schemas.lock"))
 
 

@@ -38,7 +38,6 @@ class Seal:
     key: bytes = b""
 
     def close(self, kind: SealedKind, home: int, name: str, body: bytes) -> bytes:
-        """Serialize an entry of an idempotency key."""
         named = name.encode()
         content = len(named).to_bytes(_LENGTH_BYTES, "big") + named + body
         return self._code(kind, home, content) + content
@@ -56,7 +55,6 @@ class Seal:
         return name, content[ends:]
 
     def close_order(self, home: int, name: str, place: OrderPlace) -> bytes:
-        """Serialize the position of an order."""
         return self.close("order", home, name, f"{place.attempt} {place.offset} {place.call}".encode())
 
     def open_order(self, home: int, name: str, sealed: bytes) -> OrderPlace:

@@ -34,11 +34,8 @@ REMIND_MS = 10 * 60_000
 
 
 def approval_pages(site: APIRouter) -> None:
-    """Add the page and its forms."""
-
     @site.get("/approvals/{approval:path}", response_class=HTMLResponse)
     def approval_page(shared: Site, approval: str) -> HTMLResponse:
-        """A question with all that there is to know before somebody decides."""
         question = _shown(shared, approval)
         mine = may_vote(shared, question.known) if question.known else None
         return html_page("approval.html", shared, place="/inbox", q=question, mine=mine, types=" ".join(ASKS))

@@ -180,7 +180,6 @@ class _Rows(NamedTuple):
         return row._replace(bars=[*_bars(row.step, self.scale, self.end)])
 
     def _counted(self, rows: list[ChartRow]) -> Iterator[ChartRow]:
-        """Rows of noise, as one if there are many."""
         noise = rows.copy()
         rows.clear()
         if len(noise) < LEAST_COUNTED or self.below.opened & {ALL, *(row.key for row in noise)}:
@@ -227,7 +226,6 @@ def begun_at(run: Run) -> Iterator[tuple[int, int]]:
 
 
 def _busy(step: RunStep, end: int) -> Iterator[tuple[int, int]]:
-    """The times in which somebody worked on a step."""
     for attempt in step.attempts:
         until = attempt.ended_ms or (end if attempt.status == "running" else attempt.started_ms)
         yield attempt.started_ms, max(attempt.started_ms, until)

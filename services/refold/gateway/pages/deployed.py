@@ -41,12 +41,8 @@ class ShownLetter(ApiBody):
 
 
 def deployed_pages(site: APIRouter) -> None:
-    """Add the pages and the form."""
-
     @site.get(LETTERS, response_class=HTMLResponse)
     def letters_page(shared: Site, request: Request, wanted: Annotated[LetterFilter, Query()]) -> Response:
-        """Inputs that no service could use, the latest first."""
-
         def made(view: ViewReader) -> dict[str, Any]:
             chosen = wanted.model_dump(exclude_defaults=True)
             lead = (
@@ -106,7 +102,6 @@ def deployed_pages(site: APIRouter) -> None:
 
     @site.get("/versions", response_class=HTMLResponse)
     def versions_page(shared: Site) -> HTMLResponse:
-        """Versions that runs need, who has which, and what is halted."""
         agents, tools = served_of(shared)
         with shared.view("") as view:
             needed = version_rows(view, agents)
@@ -128,7 +123,6 @@ def deployed_pages(site: APIRouter) -> None:
 
     @site.get("/health", response_class=HTMLResponse)
     def health_page(shared: Site) -> HTMLResponse:
-        """The state of the views, of Kafka, of services and of projections."""
         health, address = health_of(shared), public_url(shared.platform.settings.views.url)
         facts = (("Views", health.views), ("Kafka", health.kafka), ("Database of the views", address))
         rows = [[Cell(name), Cell(said)] for name, said in facts]

@@ -76,8 +76,6 @@ class ForkShown(NamedTuple):
 
 
 def fork_pages(site: APIRouter) -> None:
-    """Add the page with its form."""
-
     @site.get("/runs/{run}/fork", response_class=HTMLResponse)
     def fork_page(shared: Site, run: str, at: Annotated[int, Asked(ge=0, le=LARGEST_NUMBER)] = 0) -> HTMLResponse:
         """The changes of a fork as a form; without an app, or the role, the command that forks."""
@@ -265,7 +263,6 @@ def _told(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str]
 
 
 def _cut(records: Iterable[JudgedRecord]) -> int:
-    """The last event of some records."""
     return max((each.entry.last_seq for each in records if each.entry), default=0)
 
 

@@ -53,8 +53,6 @@ class CameOf(NamedTuple):
 
 
 def inbox_pages(site: APIRouter) -> None:
-    """Add the pages and the form."""
-
     @site.get("/inbox", response_class=HTMLResponse)
     def inbox_page(shared: Site, wanted: Annotated[InboxFilter, Query()]) -> HTMLResponse:
         """Questions that are open, soon expiring ones first, then the oldest; or decided ones, or calls in doubt."""

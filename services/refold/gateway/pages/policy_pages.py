@@ -47,8 +47,6 @@ class ShownPolicies(ApiBody):
 
 
 def policy_pages(site: APIRouter) -> None:
-    """Add the pages and the form."""
-
     @site.get("/policies", response_class=HTMLResponse)
     def policies_page(shared: Site, wanted: Annotated[ShownPolicies, Query()]) -> HTMLResponse:
         """The policy in force, and others of the catalog; or what differs between two of them."""
@@ -191,6 +189,5 @@ def _difference(row: Data) -> Iterator[Cell]:
 
 
 def _reasons(judgement: Any) -> str:
-    """The rule of a judgement, whom it asks, and what it says."""
     needed = requirement_words(judgement["requirement"]) if judgement["requirement"] else ""
     return ", ".join(filter(None, [judgement["rule"], needed, judgement["message"]]))

@@ -109,7 +109,6 @@ class PageQuestion:
 
     @property
     def digest(self) -> str:
-        """The digest of the arguments."""
         return args_digest(self.request.args)
 
     @property
@@ -131,7 +130,6 @@ def question_in(
 
 
 def open_questions(view: ViewReader, run: Run) -> list[PageQuestion]:
-    """Return the questions that a run waits for."""
     return [_question(view, run, run, step.step, None) for step in run.timeline.asking]
 
 

@@ -49,8 +49,6 @@ class ShownActivity(ApiBody):
 
 
 def record_pages(site: APIRouter) -> None:
-    """Add the pages."""
-
     @site.get("/sessions", response_class=HTMLResponse)
     def sessions_page(shared: Site, request: Request, wanted: Annotated[ShownSession, Query()]) -> Response:
         """Sessions, the newest first; or one with its runs and what was said in them."""
@@ -89,8 +87,6 @@ def record_pages(site: APIRouter) -> None:
 
     @site.get("/limits", response_class=HTMLResponse)
     def limits_page(shared: Site, request: Request) -> Response:
-        """Amounts spent of limits per day and month."""
-
         def made(view: ViewReader) -> dict[str, Any]:
             grid = Grid(
                 "limits",
@@ -106,8 +102,6 @@ def record_pages(site: APIRouter) -> None:
 
     @site.get("/operators", response_class=HTMLResponse)
     def operators_page(shared: Site, request: Request, wanted: Annotated[ActionFilter, Query()]) -> Response:
-        """Actions of operators, the latest first."""
-
         def made(view: ViewReader) -> dict[str, Any]:
             asked = wanted.model_dump(exclude_defaults=True)
             everybody = [("Everybody", "/operators")] if asked else []
@@ -276,7 +270,6 @@ def _link_by_day(days: Sequence[str], agent: str, tool: str) -> str:
 
 
 def _codes(found: Activity, agent: str, tool: str) -> list[Cell]:
-    """Codes of failures with links to runs that have them."""
     return [
         Cell(f"{number} {code}", href=url("/", agent=agent, tool=tool, code=code))
         for code, number in found.failures.get((agent, tool), ())

@@ -79,17 +79,14 @@ def lines(text: object, limit: int = MOST_TEXT) -> str:
 
 
 def data(value: Any, limit: int = MOST_TEXT) -> str:
-    """Return JSON data in lines."""
     return lines(json_lines(value), limit)
 
 
 def editable(value: Any) -> str:
-    """Return JSON data as it is, to be changed in a form."""
     return json_lines(value).encode("utf-8", "backslashreplace").decode()
 
 
 def money(nano_usd: int) -> str:
-    """Return an amount of money."""
     return f"${nano_usd / NANO:,.4f}" if nano_usd else "$0"
 
 

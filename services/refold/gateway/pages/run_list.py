@@ -53,11 +53,8 @@ FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
 
 def run_list_pages(site: APIRouter) -> None:
-    """Add the pages and the form."""
-
     @site.get("/", response_class=HTMLResponse)
     def runs_page(shared: Site, request: Request, wanted: Annotated[RunFilter, Query()]) -> Response:
-        """The runs, the newest first."""
         # An empty field of a form that is sent without JavaScript is no filter.
         labels = [each for each in wanted.label if each]
         asked = {
@@ -93,7 +90,6 @@ def run_list_pages(site: APIRouter) -> None:
 
     @site.get("/start", response_class=HTMLResponse)
     def start_page(shared: Site, agent: str = "") -> HTMLResponse:
-        """A form for a run of an agent that planners have."""
         agents = sorted({each.agent for each in served_of(shared)[0]})
         says = "The agent's arguments by name, as JSON. The same id with the same agent and input is one run."
         fresh = operations.fresh_run_id("run")

@@ -100,11 +100,8 @@ class ShownOfRun(ApiBody):
 
 
 def run_pages(site: APIRouter) -> None:
-    """Add the page and its forms."""
-
     @site.get("/runs/{run}", response_class=HTMLResponse)
     def run_page(shared: Site, run: str, request: Request, wanted: Annotated[ShownOfRun, Asked()]) -> HTMLResponse:
-        """A run whole, as it is now or after an event."""
         with shared.view_of(run, "") as view:
             found = shared.reading.run(view, run)
             found.stall(_hold_of(view, run))
@@ -163,7 +160,6 @@ def run_pages(site: APIRouter) -> None:
 
     @site.get("/runs/{run}/records/{seq}")
     def record_file(shared: Site, run: str, seq: Seq) -> Response:
-        """The bytes of the record that has an event."""
         with shared.view_of(run, "") as view:
             judged, _ = entry_with(shared.reading.run(view, run), seq)
         headers = {"Content-Disposition": f'attachment; filename="{RUN_LOG}-{judged.record.offset}.avro"'}
@@ -171,7 +167,6 @@ def run_pages(site: APIRouter) -> None:
 
     @site.post("/runs/{run}/{word}", response_class=HTMLResponse)
     async def run_form(shared: Site, run: str, word: str, request: Request) -> Response:
-        """Cancel, pause, resume or retry a run, and go back to it."""
         if word not in SAYS:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
         fields = await form_of(request, shared)
@@ -233,7 +228,6 @@ def _serving(shared: Gateway, agent: str) -> list[AgentServed]:
 
 
 def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
-    """The same page with something else chosen."""
     told = {name: value for name, value in {**chosen, **changes}.items() if value}
     return f"?{urlencode(told, doseq=True)}" if told else f"/runs/{run}"
 
@@ -328,14 +322,12 @@ def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
 
 
 def _words(run: Run) -> list[str]:
-    """Words that the run can be told, in order."""
     if run.state.over:
         return ["retry"] if run.state.status == "failed" else []
     return ["retry", "cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
 
 
 def _title(run: Run) -> str:
-    """A line that tells a run from others."""
     if run.state.over and run.state.end is not None and getattr(run.state.end, "failure", None):
         return f"{run.state.run_id} failed"
     if run.timeline.in_doubt:

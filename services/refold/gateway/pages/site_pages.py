@@ -16,11 +16,8 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def site_pages(site: APIRouter) -> None:
-    """Add the pages."""
-
     @site.get("/login", response_class=HTMLResponse)
     def login_page(shared: Site) -> Response:
-        """Where a browser takes its API key or token."""
         if shared.login is not None:
             return RedirectResponse("/", 303)
         return html_page("login.html", shared, place="/login")
@@ -34,13 +31,11 @@ def site_pages(site: APIRouter) -> None:
 
     @site.post("/logout", response_class=HTMLResponse)
     async def logout_form(shared: Site, request: Request) -> Response:
-        """Remove the cookie from the browser."""
         await form_of(request, shared)
         return RedirectResponse("/login", 303, {"Set-Cookie": no_cookie()})
 
     @site.get("/static/{name}")
     def static_file(name: str, request: Request) -> Response:
-        """A style sheet or a script."""
         if (asset := ASSETS.get(name)) is None:
             raise NotFoundError(f"there is no file {name[:80]!r}")
         tag = f'"{asset.digest}"'

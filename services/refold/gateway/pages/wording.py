@@ -37,12 +37,10 @@ _WORDS = re.compile(r"\w+|\W")
 
 
 def name_of(step: RunStep) -> str:
-    """Return the name of a step as people call it."""
     return called_name(step.name)
 
 
 def called_name(name: str) -> str:
-    """Return the name of a tool or model as people call it."""
     agent, is_model, _ = name.partition("__model.")
     return f"{agent}: model" if is_model else tool_name(name)
 
@@ -175,7 +173,6 @@ def changed_args(before: str, after: str) -> TextDiff:
 
 
 def text_diff(title: str, before: str, after: str) -> TextDiff:
-    """Return the change from one text to another."""
     return _diffed(title, before.split("\n"), after.split("\n"))
 
 

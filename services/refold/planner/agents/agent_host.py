@@ -139,11 +139,9 @@ class _Frontier:
 
     @property
     def next_seq(self) -> int:
-        """The seq of the next event that is added."""
         return self.seq + len(self.added) + 1
 
     def settle(self, step: int, outcome: Settled) -> None:
-        """Gives the code the outcome of a step that waits."""
         self.closed.add(step)
         self.turns.append(self.execution.settle(step, outcome))
 
@@ -187,15 +185,12 @@ class Agents:
 
     @property
     def executions(self) -> int:
-        """How many there are."""
         return len(self._live)
 
     def forget(self, run: RunId) -> None:
-        """Drops the execution of a run, if there is one."""
         self._live.drop(run)
 
     def forget_all(self) -> None:
-        """Drops all of them."""
         for run in self._live:
             self._live.drop(run)
 
@@ -601,12 +596,10 @@ def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
 
 
 def started_by(event: events.ChildStarted | events.EventPublished) -> int:
-    """Number of runs that an event starts."""
     return len(event.agents) if isinstance(event, events.EventPublished) else 1
 
 
 def spent(code: str, message: str) -> RefoldError:
-    """Error of a run that takes more than its budget."""
     names = "RUN_STEPS, RUN_BYTES, RUN_CHILDREN and RUN_DEPTH"
     hint = f"let a run do a part of the work and start the next; REFOLD_PLANNER__{names} are the limits"
     if code != "budget_depth":  # a run that is too deep has a parent, which has heard of its failure

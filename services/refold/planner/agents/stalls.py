@@ -52,7 +52,6 @@ class LiveRoom:
         self.lanes: dict[LiveCode, None] = {}
 
     def add(self, size: int) -> None:
-        """Code takes so much more."""
         self.bytes += size
 
     def make(self, user: LiveCode) -> None:
@@ -167,7 +166,6 @@ class Holds:
                 self._keep(hold)
 
     def bars(self, run: RunId) -> bool:
-        """True if the code of a run must not be run."""
         return run in self._holds and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
@@ -263,7 +261,6 @@ class Holds:
                 yield run
 
     def due(self, now: int) -> Iterator[RunId]:
-        """The runs that are to be tried again by now."""
         for due in self._retries.due(now):
             self._tried.add(due.run_id)
             yield due.run_id
@@ -405,7 +402,6 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begins to look on."""
         if self._interrupts:
             signal.signal(_INTERRUPT, self._mark.interrupt)
         gc.callbacks.append(self._collects)

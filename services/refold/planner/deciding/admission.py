@@ -90,7 +90,6 @@ class Admission:
 
     @property
     def busy(self) -> bool:
-        """True if executors have something of a run."""
         return bool(self._active)
 
     def room(self, agent: str = "") -> int:

@@ -110,13 +110,11 @@ class BlobOrders:
         self._load()
 
     def save(self, value: tuple[RunId, str], then: Callable[[str | Failure], None]) -> None:
-        """Has a value kept."""
         self._number += 1
         self._asked[self._number] = then
         self.orders.append(SaveBlob(self._number, *value))
 
     def answered(self, answer: BlobLoaded | BlobSaved) -> None:
-        """Tells who asked."""
         if self._loading.pop(answer.number, None) is not None:
             self._load()
         if then := self._asked.pop(answer.number, None):
@@ -415,7 +413,6 @@ class DecideLoop:
                 self._inbox.push([Pending(run, Due(run, step, now), waited=_PASSED if passed else None)])
 
     def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:
-        """An input that changes nothing."""
         if isinstance(verdict, Park):
             self._park(item, verdict, now)
         elif isinstance(verdict, Refuse):

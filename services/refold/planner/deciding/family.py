@@ -181,7 +181,6 @@ class Family:
             self._inbox.push(items)
 
     def mended(self, run: RunId) -> None:
-        """A run has one history again."""
         for item in self._inbox.waiting.take(WaitsFor.DOUBT, run):
             if isinstance(item.input, ChildEnded) and self._log.accepted(run) is not None:
                 item.finish()  # it is not over, after all

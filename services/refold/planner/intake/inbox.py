@@ -33,7 +33,6 @@ class Emitted:
         self._open[offset] = self._open.get(offset, 0) + count
 
     def acknowledge(self, offset: int) -> None:
-        """One command of the entry at `offset` is in its topic."""
         self._open[offset] -= 1
 
     def low_water(self, position: int) -> int:
@@ -121,7 +120,6 @@ class Pending(Owed):
         self.run_id, self.input = run, told
 
     def rest(self) -> None:
-        """It will be answered later."""
         if self.from_people and self.bytes > LARGE_BYTES:
             self.input = None
         self.values = NO_VALUES
@@ -131,7 +129,6 @@ class Pending(Owed):
         return self.waited.get(why) if self.waited else None
 
     def has_waited(self, why: WaitsFor, until: int = 1) -> None:
-        """Note that it has waited for this."""
         self.waited = {**(self.waited or {}), why: until}
 
     def begins_again(self) -> None:
@@ -144,7 +141,6 @@ class Pending(Owed):
         return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
 
     def count_among(self, among: Counter[str]) -> None:
-        """Counts what it takes elsewhere."""
         if self.counted is not None:
             before, topic, size = self.counted
             before[topic] -= size
@@ -203,7 +199,6 @@ class WaitingInputs:
         self._items: dict[WaitsFor, dict[Any, list[Pending]]] = {why: {} for why in WaitsFor}
 
     def put(self, item: Pending, why: WaitsFor, which: Any = None) -> None:
-        """Have an input wait."""
         self._items[why].setdefault(which, []).append(item)
 
     def take(self, why: WaitsFor, which: Any = None, most: int | None = None) -> list[Pending]:
@@ -218,17 +213,14 @@ class WaitingInputs:
         return self._items[why]
 
     def counts(self) -> dict[WaitsFor, int]:
-        """Numbers of inputs that wait, by what for."""
         return {why: sum(map(len, which.values())) for why, which in self._items.items()}
 
     # A high watermark that is captured after an input was taken is what it waits for
 
     def asks(self, why: WaitsFor) -> bool:
-        """True if a high watermark has to be asked for."""
         return None in self._items[why]
 
     def reached_end(self, why: WaitsFor, end: int) -> None:
-        """Take the high watermark that was asked for."""
         if unasked := self.take(why):
             self._items[why].setdefault(end, []).extend(unasked)
 
@@ -326,7 +318,6 @@ class Inbox:
         return item
 
     def push(self, items: Iterable[Pending]) -> None:
-        """To be answered after what is there."""
         self._ready.extend(items)
 
     def postpone(self, run: RunId) -> None:
@@ -335,11 +326,9 @@ class Inbox:
         self.waiting.put(item, WaitsFor.TURN, item)
 
     def push_front(self, item: Pending) -> None:
-        """To be answered next."""
         self._ready.appendleft(item)
 
     def pop(self) -> Pending:
-        """What is to be answered next."""
         if self._operated:
             return self._operated.popleft()[1]
         if self.allowance > 0 and (said := self._said):
@@ -398,11 +387,9 @@ class Inbox:
 
     @property
     def held_bytes(self) -> int:
-        """What the requests take that there is no room for."""
         return self._elsewhere[WaitsFor.ROOM].total()
 
     def admit(self, agent: str, count: int) -> None:
-        """There is room for so many runs of an agent."""
         for item in self.waiting.take(WaitsFor.ROOM, agent, count):
             self._leave(item)
 
@@ -413,12 +400,10 @@ class Inbox:
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
 
     def park(self, item: Pending) -> None:
-        """Keeps an input for a run that is not known so far."""
         item.begins_again()
         self._wait(item, WaitsFor.RUN, item.run_id)
 
     def parks(self, run: RunId) -> bool:
-        """True if something waits for this run."""
         return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
@@ -498,7 +483,6 @@ class Inbox:
     # Positions
 
     def starts(self, positions: Mapping[str, int]) -> None:
-        """From where each topic is read."""
         self._starts = {**positions}
 
     def reached(self, topic: str, offset: int) -> None:
@@ -548,7 +532,6 @@ class UnknownRuns:
         self._due_ms = 0
 
     def add(self, partition: int, item: Pending) -> None:
-        """An input of this partition waits from now on."""
         self._fresh.setdefault(partition, []).append(item)
 
     def forget(self, partition: int) -> None:

@@ -42,7 +42,6 @@ class Timers:
         self._set(after, [0, *steps])
 
     def rebuild(self, state: RunState) -> None:
-        """Sets everything of a run that is taken over."""
         self._set(state, [0, *state.open])
 
     def rest(self, state: RunState, due_ms: int) -> None:

@@ -99,14 +99,12 @@ class RedrivenRuns:
         return True
 
     def take_back(self, reread: RedrivenRun) -> None:
-        """The history of a run is here again."""
         run = reread.state.run_id
         self.forget(run)
         self._fold.states[run] = reread.state
         self._snapshot_writer.reopen(run, reread.entries)
 
     def forget(self, run: RunId) -> None:
-        """Makes a run unknown."""
         self._finished.forget(run)
         self.drop(run)
 
@@ -267,7 +265,6 @@ class Acceptance:
 
     @property
     def wants_end(self) -> bool:
-        """True if the high watermark has to be asked for."""
         return self.lost or self.seen < self._missed
 
     def reached_end(self, end: int) -> None:

@@ -84,7 +84,6 @@ class Unanswered:
         return [topic for topic, waiting in self._waiting.items() if waiting]
 
     def sent(self, call: CallId, sent: SentRequest) -> None:
-        """A request is in its topic."""
         before = self._sent.get(call)
         if before is not None and before.attempt == sent.attempt:
             sent.times = before.times + 1
@@ -95,11 +94,9 @@ class Unanswered:
         return self._sent.get(call)
 
     def close(self, call: CallId) -> None:
-        """The call is settled."""
         self._sent.pop(call, None)
 
     def watch(self, call: CallId, due_ms: int) -> None:
-        """Looks at a call again when it is that late."""
         heapq.heappush(self._late, (due_ms, call))
 
     def wait(self, call: CallId) -> None:
@@ -181,7 +178,6 @@ class Halting:
         self._paused.add(call)
 
     def resume(self, run: RunId) -> None:
-        """A run is not paused any more."""
         self._resumed.add(run)
 
     @property
@@ -307,7 +303,6 @@ class Bases:
         return ShortRequest(**said)
 
     def answered(self, result: ToolResult, record: Record) -> None:
-        """An executor has answered an order, and may say what it holds."""
         place, base = self._sent.pop(result.call_id, (None, None))
         if place and base and base_of(record.read_headers()) == base.digest:
             self._held.add(place, base)
@@ -347,7 +342,6 @@ class Outbox:
         self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, token))
 
     def hear(self, after: RunState, entry: Entry, offset: int) -> None:
-        """Takes note of what an accepted entry orders."""
         self.emitted.add(offset, 1)
         self._heard.append((after, entry, offset))
         if type(entry.events[0]) is RunUnpaused and not after.paused:
@@ -569,7 +563,6 @@ class Outbox:
         self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
 
     def hold(self, run: RunId, hold: Hold | None) -> None:
-        """Says that the code of a run is held, or no longer."""
         self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
@@ -657,7 +650,6 @@ def _bytes(records: list[Outgoing]) -> int:
 
 
 def is_request(record: Outgoing) -> bool:
-    """True if a record asks executors to act."""
     return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
 
 

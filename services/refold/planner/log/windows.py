@@ -131,7 +131,6 @@ class Windows:
     # What entries take
 
     def accepted(self, entry: Entry, after: RunState, offset: int) -> None:
-        """An entry counts, by the record at this offset."""
         if not self.limits or after.request is None:
             return
         asked = after.request

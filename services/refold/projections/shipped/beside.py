@@ -158,7 +158,6 @@ def _spent(batch: Batch, record: Record, partitions: int) -> None:
 
 
 def spent_of(row: ViewRow) -> WindowSpent:
-    """Return what a row of `limits` says, but for who reported it."""
     of = LIMIT_ROWS.named(row)
     most = {name: of[f"limit_{name}"] for name in _AMOUNTS}
     limits = events.Spendable(**most, soft_percent=of["soft_percent"], then=of["beyond"])

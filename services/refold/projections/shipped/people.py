@@ -19,7 +19,6 @@ def paused_by(role: str) -> int:
 
 
 def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
-    """People are asked about a call."""
     if (row := turn.step(event.step)) is None:
         return
     about_doubt = event.about == DOUBT
@@ -51,7 +50,6 @@ def _escalated(turn: Turn, event: events.ApprovalEscalated, seq: int) -> None:
 
 
 def _decided(turn: Turn, event: events.ApprovalDecided, seq: int) -> None:
-    """People have decided, or nobody has in time."""
     if (row := turn.step(event.step)) is None:
         return
     ended = turn.batch.row(APPROVALS, (row[StepAt.approval_id],))
@@ -73,7 +71,6 @@ def _now_about(turn: Turn, row: list[object], question: str) -> None:
 
 
 def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
-    """Somebody has paused the run, or the one above it."""
     turn.run[RunAt.paused] |= paused_by(event.role)
     if event.role != PARENT:
         _acted(turn, seq, event.actor, "paused", event.role, event.reason)
@@ -90,7 +87,6 @@ def _resolved(turn: Turn, event: events.DoubtResolved, seq: int) -> None:
 
 
 def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
-    """The run goes on with another version of its agent."""
     turn.run[RunAt.version] = event.version
     if event.actor:
         _acted(turn, seq, event.actor, "migrated", event.version)
@@ -101,13 +97,11 @@ def _annotated(turn: Turn, event: events.RunAnnotated, seq: int) -> None:
 
 
 def retried_by(turn: Turn, event: events.RunRetried, seq: int) -> None:
-    """An operator has a failed run go on."""
     detail = f"from step {event.from_step}" if event.from_step else ""
     _acted(turn, seq, event.actor, "retried", detail, event.reason, step=event.from_step)
 
 
 def forked_by(turn: Turn, event: events.RunForked, seq: int) -> None:
-    """An operator has begun the run with the history of another one."""
     detail = f"from {event.source.run_id}/{event.source.seq}"
     _acted(turn, seq, event.actor, "forked", detail, event.reason)
 

@@ -103,7 +103,6 @@ def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
 
 
 def _keep(batch: Batch, accepted: Accepted) -> None:
-    """The entry as it lies in the log."""
     name, entry, record, since = accepted
     cause = entry.cause
     topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)

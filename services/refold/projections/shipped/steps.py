@@ -68,7 +68,6 @@ def digest_of_args(event: events.CallProposed) -> str:
 
 
 def _dispatched(turn: Turn, event: events.CallDispatched, seq: int) -> None:
-    """An attempt goes out, or once more."""
     if (row := turn.step(event.step)) is None:
         return
     turn.move(row, "running", "dispatched")
@@ -85,13 +84,11 @@ def _dispatched(turn: Turn, event: events.CallDispatched, seq: int) -> None:
 
 
 def _attempt_failed(turn: Turn, event: events.AttemptFailed, seq: int) -> None:
-    """An attempt is over, and another follows."""
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "backoff", "backoff")
 
 
 def call_completed(turn: Turn, event: events.CallCompleted, seq: int) -> None:
-    """A call has a result: how long it took, and what."""
     if (row := turn.step(event.step)) is None:
         return
     usage = usage_of(event.result)
@@ -115,7 +112,6 @@ def _model_of(usage: Any) -> str:
 
 
 def call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
-    """A call has no result."""
     if (row := turn.step(event.step)) is not None:
         sums = turn.sums(row[StepAt.name])
         sums[DayAt.failed] += 1
@@ -140,14 +136,12 @@ def _doubted(turn: Turn, event: events.CallDoubted, seq: int) -> None:
 
 
 def _held(turn: Turn, event: events.CallHeld, seq: int) -> None:
-    """A call waits for an operator."""
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "held", "held")
         failed(row, event.failure)
 
 
 def _renewed(turn: Turn, event: events.CallRenewed, seq: int) -> None:
-    """A call is asked for anew, under another id."""
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "proposed", "proposed")
         row[StepAt.approval_id] = ""  # the question was about the call before
@@ -182,7 +176,6 @@ def _child_over(turn: Turn, event: events.ChildCompleted, seq: int) -> None:
 
 
 def _match_failed(turn: Turn, event: events.MatchFailed, seq: int) -> None:
-    """The condition of a wait has no value for a signal."""
     if (row := turn.step(event.step)) is not None:
         failed(row, events.Failure("match_failed", event.error))
 
@@ -194,7 +187,6 @@ def _reserved(turn: Turn, event: events.CallReserved, seq: int) -> None:
 
 
 def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:
-    """An attempt has taken so much."""
     if (row := turn.step(event.step)) is not None:
         results = (each for each in turn.entry.events if isinstance(each, events.CallCompleted))
         model = next((_model_of(usage_of(each.result)) for each in results if each.step == event.step), "")
@@ -202,7 +194,6 @@ def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:
 
 
 def _spend(turn: Turn, row: list[Any], model: str, tokens: int, nano_usd: int) -> None:
-    """Add tokens and cost to a step, its run and its day."""
     run, sums = turn.run, turn.sums(row[StepAt.name], model)
     tokens, nano_usd = summable(tokens), summable(nano_usd)
     for columns, at in ((row, StepAt.tokens), (run, RunAt.tokens), (sums, DayAt.tokens)):

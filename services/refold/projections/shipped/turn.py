@@ -87,7 +87,6 @@ def asks(row: list[Any]) -> bool:
 
 
 def cut(text: str) -> str:
-    """As much of a text as a row holds."""
     return text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"
 
 

@@ -56,7 +56,6 @@ def check(function: FunctionType, what: str) -> list[FunctionType]:
 
 
 def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """The tools that some functions name."""
     for function in functions:
         for load in _loads(function, function.__code__):
             if hasattr(load.thing, _MARK):
