@@ -117,6 +117,9 @@ def test_an_old_order_that_comes_behind_its_tombstone_does_not_begin() -> None:
         rig.ask(call(1, attempt=attempt))
 
     assert begun(rig) == [("r1/3", 2)]
+    # A planner whose log has lost the ruling still waits for an answer.
+    answers = [(result.attempt, result.status, result.late) for result in rig.told(CallId("r1/3"))]
+    assert answers[-2:] == [(1, "unknown", False), (2, "unknown", False)]
 
 
 def test_a_wiped_ledger_gets_no_order_from_whoever_runs_one_that_was_taken_back() -> None:

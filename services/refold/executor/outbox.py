@@ -13,7 +13,7 @@ from refold.core.topics import DEAD_LETTER_EXECUTOR
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.core.wire.seal import OrderPlace
-from refold.executor import claim_chain
+from refold.executor import claim_chain, outcome
 from refold.executor.inputs import Requested, SeenCalls
 from refold.executor.settings import ExecutorSettings
 from refold.ports.effects import Append, Effect, Now, Publish
@@ -135,6 +135,11 @@ class ExecutorOutbox(Generic[Claimant]):
         whole, base = found
         size = max(record_bytes(record), base.bytes if base else 0)
         return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
+
+    def refuse(self, home: int, request: ToolRequest) -> None:
+        """Answers an order that was taken back: what came of its attempt is not known here."""
+        run = outcome.ToolRun(self.settings.member)
+        self.outlet.late(home, outcome.result_of(request, "unknown", run, failure=outcome.PASSED))
 
     def order_of(self, home: int, requested: Requested) -> bytes:
         return self.settings.seal.close_order(home, requested.request.key, requested.place)

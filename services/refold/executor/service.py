@@ -304,7 +304,12 @@ class Executor:
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
         call, tool = requested.request.call_id, requested.request.tool
-        if call in self._by_call or requested.request.attempt <= self._outbox.taken_back.get(call, 0):
+        if call in self._by_call:
+            requested.done = True
+            return
+        if requested.request.attempt <= self._outbox.taken_back.get(call, 0):
+            # A planner whose log has lost its end waits for an answer, all others ignore it.
+            self._outbox.refuse(lane.partition, requested.request)
             requested.done = True
             return
         if lane.late(requested):

@@ -212,7 +212,7 @@ class Busy(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is `closed`, or closed to this attempt, which was taken back.
+    """A higher attempt is on record, or the call is `closed`; with both, this attempt was taken back.
 
     `sealed` is what its executor has put there: the result of the higher one, if that is `done`, or where its order is.
     """

@@ -314,7 +314,7 @@ def test_an_order_that_is_taken_back_lets_no_attempt_in_up_to_its_own_and_never_
     bench.ledger.run([claim("ann", lease_ms=0), back])
 
     assert ask(bench, LAPSED) == []
-    assert bench.ledger.run([claim("bob"), claim("bob", attempt=2)]) == [Superseded(closed=True)] * 2
+    assert bench.ledger.run([claim("bob"), claim("bob", attempt=2)]) == [Superseded(closed=True, done=True)] * 2
     assert ask(bench, claim("eve", attempt=3)) == Claimed("ann")
     assert bench.ledger.run([back, renew("eve", attempt=3)]) == [None, Renewed(closed=False)], "it is a later one"
 

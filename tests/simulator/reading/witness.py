@@ -12,6 +12,7 @@ from refold.core.errors import MalformedError
 from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.messages import ToolRequest
 from refold.core.run.erased import erased_claims_key, is_erased_claims_key
+from refold.core.wire.headers import taken_back
 from refold.ports.ledger import Claim
 from refold.ports.log import Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
@@ -237,6 +238,8 @@ class Witness:
         """
         if not known:
             self._wrong.append(f"unclaimed: {ask.call_id} begins and the ledger knows nothing of it")
+        # A planner that takes over may take the attempts before this one back once more.
+        read = [record for record in read if not 0 < taken_back(record.read_headers()) < ask.attempt]
         if read and read[-1].value is None:
             self._wrong.append(f"closed: {ask.call_id} begins in a process that has read its tombstone")
 

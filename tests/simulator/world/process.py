@@ -180,13 +180,8 @@ class SimProcess:
                     why = _DIGITS.sub("N", str(fields.get(_REFUSED[name], "")))
                     self.world.counts[f"refused: {why if name in _SAID_OF_CALLS else f'{name}: {why}'}"] += 1
             service.news.clear()
-        waits = False
+        self._tools_first(orders)
         for effect in orders:
-            waits |= isinstance(effect, effects.AskLedger | effects.Append | effects.Publish)
-            if isinstance(effect, effects.StartTool):
-                self.world.counts["rule: tools come first"] += 1
-                if waits:
-                    self.world.witness.differs(f"waits: {self.name} starts a tool behind what may wait")
             if isinstance(effect, effects.StartTool) and not effect.probe:
                 place = home(effect.request.run_id, self.world.settings.partitions)
                 self.looked[effect.number] = self.world.broker.log(RUN_LOG, place).end
@@ -196,6 +191,16 @@ class SimProcess:
         idle_ms = LEAVING_MS if self.leave_by_ms else self.world.settings.idle_ms
         self.due_ms = min([*due, self.world.now_ms + idle_ms])
         return orders
+
+    def _tools_first(self, orders: list[effects.Effect]) -> None:
+        """Nothing that may wait comes between the last look at the clock and a tool."""
+        waits = False
+        for effect in orders:
+            waits |= isinstance(effect, effects.AskLedger | effects.Append | effects.Publish)
+            if isinstance(effect, effects.StartTool):
+                self.world.counts["rule: tools come first"] += 1
+                if waits:
+                    self.world.witness.differs(f"waits: {self.name} starts a tool behind what may wait")
 
     def _compare(self, planner: Planner, partition: int) -> None:
         """What a planner has of its runs when it is live is what the log has of them: purse, mailbox and all."""

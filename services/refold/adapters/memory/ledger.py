@@ -148,7 +148,7 @@ class MemoryLedger:
         if entry.state == "done" and (entry.success or (own and entry.attempt == operation.attempt)):
             return ledger.Stored(entry.result)
         if own and operation.attempt <= entry.taken_back:
-            return ledger.Superseded(closed=True)
+            return ledger.Superseded(closed=True, done=True)
         if own and operation.attempt < entry.attempt:
             done = entry.state == "done"
             return ledger.Superseded(False, entry.result if done else entry.order, done)

@@ -14,7 +14,7 @@ if state then
     return {'stored', result}
   end
   if own and back and attempt <= tonumber(back) then
-    return {'superseded', 1, '', 0}
+    return {'superseded', 1, '', 1}
   end
   if own and attempt < tonumber(on_record) then
     return {'superseded', 0, state == 'done' and result or order or '', state == 'done' and 1 or 0}
