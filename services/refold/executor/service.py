@@ -307,7 +307,7 @@ class Executor:
         if call in self._by_call:
             requested.done = True
             return
-        if requested.request.attempt <= self._outbox.taken_back.get(call, 0):
+        if (back := self._outbox.taken_back.get(call)) and requested.request.attempt <= back:
             # A planner whose log has lost its end waits for an answer, all others ignore it.
             self._outbox.refuse(lane.partition, requested.request)
             requested.done = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from refold.core.errors import MalformedError
@@ -187,16 +188,22 @@ def _branch() -> None:
     raise MalformedError("the Avro body names a union branch that is not there")
 
 
+@lru_cache(maxsize=64)
+def _time(n: int) -> bytes:
+    """Six bytes of a number that is a time. Records of one turn have few different times."""
+    return bytes(
+        (n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28 & 127 | 128, n >> 35)
+    )
+
+
 def _put(out: bytearray, n: int) -> None:
     """Appends a number that is in zigzag form and needs more than one byte."""
     if n < 16_384:  # the length of a text, mostly
         out.append(n & 127 | 128)
         out.append(n >> 7)
         return
-    if 1 << 35 <= n < 1 << 42:  # a time
-        out += bytes(
-            (n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28 & 127 | 128, n >> 35)
-        )
+    if 1 << 35 <= n < 1 << 42:
+        out += _time(n)
         return
     if n >> 64:
         raise MalformedError("a number has more than 64 bits")

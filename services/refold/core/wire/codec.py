@@ -151,23 +151,27 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
         raise MalformedError(f"unknown field {extra[0]!r}", hint=f"the fields are {', '.join(fields)}")
     values: dict[str, Any] = {}
     for name, spec in fields.items():
-        optional = (spec.default, spec.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
-        if name not in parsed and not optional:
-            raise MalformedError(f"the field {name!r} is missing")
+        value = parsed.get(name)
         # Many producers write null for a field that they leave out. The data of a signal may be null itself.
-        if name not in parsed or (optional and parsed[name] is None and name not in json_fields):
-            continue
-        value = parsed[name]
+        if value is None and (name not in parsed or name not in json_fields):
+            if _is_optional(spec):
+                continue
+            if name not in parsed:
+                raise MalformedError(f"the field {name!r} is missing")
         if name in json_fields:
             value = canonical.dumps(value)
         elif isinstance(value, dict) and (part := _part(spec.type)) is not None:
             value = _from_json(part, value, ())
         elif not _fits(value, spec.type):
             kind = _JSON_TYPES.get(typing.get_origin(spec.type) or spec.type, "an object")
-            hint = f"it is {kind}{', or is left out' * optional}"
+            hint = f"it is {kind}{', or is left out' * _is_optional(spec)}"
             raise MalformedError(f"the field {name!r} has the wrong type", hint=hint)
         values[name] = value
     return cls(**values)
+
+
+def _is_optional(spec: dataclasses.Field[Any]) -> bool:
+    return spec.default is not dataclasses.MISSING or spec.default_factory is not dataclasses.MISSING
 
 
 _JSON_TYPES: dict[Any, str] = {

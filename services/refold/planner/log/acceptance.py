@@ -247,7 +247,7 @@ class Acceptance:
             self.shrunk = True  # what the log had there is lost
         last, self._read = self._read, max(self._read, place)
         if self.shrunk or record.offset < self.position:
-            if place > last and self._is_apart(record):
+            if self.apart and place > last and self._is_apart(record):
                 yield from self._accept_read(record)
             return
         # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
@@ -430,7 +430,7 @@ class Acceptance:
 
     def _is_apart(self, record: Record) -> bool:
         """True if a record lies before all that is read of other runs, and has to be read for its run."""
-        parts = parse_log_key(record.key) if self.apart and not (self.live or self.shrunk) else None
+        parts = parse_log_key(record.key) if not (self.live or self.shrunk) else None
         return parts is not None and self._apart_from(parts[0], self.position) <= record.offset
 
     def _apart_from(self, run: RunId, other: int) -> int:
