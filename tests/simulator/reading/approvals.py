@@ -259,6 +259,8 @@ def _timely(vote: Datum, asked: Datum, found: Datum) -> bool:
 def _digest(asked: Datum) -> str:
     """The digest of a question, by its own content."""
     said = {name: value for name, value in asked.items() if name not in ("approval_id", "question", "traceparent")}
+    if not said["writers"]:  # as before there were any
+        del said["writers"]
     said["context"] = _context(said["args"])
     for name in ("args", "proposed_args"):
         said[name] = sha256(said[name].encode()).hexdigest() if said[name] or name == "args" else ""
