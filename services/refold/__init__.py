@@ -104,7 +104,6 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Look up on demand what needs pydantic or package metadata: `refold --help` needs neither."""
     if name == "__version__":
         from importlib.metadata import version
 

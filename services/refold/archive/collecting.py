@@ -91,7 +91,6 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
 def _families(
     found: dict[RunId, ArchivableRun], fold: LogFold, sizes: Mapping[RunId, int]
 ) -> dict[RunId, ArchivableRun]:
-    """Those of which it is known what they are, with their size and who is above and below them."""
     there = {*found, *fold.states, *fold.frozen}
     below: dict[RunId, list[RunId]] = {}
     for run in there - found.keys():
@@ -123,7 +122,6 @@ def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> l
 
 
 def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> Iterator[_Read]:
-    """Records that planners keep of runs that are over, record by record, but for what cannot be read."""
     for record in reader.scan(RUN_SNAPSHOT, partition):
         if record.value and (record.key or b"").startswith(OVER_PREFIX):
             with suppress(MalformedError, FoldError):

@@ -118,7 +118,6 @@ class Archivist:
         return swept
 
     def _to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
-        """The partitions in which a run may be due, or is being erased."""
         homes = {home(run, self._partitions) for run in marked}
         return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
 
@@ -198,7 +197,6 @@ class Archivist:
         return again
 
     def _copies(self, file: str, known: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
-        """The runs in a file of the archive, with their digests; each file is asked once."""
         assert self._archive_store is not None, "asked where there is an archive"
         if file not in known:
             known[file] = set()
@@ -209,7 +207,6 @@ class Archivist:
         return known[file]
 
     def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
-        """Archives runs, then marks them as erased: the first write that their erasure consists of."""
         sound = self._sound(partition, batch, swept)
         files = self._archive_store.keep(sound) if self._archive_store else {}
         swept.archived |= {str(run): file for run, file in files.items()}

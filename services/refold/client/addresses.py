@@ -75,13 +75,11 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
 
 
 def _partitions(running: dict[str, Any]) -> dict[str, int]:
-    """The number that a running `refold dev` has, if the environment does not say."""
     count = running.get("partitions")
     return {"partitions": count} if count and not os.environ.get(PARTITIONS) else {}
 
 
 def _stores(running: dict[str, Any]) -> dict[str, dict[str, str | None]]:
-    """The stores of a running `refold dev` for which the environment names no others."""
     rooms = [room for room in ("blobs", "views") if not os.environ.get(f"REFOLD_{room.upper()}__URL")]
     return {room: {"url": running.get(room)} for room in rooms}
 

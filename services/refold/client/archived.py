@@ -49,7 +49,6 @@ class ArchivedRuns:
             raise UnreachableError(error.message, hint="`refold archive verify` reads all files") from None
 
     def _file_of(self, run: RunId) -> str:
-        """The file with the newest copy of a run. The first call reads the index of every file."""
         with self._lock:
             if run not in self._files and time.monotonic() - self._looked_s > LOOKS_S:
                 for file in set(self._archive_store.files()) - self._indexed:
@@ -74,7 +73,6 @@ class _Alone(LoggedRuns):
 
 
 def _view_of(run: ArchivedRun) -> ViewReader:
-    """Return a view of an archived run alone, with the rows that the run had in every view."""
     store, records = MemoryViewStore(), list(ArchiveReader(run).scan(RUN_LOG))
     end = max(record.offset for record in records) + 1
     Projector(Shipped(), store, _Alone(run)).apply(records, {(RUN_LOG, run.partition): (0, end)})

@@ -197,7 +197,6 @@ def checks(jobs: Iterable[CheckJob], target: str, *, at_once: int = 1) -> Iterat
 def _served(
     jobs: Iterable[_Job], setup: ForkSetup, at_once: int, budget: Spendable | None
 ) -> Iterator[tuple[_Job, dict[str, Any]]]:
-    """Jobs with what processes say of them, in order; of jobs that are not done yet few are in memory."""
     idle: SimpleQueue[ForkProcess] = SimpleQueue()
     begun = list[ForkProcess]()
     shares = deque([_share(budget, at_once)] * at_once)

@@ -241,7 +241,6 @@ def _misnamed(needed: Requirement) -> list[str]:
 
 
 def _said(error: UsageError) -> str:
-    """The words of an error, without the place that a problem has anyway."""
     message = error.message
     for place in (error.fields.get("file", ""), f"rule {error.fields.get('rule', '')!r}", "fallback", DOUBT):
         message = message.removeprefix(f"{place}: ")

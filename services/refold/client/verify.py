@@ -202,7 +202,6 @@ def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
 
 
 def _check_decision(found: Verified, run: str, token: str, keys: dict[str, PublicKey]) -> None:
-    """A decision that a history has accepted is signed by a key of the catalog."""
     try:
         Decision.parse(signature.verified(token, keys, use="decision"))
     except (UnauthorisedError, MalformedError) as error:
@@ -221,7 +220,6 @@ class _Statuses:
         self._passed: set[RunId] = set()
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
-        """Takes an entry that counts since a record was judged, and the state behind it."""
         run = entry.run_id
         head, status = self.said.get(run, (b"", "pending"))
         if run in self._passed or entry.prev != head:
@@ -254,7 +252,6 @@ def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
 
 
 def _check_record(found: Verified, judged: JudgedRecord) -> None:
-    """A record must be what its key says, and one that counts must lie at home."""
     run, void = judged.run_id, judged.void
     if void == "hash":
         found.add("hash", run, f"{judged.place} has other bytes than its key names: they were changed")
@@ -296,7 +293,6 @@ def _note_open(found: Verified, state: RunState) -> None:
 def _check_outcomes(
     found: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
 ) -> None:
-    """Every run that is over has told so, once, and what it told is what the fold says."""
     told: dict[RunId, _Ended] = {}
     for key, outcome in _table(found, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
@@ -318,7 +314,6 @@ def _check_outcomes(
 
 
 def _expected(state: RunState) -> RunOutcome | None:
-    """What the planner's own function makes of the last event of the fold."""
     if state.end is None:
         return None
     last = Entry(state.run_id, state.head.seq, b"", state.at_ms, None, "", b"", [state.end])
@@ -329,7 +324,6 @@ def _expected(state: RunState) -> RunOutcome | None:
 
 
 def _check_open_calls(found: Verified, reader: LogReader, live: dict[RunId, RunState], pools: set[str]) -> None:
-    """The request topics are the table of what is open: no call more, none less."""
     expected: dict[str, int] = {}
     kept: set[str] = set()
     for state in live.values():
@@ -365,7 +359,6 @@ def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[
 
 
 def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None]]:
-    """Every row of a topic that is a table, by key; None takes it out. What cannot be read is noted."""
     for record in reader.scan(topic):
         try:
             row = codec.decode(kind, record.value) if record.value is not None else None
@@ -377,7 +370,6 @@ def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> It
 
 
 def _check_approvals(found: Verified, reader: LogReader, live: dict[RunId, RunState]) -> None:
-    """`approval-requested` is the table of what people are asked: no question more, none less."""
     expected = {name: run for run, s in live.items() for step in s.open if (name := s.waits_for(step))}
     asked: set[str] = set()
     for record in reader.scan(APPROVAL_REQUESTED):

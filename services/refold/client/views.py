@@ -138,7 +138,6 @@ def _listing(which: Selector, status: str, limit: int) -> Query:
 
 
 def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:
-    """Note what stalls the runs that go on, which only the log knows."""
     if live := [run for run in runs if not run.state.over]:
         holds = read()
         for run in live:

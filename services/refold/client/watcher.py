@@ -213,7 +213,6 @@ class Watcher:
                 self._first.popitem(last=False)
 
     def _look_back(self) -> None:
-        """Begins a pass over the past of all runs for which it is time, if none is under way."""
         due = [watch for watch in self._all() if watch.look_back_at and watch.look_back_at <= time.monotonic()]
         if due and not self._looks_back:
             self._looks_back = True

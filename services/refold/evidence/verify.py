@@ -193,7 +193,6 @@ class _Pass:
             yield "without its first line nobody can tell what the bundle should hold"
 
     def unmet(self) -> Iterator[Hole]:
-        """Parts that a bundle without a hole lacks: its subject, and what the reader expects."""
         about = self.contents.about if self.contents else ""
         if not self._concerned:
             yield _hole("about", f"the bundle is about {about or 'nothing'}, which is not in it")
@@ -205,7 +204,6 @@ class _Pass:
             )
 
     def _concerns(self, seq: int, event: events.Event) -> bool:
-        """True if the bundle is about this event: by its run, its place, its question or its idempotency key."""
         about, names = self.contents.about if self.contents else "", {self._run, f"{self._run}/{seq}"}
         if isinstance(event, events.ApprovalRequested) and "~" in about:  # or a beginning of its question's id
             return approval_id(self._state.call_id(event.step), event.question).startswith(about)

@@ -185,7 +185,6 @@ class Attempt:
             self._hand_over(begun=True)
 
     def _hand_over(self, *, begun: bool = False) -> None:
-        """Another process goes on: the same attempt, of which the planner hears nothing."""
         self.phase = "leaving"
         self._ask(ledger.HandOver(*self._place, self.token, begun))
 

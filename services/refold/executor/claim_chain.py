@@ -208,6 +208,5 @@ def record_key(claim: ToolClaim) -> bytes:
 
 
 def _takes_back(undone: ToolClaim, claim: ToolClaim) -> bool:
-    """True if it says of this claim, under which somebody was to act, that nothing came of it."""
     same = (undone.call_id, undone.attempt) == (claim.call_id, claim.attempt)
     return same and not (undone.doubt or claim.doubt or claim.undone)

@@ -32,7 +32,6 @@ class NestedPolicy:
     catalog: Catalog
 
     def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
-        """Why a call of a `pure` tool may not be made, after so many `calls` of the run; None if it may."""
         inner = replace(self.request, tool=tool, args=args, decision="")
         if halted := self.gate.halted(inner, self.catalog):
             return Refusal("halted", halted, stale=True)

@@ -236,7 +236,6 @@ class Executor:
                 lane.enqueue(requested)
 
     def _takes(self, home: int, call: CallId) -> bool:
-        """True if a call whose lease has lapsed is to be taken over here."""
         lane = self.lanes.get(home)
         return lane is not None and call not in self._by_call and call not in lane.waiting
 

@@ -329,7 +329,6 @@ class Fork:
         return self
 
     def _begin(self, source: RecordedRun) -> None:
-        """The run anew: its request, with the input, policy and code of the fork."""
         (_, first, _), draft = source.entries[0], self.changes.policy
         line = self.lines[self.root] = ForkedRun(
             RecordedRun.empty(self.root), source, outside=deque(self._outside_of(source))
@@ -530,7 +529,6 @@ class Fork:
         return self._decide(line, Due(state.run_id, step, opened.due_ms))
 
     def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
-        """Answer of the record for a step, as an input of this run."""
         state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
             content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)
@@ -613,7 +611,6 @@ class Fork:
         return (cue.at_ms, cue.place) if cue else (now, LAST)
 
     def _source_of(self, run: RunId) -> RecordedRun | None:
-        """The recorded run that one of the fork is, by the step that has started it."""
         above, _, last = run.rpartition(".")
         parent = self.lines.get(RunId(above))
         step = parent.matched.get(_started_in(run), (None, 0))[0] if parent else None

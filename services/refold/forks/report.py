@@ -142,7 +142,6 @@ def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkRepor
 
 
 def _unused(fork: Fork, mine: RunState) -> Iterator[str]:
-    """The changes of which nothing came, as the fork had no such step, or others answered it."""
     changes = fork.changes
     yield from (f"step {step}" for step in sorted(changes.edits) if step > len(mine.steps))
     yield from (f"the result of step {step}" for step in sorted(changes.results) if step not in fork.used)
@@ -232,7 +231,6 @@ def _same_end(mine: RunState, theirs: RunState) -> bool:
 
 
 def _same_outcomes(line: ForkedRun) -> bool:
-    """True if no step of a run has failed that had a result, or the other way round."""
     were = line.source.state.outcomes if line.source else {}
     ended = ((line.matched[step][0], outcome) for step, (_, outcome, _) in line.state.outcomes.items())
     return all(found is None or found not in were or type(were[found][1]) is type(outcome) for found, outcome in ended)
@@ -249,7 +247,6 @@ def _waits(state: RunState) -> str:
 
 
 def _spent(app: App, *sides: Mapping[RunId, RecordedRun]) -> Data:
-    """Tokens and dollars of the calls that have a result which tells them, on both sides."""
     tokens, usd = list[int](), list[float | None]()
     for runs in sides:
         outcomes = [outcome for run in runs.values() for _, outcome, _ in run.state.outcomes.values()]

@@ -144,7 +144,6 @@ def activity_of(view: ViewReader, since: str) -> Activity:
 
 
 def _without(rows: Iterable[ViewRow], *names: str) -> Iterator[ViewRow]:
-    """Rows of `daily` that are the same in these columns of the key."""
     places = {DAILY.places[name] for name in names}
     for row in rows:
         yield tuple("" if place in places else value for place, value in enumerate(row))

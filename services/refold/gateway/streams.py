@@ -312,7 +312,6 @@ class RunStreams:
         return page is not None and not page.events
 
     async def _page(self, channel: Channel, at: Cursor) -> tuple[Page, int]:
-        """Return the next page behind a place, and the number in the channel of what follows; -1: more of the view."""
         key = channel, channel.selection.sealed(at)
         task = self._pages.get(key)
         if task is None:
@@ -451,7 +450,6 @@ class RunStreams:
 
 
 def _with_parts(run: str) -> list[tuple[str, str, bool]]:
-    """The streams that have the parts of a run, if they are wanted."""
     return [("run", run, True), *(("family", each, True) for each in (*parents_of(run), run))]
 
 

@@ -343,7 +343,6 @@ def _nothing_said(approval: Approval, vote: Vote) -> str:
 
 
 def _is_left_out(request: ApprovalRequest, name: str) -> bool:
-    """True if a person has asked for the run or its arguments, and so may not decide on it."""
     return request.requirement.not_requester and has_asked(request, name)
 
 

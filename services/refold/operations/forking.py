@@ -82,7 +82,6 @@ def copy_values(kept: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]
 
 
 def _places(run: RunId, told: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
-    """Places of large values, and the step whose child each is of; 0: it is of the run itself."""
     for event in told:
         step = event.step if isinstance(event, ChildStarted | ChildCompleted) else 0
         for pointer in pointers_in(event):

@@ -108,7 +108,6 @@ class Runs:
         return Newest(sorted(found, key=_asked_at), len(meant), len(asked))
 
     def _requested(self, takes: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
-        """When each run was requested, by first entries, and the runs that are meant."""
         asked, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
@@ -171,7 +170,6 @@ class Runs:
         return self._there(found.values())
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs that the log has an entry of, but for what is left of erased ones."""
         there = [run for run in runs if run.records]
         # Runs are erased by tombstones: where there are none, nobody has to be asked.
         buried = any(judged.record.value is None for run in there for judged in run.void)

@@ -575,7 +575,6 @@ class Lane:
                 self.log.finish(state)
 
     def _know(self, state: RunState) -> None:
-        """All of a run that the lane has not followed is known by now."""
         self.admission.count(state)
         self._timers.rebuild(state)
 

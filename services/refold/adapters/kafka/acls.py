@@ -169,7 +169,6 @@ def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[Ac
 
 
 def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
-    """True if a rule is about something that the place of one of our rules is about, too."""
     if acl.kind != kind:
         return False
     if acl.name == EVERYWHERE or acl.name == name:
@@ -179,7 +178,6 @@ def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
 
 
 def _only_ours(acl: Acl, prefix: str) -> bool:
-    """True if an overlapping rule is about nothing else: it names one of our things, or its names have our prefix."""
     if acl.pattern == "literal":
         return acl.name != EVERYWHERE
     return prefix != "" and acl.name.startswith(prefix)
@@ -273,7 +271,6 @@ def _answer(future: Future[_T], what: str) -> _T:
 
 
 def _read(binding: AclBinding) -> Acl | None:
-    """A rule of the broker, unless it is about neither topics nor groups."""
     kind = _KINDS.get(ResourceType(binding.restype))
     if kind is None:
         return None
@@ -287,7 +284,6 @@ def _read(binding: AclBinding) -> Acl | None:
 
 
 def _write(acl: Acl, kind: type[B]) -> B:
-    """A rule as the client wants it: to create it, or to find and remove just this one."""
     return kind(
         ResourceType[acl.kind.upper()],
         acl.name,

@@ -98,7 +98,6 @@ class KafkaEventLog:
         return taken
 
     def _wait(self, taken: Taken, deadline: float) -> Message | None:
-        """The first record, or nothing as soon as there is other news or the time is over."""
         reported = False
         while True:
             self._look(taken)

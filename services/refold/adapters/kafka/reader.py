@@ -144,7 +144,6 @@ class OnePass:
             raise translate(error, f"read {self._what}") from None
 
     def _sorted(self, messages: list[Message]) -> Iterator[Record]:
-        """Records of what was taken; notes which partitions have come to their end, by record or by position."""
         ends, names = self._ends, self._names
         for message in messages:
             error, name = message.error(), message.topic() or ""

@@ -162,7 +162,6 @@ class PostgresViews(SqlViews):
 
 
 def _number(name: str) -> int:
-    """The number that stands for a name among the locks of a database."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 

@@ -170,7 +170,6 @@ class Toolbox:
             self._done(ToolEnded(order.number, "broken", code="blob_unwritten", message=text, retryable=False))
 
     async def _perform(self, order: StartTool, heartbeat: Heartbeat, threads: Executor) -> ToolEnded:
-        """Runs a tool for an agent in memory, of which nobody else is told."""
         told = ErrorText(self._app)
         try:
             tool, body = self._prepare(order, heartbeat, told.secrets)
@@ -249,7 +248,6 @@ def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
 
 
 async def _settled(value: Any) -> Any:
-    """The value of a tool that looked like a sync one: a wrapper of an async function, or an async generator."""
     while inspect.isawaitable(value):
         value = await value
     return [each async for each in value] if isinstance(value, AsyncGenerator) else value
@@ -314,7 +312,6 @@ class ErrorText:
         return ended
 
     def _detail(self, error: RefoldError) -> str:
-        """What the author has said beside the message; nothing where that is too long, as a half says nothing."""
         detail = error.fields.get("detail", "")
         try:
             told = self._redacted(detail) if isinstance(detail, str) else ""
@@ -329,7 +326,6 @@ def _after_ms(retry_after: float | None) -> int:
 
 
 def _code(error: BaseException) -> str:
-    """The code of a failure: an error that stands for another, as CallFailed does, has that one's."""
     if not isinstance(error, RefoldError):
         return type(error).__name__
     code = error.fields.get("code", error.code)

@@ -302,7 +302,6 @@ def revoke_grant(approval: ApprovalArgument, *, voter: Messenger) -> None:
 
 
 def _setting(text: str) -> tuple[str, str]:
-    """A name and its new value as text; a file's text becomes a JSON string."""
     name, value = pair(text, "sets nothing", hint="write --set NAME=VALUE")
     return name, canonical.dumps(source(value)) if value.startswith("@") else value
 

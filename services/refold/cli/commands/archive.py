@@ -122,7 +122,6 @@ def restore_run(
 
 
 def _verify_file(archive: ArchiveStore, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
-    """The number of runs a file has, and what is wrong with them, or with what its index says of them."""
     problems, copies = list[dict[str, str]](), dict[str, str]()
     try:
         for copy in archive.runs(file):

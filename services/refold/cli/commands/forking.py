@@ -254,7 +254,6 @@ def _decided(given: str) -> tuple[str, PeopleSaid]:
 
 
 def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
-    """Name of a fork, unlike that of any other: the run up to now, the code on disk, and what is otherwise."""
     place = Path(setup.target.partition(":")[0])
     code = place.read_bytes().hex() if place.is_file() else ""
     said = [

@@ -108,7 +108,6 @@ class Provision:
         return root_key(self.root, trust), trust
 
     def _warn(self, there: Catalog) -> None:
-        """Tells what keeps people from deciding: keys that sign no more, roles that nobody has."""
         for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
             public = there.keys[keys.load(path).kid] if path.exists() else None
             if public and not public.signs_at(clock_ms()):

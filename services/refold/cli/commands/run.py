@@ -325,7 +325,6 @@ def point(run: Run, at: str) -> Run:
 
 
 def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> tuple[list[RunRow], int, int]:
-    """The newest runs of those that are meant, how many these are, and how many there are in all."""
     settings = shell.platform.settings
     if (views := views_of(settings, from_log=from_log)) and (
         found := views.listed(settings, which, status, shell.limit, shell.runs)
@@ -339,7 +338,6 @@ def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> 
 def _listed_at(
     which: Selector, status: str, at_ms: int, shell: Listing, *, from_log: bool
 ) -> tuple[list[RunThen], int, int]:
-    """The same as they were at a time. What stalled a run then is not known."""
     if status == "stalled":
         raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
     settings = shell.platform.settings
@@ -358,7 +356,6 @@ def _is(row: RunRow, status: str) -> bool:
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
-    """What is told of a run, with its large values, where there is a store to ask."""
     store = store_of(archive, shell)
     return in_full(data, RunId(run), store) if store else data
 

@@ -444,7 +444,6 @@ def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
 
 
 def _names(run: Run) -> tuple[str, str]:
-    """What the version of a run is called: with what it stands on, and without."""
     return run.state.version, spoken(run.state.version)[0]
 
 

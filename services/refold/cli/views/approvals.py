@@ -112,7 +112,6 @@ def print_approval(
 
 
 def _facts(found: Approval, *, ended: str, grant: str) -> dict[str, str]:
-    """What there is to know, by its name. What is empty is not shown."""
     request, doubt = found.request, found.request.about == DOUBT
     return {
         "held": found.held,
@@ -139,7 +138,6 @@ def _facts(found: Approval, *, ended: str, grant: str) -> dict[str, str]:
 
 
 def _deciders(found: Approval) -> str:
-    """Who may decide, as the policy names them, and how many of them have to agree."""
     needed, quorum = found.request.requirement, quorum_of(found.request, found.roles.askers)
     votes = f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
     left_out = "requester, nor who wrote arguments" if found.request.writers else "requester"
@@ -163,7 +161,6 @@ def _requester(found: Approval) -> str:
 
 
 def _attempt(request: ApprovalRequest) -> str:
-    """The attempt that is asked about, and those that an approval lets out as well."""
     more = f"; an approval covers attempts up to {request.covers}" if request.covers > request.attempt else ""
     return f"{request.attempt}{more}"
 
@@ -232,18 +229,15 @@ def _size(args: str) -> str:
 
 
 def _own(args: Any) -> Any:
-    """Arguments without what a framework adds to them: members that begin with `$`, which nobody can edit."""
     return {name: each for name, each in args.items() if name[:1] != "$"} if isinstance(args, dict) else args
 
 
 def _tool(request: ApprovalRequest) -> str:
-    """A tool by the name that people use, and by its own where that is longer."""
     short = tool_name(request.tool)
     return request.tool if short == request.tool else f"{short} ({request.tool})"
 
 
 def _print_args(request: ApprovalRequest, *, full: bool) -> None:
-    """The arguments, and of what a framework adds its names and size, or all of it."""
     value = json_text(request.args)
     own = _own(value)
     _print_own(request, own)
@@ -327,7 +321,6 @@ def _cells(each: Question) -> list[str]:
 
 
 def _asked_by(each: Question) -> str:
-    """Who asked for the run, and that this is their own word where nothing verifies it."""
     if not each.requester:
         return "-"
     return f"{each.requester}{'' if each.requester_verified else ' (not verified)'}"

@@ -157,7 +157,6 @@ def _fork_line(forked: ForkOf) -> str:
 
 
 def _now_lines(run: RunInfo) -> list[str]:
-    """A run's source, what it does by its own word, and what it waits for."""
     lines = [_fork_line(run.forked)] if run.forked else []
     lines += [f"  says [italic]{escape(run.says)}[/]"] if run.says else []
     lines += budget_lines(run)
@@ -206,7 +205,6 @@ _HOW = {
 
 
 def _step_line(step: RunStep, began_ms: int) -> str:
-    """A step in a line: what it is, how it stands, when it was, what it took and gave."""
     mark = styled(step.status).replace(step.status, _MARKS.get(step.status, "…"))
     took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
@@ -219,7 +217,6 @@ def _step_line(step: RunStep, began_ms: int) -> str:
 
 
 def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
-    """A step, and below it who was asked, what was tried, what came of it, and what settles it."""
     below = [
         # A line of its own: it is the agent's word, and beside the name of what runs it could pass for that.
         f"called [italic]{escape(step.label)}[/]" * bool(step.label),
@@ -312,7 +309,6 @@ _VERDICTS = {
 
 
 def _given(step: RunStep) -> str:
-    """The arguments of a call or the input of a child, without what a framework adds to them."""
     if step.kind not in ("call", "run"):
         return ""
     value = json_text(step.args)
@@ -323,7 +319,6 @@ def _given(step: RunStep) -> str:
 
 
 def _attempt_line(attempt: CallAttempt, began_ms: int, *, again: bool) -> str:
-    """An attempt; of a failure that the attempt before had, too, there is the code alone."""
     text = f"attempt {attempt.number} {styled(attempt.status)} [dim]{_since(began_ms, attempt.started_ms)}[/]"
     if attempt.dispatches > 1:
         text += f" [yellow]handed out {attempt.dispatches} times[/]"
@@ -336,7 +331,6 @@ def _attempt_line(attempt: CallAttempt, began_ms: int, *, again: bool) -> str:
 
 
 def _at(detail: str) -> str:
-    """The place in the user's code, or what its author has added for people; JSON is for programs."""
     return f" [dim]{escape(detail, 120)}[/]" if detail and not detail.startswith("{") else ""
 
 

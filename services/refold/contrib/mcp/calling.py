@@ -161,7 +161,6 @@ class RemoteTools(Mapping[str, RemoteTool]):
 
 
 def _refused(result: Mapping[str, Any]) -> str:
-    """Requests of a server that are refused: all but a few forms for people."""
     asks: Mapping[str, Any] = result["asks"]
     for each in asks.values():
         if each.get("method") != "elicitation/create":

@@ -92,7 +92,6 @@ class Pipes:
                     await told.send(_message(line))
 
     async def _line(self, output: asyncio.StreamReader) -> bytes:
-        """The next line; nothing at the end, and of a server that does not end its line."""
         try:
             return await output.readline()
         except ValueError:
@@ -108,7 +107,6 @@ class Pipes:
 
 
 async def _watch(process: asyncio.subprocess.Process, told: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-    """Tells of its end: what a server has started may hold its output open for ever."""
     await _over(process)
     await asyncio.sleep(_POLL_S)  # for its last words to be read
     told.close()
@@ -161,6 +159,5 @@ async def _over(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    """To it and to all that it has started, but for what has left its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -139,7 +139,6 @@ def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict
 async def _asked(
     context: Context, ctx: RunContext[Any], call: ToolCallPart, requests: DeferredToolRequests
 ) -> Any | ToolFailed:
-    """The answer to a question, or the result of an external call, as people or their programs give it."""
     agent = next(leaf.name for leaf in _leaves(ctx) if isinstance(leaf, BaseDurabilityCapability))
     tool = context.find(question_tool(agent, requests.kind(call.tool_call_id)))
     asked = {"tool": call.tool_name, "args": call.args_as_dict()}

@@ -158,7 +158,6 @@ class Conversations:
     def _new(
         self, messages: list[ModelMessage], base: _Request | None, fresh: dict[int, Wire]
     ) -> tuple[list[Wire], set[int]]:
-        """Messages as they stand in the arguments, and the calls that they name."""
         told, named = list[Wire](), set[int]()
         instructions = base.instructions if base else None
         for message in messages:

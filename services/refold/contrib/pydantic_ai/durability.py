@@ -252,7 +252,6 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             self._bound_event_operation = self._bind_event_operation(self._backend)
 
     async def _approval_missing(self, unit: ToolsetCallToolId, params: Any) -> str:
-        """Why a call needs a decision of people, by this executor's own toolsets; nothing where it needs none."""
         leaf = self._toolsets_by_id[unit.toolset_id].wrapped
         definition = params.tool.tool_def if isinstance(leaf, FunctionToolset) else None
         if isinstance(leaf, DynamicToolset):
@@ -288,7 +287,6 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return usual(operation_id, self._model_options, CallOptions(**{**self._tool_options, **own}))
 
     def _resolve_tool(self, unit: DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
-        """Options of a tool: what was registered holds, and what says otherwise by now is refused."""
         metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
         asks, what = tool is not None and tool.tool_def.kind == "unapproved", f"tool {name} of agent {self.name}"
         options, kind = self._options_of(unit, metadata, what, asks=asks), getattr(unit, "toolset_kind", "")
@@ -336,7 +334,6 @@ def _requires(definition: ToolDefinition) -> bool:
 
 
 def _metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
-    """A tool's metadata with what capabilities of the agent set, where that is known before it runs."""
     found = dict(tool.metadata or {})
     for capability in leaf_capabilities(agent.root_capability):
         if isinstance(capability, SetToolMetadata):

@@ -82,7 +82,6 @@ def _terminal(error: Exception, detail: dict[str, Any]) -> TerminalError:
 
 
 def _dumped(error: ModelAPIError) -> dict[str, Any]:
-    """An error by its class, what it is made of and what it says."""
     http = isinstance(error, ModelHTTPError)
     made_of = ModelHTTPError.__reduce__(error)[1] if isinstance(error, ModelHTTPError) else error.__reduce__()[1]
     said = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
@@ -95,7 +94,6 @@ def _dumped(error: ModelAPIError) -> dict[str, Any]:
 
 
 def _loaded(found: dict[str, Any]) -> ModelAPIError:
-    """The error again, of its class if that is one of pydantic-ai's own."""
     usual = ModelHTTPError if found["http"] else ModelAPIError
     own = (each for each in _kinds(usual) if each.__module__.startswith("pydantic_ai."))
     kind: Any = next((each for each in own if each.__name__ == found["class"]), usual)

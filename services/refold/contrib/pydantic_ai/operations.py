@@ -169,7 +169,6 @@ class OperationTool(ToolDef):
 
 
 def _uses_key(function: FunctionType) -> bool:
-    """True if a function, or one of its module that it uses, asks for the key of its call."""
     ahead: list[Any] = [function]
     for each in ahead:
         codes = [each.__code__]

@@ -52,7 +52,6 @@ def check_length(given: str) -> None:
 
 
 def _length(said: Any) -> int:
-    """The parts of a message or of a prompt, with what these list."""
     if isinstance(said, dict):
         said = said.get("parts")
     if not isinstance(said, list):

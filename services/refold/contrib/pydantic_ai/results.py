@@ -58,7 +58,6 @@ def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | N
 
 
 def _brief(response: dict[str, Any]) -> dict[str, Any]:
-    """A response without all that it has not: dozens of names for each."""
     kept = {name: value for name, value in response.items() if value is not None}
     kept["parts"] = [{name: value for name, value in part.items() if value is not None} for part in kept["parts"]]
     kept["usage"] = {name: value for name, value in (kept.get("usage") or {}).items() if value}
@@ -93,7 +92,6 @@ def _is_wrapped(result: Any) -> bool:
 
 
 def _used(response: dict[str, Any]) -> dict[str, Any]:
-    """Usage of a request, in the shape that is the same for all frameworks."""
     usage = response.get("usage") or {}
     model = f"{response.get('provider_name') or ''}:{response.get('model_name') or ''}"
     return {"model": model, **{name: usage.get(name) or 0 for name in _COUNTED}, "requests": 1}

@@ -43,7 +43,6 @@ async def _streamed(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
 
 
 def _said(event: Any) -> tuple[str, dict[str, Any]] | None:
-    """What there is to tell of an event; `part` numbers the parts of an answer."""
     if isinstance(event, PartStartEvent):
         part: Any = event.part
     elif isinstance(event, PartDeltaEvent):

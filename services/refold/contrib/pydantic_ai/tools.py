@@ -102,7 +102,6 @@ class ServerTools(AbstractToolset[Any]):
 
 
 def _offered(name: str) -> str:
-    """The name under which a model is offered a tool: providers take letters, digits, underscore and dash."""
     return _UNFIT.sub("_", name)
 
 

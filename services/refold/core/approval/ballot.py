@@ -266,11 +266,9 @@ class _Deciders:
         return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
     def _own(self, vote: Vote) -> str:
-        """Which approver of the policy somebody is; nothing for whoever decides on another's word."""
         return self._roles.entitled(self._named, vote.actor, vote.roles)
 
     def _lineage(self, vote: Vote) -> tuple[Entitlement, ...]:
-        """What entitles the actor of a vote: the policy before anybody's word; or nothing."""
         if own := self._own(vote):
             return (Entitlement(vote.actor, own),)
         approver = self._roles.entitled(self._listed, vote.actor, vote.roles)

@@ -156,7 +156,6 @@ _KNOWN = 1_024
 
 @lru_cache(COMPILED)
 def _compiled(text: str) -> Policy | None:
-    """The policy of an entry's content, for all lanes of the process; None for one that was taken back."""
     content = canonical.parse(text)
     return None if content is None else Policy.parse(content)
 

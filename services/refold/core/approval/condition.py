@@ -235,13 +235,11 @@ def _compile(source: str, language: Language) -> cel.Expression:
 
 @lru_cache(maxsize=256)
 def _checked(source: str, language: Language) -> bytes:
-    """What the checker has resolved of an expression, as the functions at the end of this module read it."""
     data = _compile(source, language).serialize()
     return data if isinstance(data, bytes) else data.encode("latin-1")
 
 
 def _refusal(error: Exception, language: Language) -> UsageError:
-    """The first line of what the compiler says, in words for who wrote the condition."""
     line = _words(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
     for prefix in ("INVALID_ARGUMENT: ", "CANCELLED: ", "ERROR: ", "-1:-1: "):
         line = line.removeprefix(prefix)

@@ -303,7 +303,6 @@ def unsettled(
 def _elsewhere(
     decision: Decision, request: ToolRequest, tool: ToolFacts, environment: str, *, about: str
 ) -> Refusal | None:
-    """Why a decision is about another call or attempt than these very bytes order, or about something else of it."""
     if decision.asked.get("about", "") != about:
         return _final("the decision answers a question about something else")
     try:

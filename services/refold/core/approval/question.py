@@ -93,7 +93,6 @@ def asked_of(content: Any) -> ApprovalRequest:
 
 
 def _shaped(cls: Any, content: Any) -> Any:
-    """A dataclass of JSON data, of which every field is there and of its very type."""
     hints = _hints(cls)
     if not isinstance(content, dict) or content.keys() != hints.keys():
         raise MalformedError(f"a {cls.__name__} has other fields")

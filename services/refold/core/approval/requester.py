@@ -119,7 +119,6 @@ def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
 
 
 def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
-    """What a token says, if a key that speaks for this name has signed it."""
     if not name.strip() or not is_clear(name):
         return None
     try:
@@ -146,7 +145,6 @@ def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
 
 
 def _said_before(message: RunRequest | RunSignal) -> dict[str, Any]:
-    """What tokens of requests said of them before they said all; those of signals still do."""
     if isinstance(message, RunRequest):
         about = {"agent": message.agent, "input": _digest(message.input), "requester": message.requester}
     else:
@@ -164,7 +162,6 @@ def _digest(text: str) -> str:
 
 
 def _meant(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a token says of its message: all but when and where it was signed, and for which labels."""
     return {name: value for name, value in said.items() if name not in ("issued", "platform", _VOUCHED)}
 
 

@@ -180,7 +180,6 @@ def are_names(value: Any) -> bool:
 
 
 def _decoded(token: str) -> tuple[str, str]:
-    """Header and payload of a token of which every part has its one spelling."""
     if len(token) > TOKEN_BYTES:
         raise _refused("malformed", f"the token is longer than {TOKEN_BYTES} bytes")
     parts = token.split(".")

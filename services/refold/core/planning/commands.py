@@ -73,7 +73,6 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
 
 
 def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
-    """The tombstones of all that is open when a run ends, by the event with this seq."""
     if goes_on:  # by other calls
         early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
         return [close(state, step, at=last_seq) for step in early]
@@ -87,7 +86,6 @@ def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
 
 
 def _signal(state: RunState, event: events.SignalSent) -> Command:
-    """Signal of a run to another: in the name of whoever has asked for it, as users send it."""
     told = RunId(event.run_id)
     name = signal_id(state.run_id, event.step)
     actor = state.request.requester if state.request else ""
@@ -130,7 +128,6 @@ def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) 
 
 
 def _ask_others(state: RunState, step: int) -> list[Command]:
-    """What others are asked about a call from now on, after the end of the question so far."""
     opened = state.open.get(step)
     asked = [asked_no_more(state, step, opened.question.event.question)] if opened and opened.question else []
     return [*asked, *ask_people(state, step)]

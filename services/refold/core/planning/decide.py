@@ -238,7 +238,6 @@ def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
 
 
 def _never_sent(state: RunState, what: Undeliverable) -> Ruling:
-    """Nothing is sent for this attempt, or no more; what went out before may have had its effect."""
     failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
     if what.approval:
         step = asking.opened_by(state, what.approval)
@@ -266,7 +265,6 @@ def _unreadable_result(state: RunState, what: UnreadableResult) -> Ruling:
 
 
 def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure) -> events.Event:
-    """The end of a call of which nobody will say any more what came of it."""
     last = course(state.call(step).effect, "unknown", sent_before=opened.may_have_happened).last
     return asking.closed(opened, step, failure, may_have_happened=last == "doubt")
 
@@ -335,7 +333,6 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
 
 
 def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
-    """What follows of an attempt without a result, if it is the one that is under way."""
     opened = state.open[step]
     # Who claimed a call that is in doubt by now may still say what nobody else can: that it did not happen, or how.
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
@@ -392,7 +389,6 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
 
 
 def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
-    """True if a human has spoken on the attempt before its result came."""
     said = state.resolved.get(step)
     return said is not None and said.attempt >= result.attempt
 

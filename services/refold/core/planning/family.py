@@ -190,7 +190,6 @@ def _ended(
 
 
 def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
-    """The use of a run that those above it count, and the first of them."""
     account = None if origin.outlives else child.account
     return (account.used, account.limits.root) if account else (None, "")
 
@@ -208,7 +207,6 @@ def _paused(state: RunState, seq: int) -> Iterator[FamilyMessage]:
 
 
 def _waited_for(state: RunState) -> Iterator[tuple[int, events.ChildStarted]]:
-    """The steps in which a run waits for others; of one that is over its end says more than that."""
     for step in sorted(state.open) if not state.over else ():
         if isinstance(started := state.steps[step - 1], events.ChildStarted):
             yield step, started

@@ -90,7 +90,6 @@ def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None)
 
 
 def _request(event: events.RunRequested, asked: ForkAsked) -> events.RunRequested:
-    """The request of a fork: that of its source, but that nobody has signed it, and no run waits for it."""
     budget = replace(event.budget, root="") if event.budget else None
     lineage = [*(event.forked.lineage if event.forked else []), asked.source.run_id]
     return replace(

@@ -128,7 +128,6 @@ def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | R
 
 
 def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
-    """The other arguments of a step, in the form that keys are made of."""
     asked = state.steps[step - 1] if step else None
     if not isinstance(asked, events.CallProposed):
         return Refuse("malformed", "an edit is for a call: name its step in `from`")
@@ -156,7 +155,6 @@ def _failed(state: RunState) -> list[int]:
 
 
 def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
-    """True if a call that has failed may go out anew under its own key."""
     return failed.failure.code not in (SAID | HAPPENED if call.key_window_ms else SAID)
 
 

@@ -170,7 +170,6 @@ class Finished:
         return (number << (32 - self._bits)).to_bytes(4)
 
     def _find(self, digest: bytes) -> tuple[int, int]:
-        """The bucket of a digest, and where in it its row is; -1 where none is."""
         first = int.from_bytes(digest[:4])
         number = first >> (32 - self._bits)
         if self._loaded[number]:
@@ -251,7 +250,6 @@ class _Digests(Sequence[bytes]):
         return self._rows[at * ROW_BYTES : at * ROW_BYTES + 16]
 
     def place(self, digest: bytes) -> int:
-        """Where in the bytes the first row begins that is not below a digest."""
         return bisect_left(self, digest) * ROW_BYTES
 
 

@@ -318,7 +318,6 @@ def wait_words(name: str, match: str) -> str:
 
 
 def _difference(recorded: tuple[str, str], asked: tuple[str, str]) -> str:
-    """Difference of two things with a name and arguments, if they have one of both in common."""
     if recorded[0] == asked[0]:
         return "arguments"
     return "renamed" if recorded[1] == asked[1] else ""

@@ -256,7 +256,6 @@ class LogFold:
         return Judged(run, held.record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
 
     def _state(self, run: RunId) -> RunState | None:
-        """State of a run; of one that is over for as long as that may be doubted."""
         return self.states.get(run) or self.ended(run)
 
     def _knows(self, record: LogRecord) -> bool:
@@ -376,7 +375,6 @@ class LogFold:
         return self._mended(Judged(run, name, None, "buried" if counted else "tombstone"))
 
     def _mended(self, judged: Judged) -> Judged:
-        """The judgement, with what follows of it if the run has one history again."""
         run = judged.run_id
         disorder, state = self._disorders.get(run), self._state(run)
         if disorder is None or state is None:
@@ -403,7 +401,6 @@ class LogFold:
 
 
 def _follows(state: RunState | None, entry: Entry) -> bool:
-    """True if an entry extends what is in a run's history, or nothing."""
     if state is None or not entry.prev:
         return not entry.prev
     head = Head(EntryId(entry.prev), entry.seq - 1)

@@ -51,7 +51,6 @@ def kept(state: RunState, from_step: int = 0) -> Staying:
 
 
 def _asked_before(state: RunState, seq: int) -> int:
-    """The number of steps asked for before the entry that an event is part of."""
     place = state.heads.place(seq, key=_SEQ)
     return state.seqs.place(state.heads[place - 1].seq + 1 if place else 1)
 

@@ -174,7 +174,6 @@ def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: boo
 
 
 def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoReturn:
-    """The code asks for other steps than history has, from this one on."""
     new = [intent for _, intent in asked if intent.numbered]
     following, before = state.retried.step_after(step), state.retried.step_before(step - 1)
     here, then, earlier = (_step(state, number) for number in (step, following, before))

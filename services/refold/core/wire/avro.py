@@ -56,7 +56,6 @@ class _Reading:
         self._records: dict[str, ReadValue] = {}
 
     def of(self, schema: Schema) -> ReadValue:
-        """A function from bytes and a place to the value there and the place after it."""
         if isinstance(schema, str) and schema in self._records:
             return self._records[schema]
         if isinstance(schema, dict) and schema["type"] == "record":

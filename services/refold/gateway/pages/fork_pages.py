@@ -250,7 +250,6 @@ def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedS
 
 
 def _told(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str], dict[int, str]]:
-    """The recorded step of each step of a fork, the words of those that a report names, and how they are judged."""
     changed = {each.after: each.before for each in report.calls if (each.run_id, each.change) == (name, "changed")}
     notes = {
         each.step: f"{each.before} → {each.after}{each.rule and f', rule {each.rule}'}"

@@ -97,7 +97,6 @@ def _listed(show: str) -> TableQuery:
 
 
 def _mine(shared: Gateway, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
-    """The questions that who is logged in may decide; all of them, and True, while Kafka cannot tell whose they are."""
     if not rows:
         return rows, False
     try:

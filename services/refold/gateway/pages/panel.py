@@ -103,7 +103,6 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
 
 
 def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
-    """Decisions and answers of people, each with its place behind the step that it is about."""
     for step in run.timeline.steps:
         seq, behind = run.state.seqs[step.step - 1], 2 * step.step + 1
         for ask in step.approvals:

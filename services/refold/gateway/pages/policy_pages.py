@@ -87,7 +87,6 @@ def _policy(catalog: Catalog, digest: str) -> Policy:
 
 
 def _rules(policy: Policy | None) -> Grid:
-    """The rules of a policy in their order, and what it says beside them."""
     rows = []
     if policy is not None:
         for rule in policy.rules:

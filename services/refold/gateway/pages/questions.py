@@ -187,7 +187,6 @@ def _votes(view: ViewReader, request: ApprovalRequest, known: Approval | None) -
 
 
 def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> RuleSeen | None:
-    """The rule of the policy that asked, in the state in which it did."""
     rule = next((rule for rule in known.policy.rules if rule.name == request.rule), None) if known.policy else None
     if rule is None or known.policy is None:
         return None

@@ -185,7 +185,6 @@ def _spark(found: Activity, days: Sequence[str], agent: str, tool: str) -> list[
 
 
 def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
-    """Calls of a tool, or runs of an agent, on a day, and how many of them failed."""
     if row is None:
         return 0, 0
     return (row.calls, row.failed) if tool else (row.runs_requested, row.runs_failed)

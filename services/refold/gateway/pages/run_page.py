@@ -221,7 +221,6 @@ def _hold_of(view: ViewReader, run: str) -> Hold | None:
 
 
 def _serving(shared: Gateway, agent: str) -> list[AgentServed]:
-    """The versions of an agent that planners report to have; none while Kafka is away."""
     with suppress(UnreachableError), shared.log() as runs:
         return [each for each in agents_served(runs.reader.scan(MEMBER)) if each.agent == agent]
     return []
@@ -285,7 +284,6 @@ def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
 
 
 def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
-    """A step as its row has it, and the number of its first event."""
     tried = CallAttempt(
         number=row["attempt"], started_ms=row["sent_ms"], ended_ms=row["ended_ms"], status=row["status"]
     )

@@ -128,7 +128,6 @@ def _short_first(value: Any) -> Any:
 
 
 def _said(result: Any) -> str:
-    """The words of a model's answer, or the calls that it asks for."""
     lines = said_lines(result, 1)
     texts = [line.text for line in lines if line.kind == "model"]
     calls = [line.who.rpartition(" ")[2] for line in lines if line.kind == "call"]

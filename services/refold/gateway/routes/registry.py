@@ -83,7 +83,6 @@ def registry_routes(site: APIRouter) -> None:
 
 
 def _lines(prefix: str, subject: str) -> list[Registered]:
-    """The versions of a subject, in order; none if there is no such subject."""
     name = subject.removesuffix(_SUFFIX).removeprefix(prefix)
     known = {line.subject for line in locked()}
     name = name if name in known else kind_of(name)

@@ -248,7 +248,6 @@ class Agents:
         return self._app.agent_of(state.request.agent, state.version) if state.request else None
 
     def _served(self, state: RunState, name: str) -> AgentDef | Stall:
-        """The agent of a run by its name, in its version, or why its code cannot be run here."""
         agent, code = self._agent(state), ""
         if agent is None and (known := self._app.versions(name)):
             reason, message = "unknown_version", f"version {spoken(state.version)[0]} of agent {name}"
@@ -450,7 +449,6 @@ class Agents:
     def _record(
         self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int
     ) -> list[events.Event]:
-        """What the code asks for is in the log: the events of it."""
         if isinstance(intent, GiveUp):
             return self._given_up(state, frontier, step)
         if not intent.fits():
@@ -490,7 +488,6 @@ class Agents:
     def _propose(
         self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, asked: str
     ) -> list[events.Event]:
-        """A call as it goes out, or waits for people, or is denied. `asked`: its arguments, if they were others."""
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
             message = f"the arguments of {intent.tool} have {size:,} bytes, more than {self._budget.payload_bytes:,}"
             raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")

@@ -347,7 +347,6 @@ class DecideLoop:
         return True
 
     def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
-        """What an input means; None: it waits for room, or is on its way home."""
         # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
         if item.input is None:
             return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
@@ -372,7 +371,6 @@ class DecideLoop:
         return self._admission.takes(ruling, state, said)
 
     def _of_code(self, state: RunState, said: RunOperation, item: Pending, now: int) -> Ruling | None:
-        """The ruling on an operator's word on the code of a run; None: it is about something else."""
         if said.kind in JUDGED and not retries(said, state):
             ruling = self._holds.judge(said, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
