@@ -303,12 +303,11 @@ class Executor:
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
         call, tool = requested.request.call_id, requested.request.tool
-        if call in self._by_call:
-            requested.done = True
-            return
-        if (back := self._outbox.taken_back.get(call)) and requested.request.attempt <= back:
-            # A planner whose log has lost its end waits for an answer, all others ignore it.
-            self._outbox.refuse(lane.partition, requested.request)
+        back = self._outbox.taken_back.get(call)
+        if call in self._by_call or (back and requested.request.attempt <= back):
+            if call not in self._by_call:
+                # A planner whose log has lost its end waits for an answer, all others ignore it.
+                self._outbox.refuse(lane.partition, requested.request)
             requested.done = True
             return
         if lane.late(requested):

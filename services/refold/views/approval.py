@@ -393,7 +393,7 @@ class ApprovalIndex:
 
 
 def against(state: RunState | None, approval: Approval) -> str:
-    """What the run log says otherwise than an open question; nothing if it agrees."""
+    """Difference between the run log and an open question; empty if there is none."""
     if approval.state != "open":
         return ""
     request = approval.request

@@ -348,7 +348,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
 
 
 def _manifest(run: Run) -> dict[str, str]:
-    """What the run began with, or was handed to last, and its policy."""
+    """Version and policy that the run began with, or was migrated to last."""
     made: dict[str, str] = {}
     for judged in run.records:
         for event in judged.entry.events if judged.entry else ():

@@ -67,7 +67,7 @@ def described(told: Mapping[str, Any]) -> Manifest:
 
 
 def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, instructions: str) -> ToolList:
-    """What is recorded of a list: the first of equal names, and why the others are none."""
+    """Recorded form of a list of tools: the first of equal names, and why the others are left out."""
     tools: dict[str, Manifest] = {}
     left_out: list[LeftOut] = []
     for each in told:

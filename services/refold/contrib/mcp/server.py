@@ -88,7 +88,7 @@ class MCPServer:
 
     @property
     def prefix(self) -> str:
-        """What the names of its tools begin with."""
+        """Prefix of the names of its tools."""
         return f"{self.name}."
 
     @property

@@ -385,7 +385,7 @@ def _definition(definition: ToolDefinition) -> Wire:
 
 
 def _forget_options(tool: Wire) -> Wire:
-    """How a tool is called is no affair of a model."""
+    """Drop the options of a call, which models do not need."""
     if metadata := tool.get("metadata"):
         metadata.pop(WORD, None)
         tool["metadata"] = metadata or None

@@ -362,7 +362,7 @@ class Outbox:
     # A take-over: state is told, not history
 
     def begin(self, emit_from: int) -> None:
-        """What lies below this offset of the run log is told; all that follows from here on counts as told at once."""
+        """Start emitting at this run-log offset: commands of earlier entries are acknowledged already."""
         self._begun = emit_from
         self.emitted.add(emit_from, 1)
 

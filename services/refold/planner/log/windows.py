@@ -347,7 +347,7 @@ class BudgetAccounts:
         return [*found, *self._shared(state, now)]
 
     def _taken(self, run: RunState, *, but: RunState) -> Amount:
-        """What a run has taken, and those below it that live, all but one."""
+        """Amount that a run and the live runs below it, all but one, have taken."""
         if run.account is None:
             return NOTHING
         taken = NOTHING if run.run_id == but.run_id else run.account.total
