@@ -14,26 +14,29 @@ from refold.gateway.pages.records import now_grid
 from refold.ports.log import Record
 from tests.waiting import eventually
 
-NOW = int(time.time() * 1000)
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def record(key: str, value: RunInsight | bytes | None) -> Record:
     framed = codec.encode(value) if isinstance(value, RunInsight) else value
-    return Record(RUN_INSIGHT, 0, 0, key.encode(), framed, list, NOW)
+    return Record(RUN_INSIGHT, 0, 0, key.encode(), framed, list, now_ms())
 
 
-def of_agent(minutes_ago: int, calls: int, name: str = "shop") -> Record:
-    at = NOW - minutes_ago * 60_000
+def of_agent(now: int, minutes_ago: int, calls: int, name: str = "shop") -> Record:
+    at = now - minutes_ago * 60_000
     return record(f"agent/{at // 60_000}/{name}", RunInsight("agent", at, name, requested=1, calls=calls, tokens=10))
 
 
 def test_minutes_are_added_up_and_what_is_old_or_taken_back_does_not_count() -> None:
-    failing = RunInsight("failing", NOW, "pay", failed=9)
+    now = now_ms()  # of this test: a suite may take longer than the window that figures count in
+    failing = RunInsight("failing", now, "pay", failed=9)
     records = [
-        *(of_agent(2, 5), of_agent(1, 3), of_agent(1, 4), of_agent(1, 2, "desk")),
-        of_agent(WINDOW_MS // 60_000 + 1, 50),
+        *(of_agent(now, 2, 5), of_agent(now, 1, 3), of_agent(now, 1, 4), of_agent(now, 1, 2, "desk")),
+        of_agent(now, WINDOW_MS // 60_000 + 1, 50),
         *(record("failing/1/pay", failing), record("failing/2/pay", failing), record("failing/2/pay", None)),
-        record("loop/r-1", RunInsight("loop", NOW, "look", "r-1", equal_calls=6)),
+        record("loop/r-1", RunInsight("loop", now, "look", "r-1", equal_calls=6)),
         record("agent/0/shop", b"\0garbage"),
     ]
 
@@ -61,7 +64,7 @@ def test_a_topic_that_cannot_be_read_shows_nothing_and_is_tried_again() -> None:
         tries.append(1)
         if len(tries) < 3:
             raise UnreachableError("Kafka is away")
-        yield of_agent(0, 1)
+        yield of_agent(now_ms(), 0, 1)
         yield None
 
     figures = LiveFigures(read)

@@ -430,7 +430,14 @@ def test_another_host_and_another_origin_are_refused(site: Bench) -> None:
     assert own.status_code != 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST:8321", "[::1]", "[::1]:8321", "127.1.2.3:1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "LOCALHOST:8321", "[::1]", "[::1]:8321", "127.1.2.3:1"),
+        # An IPv6 socket has IPv4's loopback so; browsers write it in hex.
+        *("[::ffff:127.0.0.1]", "[::FFFF:127.0.0.1]:8321", "[::ffff:7f00:1]:8321"),
+    ],
+)
 def test_names_of_this_machine_are_served(site: Bench, host: str) -> None:
     assert site.http.get("/healthz", headers={"Host": host}).status_code == 200
 
@@ -440,7 +447,9 @@ def test_names_of_this_machine_are_served(site: Bench, host: str) -> None:
     [
         *("", "evil.example", "127.0.0.1.evil.example", "localhost.", "localhost.evil.example", "0.0.0.0", "127.1"),
         *("evil.example@127.0.0.1", "127.0.0.1@evil.example", "unix://x", "http://127.0.0.1", "127.0.0.1/.."),
-        *("localhost#x", "localhost:abc", "localhost:", "[::1", "[::ffff:127.0.0.1]", "127.0.0.1, evil.example"),
+        *("localhost#x", "localhost:abc", "localhost:", "[::1", "::ffff:127.0.0.1", "127.0.0.1, evil.example"),
+        *("[::ffff:10.0.0.1]", "[::ffff:0.0.0.0]", "[::ffff:a00:1]", "[::ffff:7f00]", "[::127.0.0.1]", "[fe80::1]"),
+        *("[::ffff:127.0.0.1].evil.example", "[::ffff:127.0.0.1", "evil.example@[::ffff:127.0.0.1]"),
     ],
 )
 def test_any_other_host_is_refused(site: Bench, host: str) -> None:

@@ -20,7 +20,8 @@ from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import RUN_LOG, RUN_REQUESTED
 from refold.core.wire import codec
-from refold.core.wire.schemas import locked
+from refold.core.wire.resources import resource
+from refold.core.wire.schemas import file_name, locked
 from refold.gateway.app import build_api
 from tests.gateway.test_reading import Bench, site  # noqa: F401 - the fixture
 
@@ -64,13 +65,17 @@ def test_a_request_that_confluents_serializer_wrote_is_one(registry: SchemaRegis
 
 
 def test_every_schema_is_served_under_the_id_of_the_lock_file(registry: SchemaRegistryClient) -> None:
+    versions = dict[str, list[int]]()
     for line in locked():
-        latest = registry.get_latest_version(f"{PREFIX}{line.subject}-value")
+        served = registry.get_version(f"{PREFIX}{line.subject}-value", line.version)
         by_id: Schema = registry.get_schema(line.id)
-
-        assert (latest.schema_id, latest.version) == (line.id, line.version)
-        assert json.loads(by_id.schema_str or "")["type"] == "record"
-        assert registry.get_versions(line.subject) == [1]
+        assert (served.schema_id, served.version) == (line.id, line.version)
+        committed = json.loads(resource("schemas", file_name(line)).read_text())
+        assert json.loads(by_id.schema_str or "") == committed
+        versions.setdefault(line.subject, []).append(line.version)
+    for subject, there in versions.items():
+        assert registry.get_versions(subject) == there == list(range(1, len(there) + 1))
+        assert registry.get_latest_version(f"{PREFIX}{subject}-value").version == there[-1]
     assert set(registry.get_subjects()) == {f"{PREFIX}{line.subject}-value" for line in locked()}
     assert registry.get_latest_version(f"{PREFIX}tool-requested.bank-value").schema_id == 5
     assert registry.get_compatibility() == "BACKWARD_TRANSITIVE"
