@@ -329,26 +329,21 @@ def _check_open_calls(found: Verified, reader: LogReader, live: dict[RunId, RunS
     kept, waits = set[str](), set[str]()
     for state in live.values():
         for step, opened in state.open.items():
-            sent = opened.phase in ("approval", "proposed") and opened.attempt
-            if opened.phase in ("dispatched", "backoff", "doubt", "held") or sent:
-                expected[state.call_id(step)] = opened.attempt
-                kept |= {state.call_id(step)} if state.paused else set()
-                waits |= {state.call_id(step)} if opened.phase != "dispatched" else set()
+            if opened.attempt:  # it was sent
+                expected[name := state.call_id(step)] = opened.attempt
+                (kept if state.paused else set[str]() if opened.phase == "dispatched" else waits).add(name)
     asked = _open_requests(found, reader, pools, waits)
-    for call, attempt in expected.items():
+    for call, sent in expected.items():
         # In `kept`: its request may have to wait until the run goes on. In `waits`: its order may be taken back.
-        if call in kept or asked.get(call, attempt if call in waits else 0) == attempt:
+        if call in kept or (at := asked.get(call, sent if call in waits else 0)) == sent:
             continue
-        text = f"call {call} is open, and no executor is asked for it"
-        if asked.get(call):
-            text = f"call {call} is at attempt {attempt}, and executors are asked for {asked[call]}"
-        found.add("open-call", call.partition("/")[0], text)
+        how = f"at attempt {sent}, and executors are asked for {at}" if at else "open, and no executor is asked for it"
+        found.add("open-call", call.partition("/")[0], f"call {call} is {how}")
     for call in asked.keys() - expected.keys():
         found.add("open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
 
 
 def _open_requests(found: Verified, reader: LogReader, pools: set[str], waits: set[str]) -> dict[str, int]:
-    """Attempts by call; 0 for one of `waits` whose tombstone closes it, as if it were settled."""
     asked: dict[str, int] = {}
     for pool in sorted(pools):
         # A planner that lies can name any pool: of one without a topic no executor is asked for a call.
@@ -356,7 +351,7 @@ def _open_requests(found: Verified, reader: LogReader, pools: set[str], waits: s
             for call, request, record in _table(found, reader, tool_requested(pool), ToolRequest):
                 asked.pop(call, None)
                 if request is not None or (call in waits and not taken_back(record.read_headers())):
-                    asked[call] = request.attempt if request else 0
+                    asked[call] = request.attempt if request else 0  # closed, as if it were settled
     return asked
 
 
