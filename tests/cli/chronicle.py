@@ -30,6 +30,7 @@ from refold.core.run.snapshot import over_key
 from refold.core.run.state import RunState
 from refold.core.run.suspension import status_change
 from refold.core.wire import codec
+from refold.core.wire.headers import TAKEN_BACK
 from refold.ports.log import Outgoing
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryLogReader
@@ -111,7 +112,8 @@ class Chronicle:
             self.states[run] = after = evolve(self.states.get(run), entry, name)
             for command in commands(after, entry, offset) if emit else []:
                 message = codec.encode(command.message) if command.message else None
-                self.write(command.topic, run, key=command.key.encode(), value=message)
+                back = [(TAKEN_BACK, b"%d" % command.attempt)] if command.attempt else []
+                self.write(command.topic, run, key=command.key.encode(), value=message, headers=back)
             if emit and after.over:
                 self.keep(after)
 
@@ -136,10 +138,19 @@ class Chronicle:
         name, entry, value = self.entry(run, requested(), seq=seq, prev=prev)
         self.write("run-log", run, key=log_key(run, entry.seq, name), value=value)
 
-    def write(self, topic: str, run: str, *, key: bytes, value: bytes | None, partition: int | None = None) -> int:
+    def write(
+        self,
+        topic: str,
+        run: str,
+        *,
+        key: bytes,
+        value: bytes | None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> int:
         """One record, at the home of the run unless told otherwise."""
         number = home(run, 4) if partition is None else partition
-        delivery = self.broker.write(Outgoing(topic, number, key, value, [], 0))
+        delivery = self.broker.write(Outgoing(topic, number, key, value, [*headers], 0))
         assert delivery.offset is not None
         return delivery.offset
 

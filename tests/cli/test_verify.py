@@ -27,6 +27,7 @@ from refold.core.events import (
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
+from refold.core.wire.headers import TAKEN_BACK
 from refold.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
 from tests.eventlog.broker import MemoryBroker
@@ -178,6 +179,23 @@ def unrequested_call(chronicle: Chronicle) -> None:
     chronicle.add("unasked", requested(), proposed(1), emit=False)
 
 
+def recalled_call(chronicle: Chronicle) -> None:
+    """The order of a call that is under way, taken back."""
+    back = [(TAKEN_BACK, b"1")]
+    chronicle.write("tool-requested.default", "open", key=b"open/3", value=None, headers=back)
+
+
+def closed_call(chronicle: Chronicle) -> None:
+    """A call in doubt that executors take for settled."""
+    chronicle.write("tool-requested.default", "doubtful", key=b"doubtful/3", value=None)
+
+
+def later_attempt(chronicle: Chronicle) -> None:
+    """A call in doubt, and executors are asked for an attempt that the log does not have."""
+    request = ToolRequest("doubtful/3", "doubtful", 1, 2, 1, "push", "{}", "key-1", "once", 1_000)
+    chronicle.write("tool-requested.default", "doubtful", key=b"doubtful/3", value=codec.encode(request))
+
+
 def zombie_call(chronicle: Chronicle) -> None:
     """A call that is settled, and executors are asked for it again."""
     request = ToolRequest("done/3", "done", 1, 1, 1, "push", "{}", "key-1", "keyed", 1_000)
@@ -195,6 +213,9 @@ def zombie_call(chronicle: Chronicle) -> None:
         (other_end, "outcome", "told"),
         (two_ends, "outcome", "done"),
         (unrequested_call, "open-call", "unasked"),
+        (recalled_call, "open-call", "open"),
+        (closed_call, "open-call", "doubtful"),
+        (later_attempt, "open-call", "doubtful"),
         (zombie_call, "open-call", "done"),
     ],
 )

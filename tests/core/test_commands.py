@@ -123,8 +123,8 @@ def test_a_settled_call_is_closed() -> None:
     assert ordered(log) == [Command("tool-requested.default", f"{RUN}/3", None, "key-1")]
 
 
-def test_a_call_in_doubt_stays_open() -> None:
-    assert ordered(doubting()) == []
+def test_a_call_in_doubt_stays_open_and_its_order_is_taken_back() -> None:
+    assert ordered(doubting()) == [Command("tool-requested.default", f"{RUN}/3", None, "key-1", attempt=1)]
 
 
 def test_the_end_closes_what_is_open_and_tells_the_outcome() -> None:

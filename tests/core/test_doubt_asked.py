@@ -80,7 +80,8 @@ class TestTheQuestion:
         assert (log.live.open[1].phase, log.live.status) == ("doubt", "suspended")
 
     def test_tells_what_was_before_and_is_taken_by_the_service(self) -> None:
-        (found,) = ordered(asked())
+        *taken_back, found = ordered(asked())
+        assert taken_back == [None, None], "tombstones of its doubt and of its question"
         of = {"environment": found.environment, "run": found.run_id, "step": 1, "tool": found.tool, "args": found.args}
         request = named(replace(found, key=idempotency_key(**of)))
         place = home(request.run_id, 4)

@@ -12,9 +12,11 @@ from refold.core.errors import FoldError
 from refold.core.events import (
     CallCompleted,
     Entry,
+    Failure,
     LateResultRecorded,
     RunCancelled,
     RunCompleted,
+    RunFailed,
     RunRetried,
     RunStarted,
     SleepStarted,
@@ -259,3 +261,15 @@ def test_a_history_that_begins_without_a_request_stops_the_fold() -> None:
 
     with pytest.raises(FoldError, match="begins without a request"):
         evolve(None, entry, EntryId(b"x" * 16))
+
+
+def test_a_run_whose_request_is_too_large_for_the_log_is_its_failure_alone_and_never_goes_on() -> None:
+    failed = RunFailed(Failure("too_large", "an entry is over its limit"))
+    alone = Entry(RUN, 1, b"", NOW, None, "p", b"n", [failed])
+    again = Entry(RUN, 2, b"x" * 16, NOW, None, "p", b"n", [RunRetried("op", ""), failed])
+
+    state = evolve(None, alone, EntryId(b"x" * 16))
+
+    assert (state.status, state.head.seq) == ("failed", 1)
+    with pytest.raises(FoldError, match="contradicts its history"):
+        evolve(state, again, EntryId(b"y" * 16))

@@ -97,8 +97,9 @@ def test_a_call_whose_attempts_are_used_up_waits_for_an_operator_and_for_nothing
 
 def test_a_held_call_gets_as_many_attempts_anew_under_its_key_and_is_held_again() -> None:
     rig = begun(app())
-    use_up(rig)
     [before] = rig.asked("r")
+    use_up(rig)
+    assert not rig.asked("r"), "its order is taken back"
 
     resolve(rig, "did_not_happen", 2)
     [after] = rig.asked("r")
@@ -162,8 +163,9 @@ def test_a_held_call_that_is_let_fail_raises_its_own_failure_in_the_agent() -> N
 
 def test_a_run_that_failed_for_a_held_call_is_retried_with_that_call() -> None:
     rig = begun(app())
-    use_up(rig)
     [before] = rig.asked("r")
+    use_up(rig)
+    assert not rig.asked("r"), "its order is taken back"
     resolve(rig, "give_up", 2)
     assert rig.state("r").status == "failed"
 

@@ -30,7 +30,8 @@ from refold.core.run.state import WAITING, RunState, Status
 from refold.core.run.suspension import status_after
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
-from refold.ports.log import LogReader
+from refold.core.wire.headers import taken_back
+from refold.ports.log import LogReader, Record
 from refold.views.history import JudgedRecord, feed
 
 PAUSE_S = 0.5
@@ -294,7 +295,7 @@ def _check_outcomes(
     found: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
 ) -> None:
     told: dict[RunId, _Ended] = {}
-    for key, outcome in _table(found, reader, RUN_COMPLETED, RunOutcome):
+    for key, outcome, _ in _table(found, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
             told.pop(RunId(key), None)
             continue
@@ -325,40 +326,36 @@ def _expected(state: RunState) -> RunOutcome | None:
 
 def _check_open_calls(found: Verified, reader: LogReader, live: dict[RunId, RunState], pools: set[str]) -> None:
     expected: dict[str, int] = {}
-    kept: set[str] = set()
+    kept, waits = set[str](), set[str]()
     for state in live.values():
         for step, opened in state.open.items():
-            sent = opened.phase in ("approval", "proposed") and opened.attempt
-            if opened.phase in ("dispatched", "backoff", "doubt", "held") or sent:
-                expected[state.call_id(step)] = opened.attempt
-                kept |= {state.call_id(step)} if state.paused else set()
-    asked = _open_requests(found, reader, pools)
-    for call, attempt in expected.items():
-        if call in kept:  # its request may have to wait until the run goes on
+            if opened.attempt:  # it was sent
+                expected[name := state.call_id(step)] = opened.attempt
+                (kept if state.paused else set[str]() if opened.phase == "dispatched" else waits).add(name)
+    asked = _open_requests(found, reader, pools, waits)
+    for call, sent in expected.items():
+        # In `kept`: its request may have to wait until the run goes on. In `waits`: its order may be taken back.
+        if call in kept or (at := asked.get(call, sent if call in waits else 0)) == sent:
             continue
-        if call not in asked:
-            found.add("open-call", call.partition("/")[0], f"call {call} is open, and no executor is asked for it")
-        elif asked[call] != attempt:
-            text = f"call {call} is at attempt {attempt}, and executors are asked for {asked[call]}"
-            found.add("open-call", call.partition("/")[0], text)
+        how = f"at attempt {sent}, and executors are asked for {at}" if at else "open, and no executor is asked for it"
+        found.add("open-call", call.partition("/")[0], f"call {call} is {how}")
     for call in asked.keys() - expected.keys():
         found.add("open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
 
 
-def _open_requests(found: Verified, reader: LogReader, pools: set[str]) -> dict[str, int]:
+def _open_requests(found: Verified, reader: LogReader, pools: set[str], waits: set[str]) -> dict[str, int]:
     asked: dict[str, int] = {}
     for pool in sorted(pools):
         # A planner that lies can name any pool: of one without a topic no executor is asked for a call.
         with suppress(NotFoundError):
-            for call, request in _table(found, reader, tool_requested(pool), ToolRequest):
-                if request is None:
-                    asked.pop(call, None)
-                else:
-                    asked[call] = request.attempt
+            for call, request, record in _table(found, reader, tool_requested(pool), ToolRequest):
+                asked.pop(call, None)
+                if request is not None or (call in waits and not taken_back(record.read_headers())):
+                    asked[call] = request.attempt if request else 0  # closed, as if it were settled
     return asked
 
 
-def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None]]:
+def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
     for record in reader.scan(topic):
         try:
             row = codec.decode(kind, record.value) if record.value is not None else None
@@ -366,7 +363,7 @@ def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> It
             place = f"{topic}/{record.partition}/{record.offset}"
             found.add("unreadable", "", f"{place} is not what the topic holds: {error.message}")
             continue
-        yield (record.key or b"").decode(errors="replace"), row
+        yield (record.key or b"").decode(errors="replace"), row, record
 
 
 def _check_approvals(found: Verified, reader: LogReader, live: dict[RunId, RunState]) -> None:

@@ -45,7 +45,7 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
     """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
     if entry.seq == 1:
-        if state.request is None:  # who starts children, or asks people, reads it
+        if state.request is None and not state.over:  # whoever goes on reads it; it may be too large for the log
             raise FoldError(f"run {state.run_id} begins without a request", hint=_TO_VERIFY)
         state.position = entry.cause
     state.unseen = state.unseen + wakes(entry.events) if entry.held else 0

@@ -60,6 +60,8 @@ def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
 
 
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
+    if state.request is None:  # of a run that failed because its request was too large for the log
+        raise ValueError("request")
     stays, begun = kept(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
     # What the code now does there happens now: a sleep that begins again takes its whole time.
