@@ -60,8 +60,6 @@ def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
 
 
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
-    if state.request is None:  # of a run that failed because its request was too large for the log
-        raise ValueError("request")
     stays, begun = kept(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
     # What the code now does there happens now: a sleep that begins again takes its whole time.
@@ -117,6 +115,8 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
 
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
     """What a retry leaves behind, from step `first` on, and the limits that it sets anew."""
+    if state.request is None:  # of a run that failed because its request was too large for the log
+        raise ValueError("request")
     was, last = state.retried, len(state.steps)
     edited = (last + 1, event.edit, state.call(first).tool, event.actor) if event.edit else NO_EDIT
     earlier = tuple(each for each in was.left if each[0] < first)
