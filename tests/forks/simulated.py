@@ -45,7 +45,7 @@ def families(world: World) -> Iterator[tuple[RunId, Family, dict[RunId, Recorded
         for record in log:
             judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
             # A mirror may have brought them in another order.
-            for at, each in ((record.offset, judged), *((each.offset, each) for each in judged.linked)):
+            for at, each in ((record.offset, judged), *((each.held[0].offset, each) for each in judged.linked)):
                 if each.entry is not None and not each.void:
                     rows = found.setdefault(root_of(each.run_id), {}).setdefault(each.run_id, [])
                     rows.append(LogRow(at, lies[at].key or b"", lies[at].value or b""))
