@@ -173,16 +173,22 @@ def families(entries: Sequence[Fields]) -> Iterator[str]:
         if kind in raw.TERMINAL:
             ends.setdefault(run, []).append((kind, event))
     started: dict[str, Fields] = {}
+    sources: dict[str, list[str]] = {}
     for run, _, kind, event in events:
-        if kind == "ChildStarted":
+        if kind == "RunRequested" and event.get("forked"):
+            sources[run] = event["forked"]["lineage"]
+        elif kind == "ChildStarted":
             started[f"{run}.{event['step']}"] = event
         elif kind == "EventPublished":
             started |= {f"{run}.{event['step']}_{number}": event for number, _ in enumerate(event["agents"], 1)}
         elif kind == "ChildCompleted":
             name = f"{run}.{event['step']}"
             told = event["status"], event["result"]
-            if told not in [(_WORDS.get(end), last.get("result", "null")) for end, last in ends.get(name, [])]:
-                yield f"{run} was told that {name} is {told[0]} with {told[1]}, and it is {ends.get(name)}"
+            # A fork keeps the entries of its source, whose child it was that ended.
+            parents = [run, *sources.get(run, [])]
+            ended = [end for parent in parents for end in ends.get(f"{parent}.{event['step']}", [])]
+            if told not in [(_WORDS.get(end), last.get("result", "null")) for end, last in ended]:
+                yield f"{run} was told that {name} is {told[0]} with {told[1]}, and it is {ended}"
     for run, _, kind, event in events:
         asked = started.get(run)
         if kind == "RunRequested" and "." in run:

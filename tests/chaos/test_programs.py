@@ -51,6 +51,17 @@ def test_a_family_as_it_should_be_is_not_objected_to() -> None:
     assert list(families(_FAMILY)) == []
 
 
+@pytest.mark.parametrize(("result", "found"), [("7", []), ("8", ["f was told that f.1 is completed with 8"])])
+def test_a_fork_keeps_what_came_of_a_child_of_its_source(result: str, found: list[str]) -> None:
+    kept = [
+        _entry("f", "RunRequested", **_ASKED, forked={"lineage": ["r"]}),
+        _entry("f", "ChildStarted", step=1, **_ASKED),
+        _entry("f", "ChildCompleted", step=1, status="completed", result=result),
+    ]
+
+    assert [each.partition(", and")[0] for each in families([*_FAMILY, *kept])] == found
+
+
 @pytest.mark.parametrize(
     ("place", "instead", "what"),
     [
