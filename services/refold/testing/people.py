@@ -15,7 +15,7 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.ballot import Vote
 from refold.core.approval.catalog import CURRENT, ROLE, ROLES_ENTRY, Catalog
 from refold.core.approval.policy import Policy
-from refold.core.approval.requester import quorum_of
+from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.approval.signature import ROOT, SigningKey, sealed
 from refold.core.approval.vote_check import unfounded
 from refold.core.errors import UsageError
@@ -135,7 +135,8 @@ class Panel:
         asked = [*needed.approvers, *(needed.escalate_to if request.level else ())]
         named = [name for name in asked if name != "*" and not name.startswith(ROLE)]
         able = [*named, *(self._testers if len(named) < len(asked) else ())]
-        return able[: 1 if action == "reject" else quorum_of(request, {})]
+        others = [name for name in able if not (needed.not_requester and has_asked(request, name))]
+        return (others or able)[: 1 if action == "reject" else quorum_of(request, {})]
 
     def _publish(self, name: str, content: Any) -> None:
         kind = name.partition("/")[0]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, Final
 
 from refold.core.errors import UsageError
 from refold.sdk.determinism.banned import FILES, PATHS, hint_for, hint_for_module
@@ -96,11 +96,15 @@ _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) e
 other way round, the NULL of one call marks the argument of another as called."""
 
 
+_WORKSPACE: Final = "workspace"
+"""Attribute of pydantic-ai's RunContext whose methods have the names of a path's, and are recorded calls."""
+
+
 def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
     scope = _Scope(function)
     load: _Load | None = None
-    before = ""
+    before = holder = ""
     methods = _path_methods(function, code)
     for op, name, arg, line in _plain(code):
         if load is not None:
@@ -113,13 +117,14 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
-            yield from _path_method(op, name, line, methods)
+            if holder != _WORKSPACE:
+                yield from _path_method(op, name, line, methods)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
                 scope.store(name, load.thing if load else _NOTHING)
             load = None
-        before = op
+        before, holder = op, name
     if load is not None:
         yield load
     for inner in code.co_consts:
