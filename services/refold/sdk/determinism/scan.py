@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any
 
 from refold.core.errors import UsageError
 from refold.sdk.determinism.banned import FILES, PATHS, hint_for, hint_for_module
@@ -96,10 +96,6 @@ _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) e
 other way round, the NULL of one call marks the argument of another as called."""
 
 
-_WORKSPACE: Final = "workspace"
-"""Attribute of pydantic-ai's RunContext whose methods have the names of a path's, and are recorded calls."""
-
-
 def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
     scope = _Scope(function)
@@ -117,7 +113,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
-            if holder != _WORKSPACE:
+            if holder != "workspace":  # of pydantic-ai, whose methods are recorded calls
                 yield from _path_method(op, name, line, methods)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
