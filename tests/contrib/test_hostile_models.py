@@ -30,7 +30,7 @@ def shop(asked: Any, **options: Any) -> App:
     @agent.tool_plain(metadata={"refold": CallOptions(effect="pure")})
     def sell(**more: Any) -> str:
         """Sells what it is told."""
-        return f"sold {sorted(more)}"
+        return f"sold {sorted(more)} {more.get('n', '')}".strip()
 
     app = App("shop")
     durable(app, agent, RefoldDurability(**options))
@@ -53,7 +53,7 @@ def wants(args: Any) -> Model:
     ("args", "word"),
     [
         ('{"n": NaN}', "nan"),
-        ('{"n": 123456789012345678901234567890}', "safe integer"),
+        ('{"n": ' + "9" * 4_301 + "}", "number out of range"),
         ('{"n": ' + "[" * 80 + "]" * 80 + "}", "64 levels"),
         ({"$run": {"deps": "mine"}}, "$run"),
     ],
@@ -63,6 +63,12 @@ def test_arguments_that_no_record_can_hold_go_back_to_the_model(args: Any, word:
 
     assert word in ended.value
     assert [call.tool for call in ended.calls] == ["shop__model.request"] * 2
+
+
+def test_an_integer_of_many_digits_arrives_as_the_model_wrote_it() -> None:
+    ended = run(shop(wants('{"n": 123456789012345678901234567890}').model), "shop", prompt="sell")
+
+    assert ended.value == "tool-return: sold ['n'] 123456789012345678901234567890"
 
 
 def test_half_a_character_costs_no_answer() -> None:

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
@@ -64,6 +64,10 @@ def page(dev: Dev, driven: Browser) -> Iterator[Page]:
 
 def start(dev: Dev, run: str) -> None:
     dev.refold("run", "start", "incident", "--id", run, "--requester", "eve", "--input", '{"service":"shop"}')
+
+
+def waiting(dev: Dev, run: str) -> set[str]:
+    return {each["approval"] for each in dev.read("approval", "list", "--run", run)}
 
 
 def ready(dev: Dev) -> bool:
@@ -260,7 +264,20 @@ def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Pa
     expect(page.locator(".diff .add mark")).to_have_text("15")
     page.keyboard.press("a")
     expect(page.locator(":focus")).to_have_text("Approve with these arguments")
+    edited = re.search("/approvals/(.+)/vote", page.locator("#ask-edit form").get_attribute("action") or "")
+    assert edited is not None
     page.keyboard.press("Enter")
+
+    # Nobody decides about arguments that they have written either: the page offers ada nothing, and bob decides.
+    theirs = eventually(
+        lambda: waiting(dev, f"{run}.3") - {unquote(edited[1])}, within=60, what="the question to others"
+    )
+    expect(page.locator("main")).to_contain_text("You may not decide", timeout=30_000)
+    expect(page.locator(".diff .add mark")).to_have_text("15")
+    expect(page.locator("#head .pill")).to_have_text("waiting")
+    expect(page.locator("button:text-is('Approve')")).to_have_count(0)
+    assert "pool_size = 15" not in (dev.data / "shop/settings.toml").read_text()
+    dev.refold("approval", "approve", theirs.pop(), "--actor", "bob")
     expect(page.locator("#head .pill")).to_have_text("completed", timeout=60_000)
     assert "pool_size = 15" in (dev.data / "shop/settings.toml").read_text()
 

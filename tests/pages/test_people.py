@@ -138,7 +138,7 @@ def test_an_edit_that_needs_others_becomes_their_question(shop: Dev, http: httpx
     assert "Edited before: the arguments that the agent proposed" in page
     refused = vote(http, theirs, form_without_buttons(http, theirs), action="approve")
     assert (refused.status_code, "Nothing was sent" in text(refused)) == (409, True)
-    assert "ada is none of role:head" in text(refused)
+    assert "ada has asked for the run or its arguments and may not decide on it" in text(refused)
     assert said(shop, theirs) == []
 
 

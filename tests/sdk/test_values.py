@@ -238,6 +238,14 @@ def test_a_value_that_would_arrive_as_another_is_refused_with_its_place(kind: An
         back(kind, value)
 
 
+def test_a_field_that_was_left_to_the_class_arrives() -> None:
+    codec = JsonCodec(dataclasses.make_dataclass("Plain", [("seconds", float, 0)], init=False), "plain")
+    value = codec.load("{}")
+    vars(value).clear()
+
+    assert codec.write(value) == '{"seconds":0}'
+
+
 def test_a_private_attribute_that_is_lost_is_named() -> None:
     hidden = Hidden(shown="a")
     hidden._note = "b"

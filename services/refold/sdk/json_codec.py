@@ -393,9 +393,10 @@ def _parts(value: Any) -> dict[Any, Any] | None:
     kind = type(value)
     if isinstance(value, Enum | type) or not (is_dataclass(value) or getattr(kind, "__eq__", None) is object.__eq__):
         return None
-    if hasattr(value, "__dict__"):
-        return {n: part for n, part in vars(value).items() if not isinstance(getattr(kind, n, None), cached_property)}
-    return {each.name: getattr(value, each.name) for each in fields(value)} if is_dataclass(value) else {}
+    # The class has the value of a field that was left to its default, where a dataclass has an __init__ of its own.
+    own = {each.name: getattr(value, each.name, _MISSING) for each in fields(value)} if is_dataclass(value) else {}
+    held = getattr(value, "__dict__", {})
+    return own | {n: part for n, part in held.items() if not isinstance(getattr(kind, n, None), cached_property)}
 
 
 class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises

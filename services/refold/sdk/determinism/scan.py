@@ -100,7 +100,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
     scope = _Scope(function)
     load: _Load | None = None
-    before = ""
+    before = holder = ""
     methods = _path_methods(function, code)
     for op, name, arg, line in _plain(code):
         if load is not None:
@@ -113,13 +113,14 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
-            yield from _path_method(op, name, line, methods)
+            if holder != "workspace":  # of pydantic-ai, whose methods are recorded calls
+                yield from _path_method(op, name, line, methods)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
                 scope.store(name, load.thing if load else _NOTHING)
             load = None
-        before = op
+        before, holder = op, name
     if load is not None:
         yield load
     for inner in code.co_consts:
