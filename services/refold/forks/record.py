@@ -343,7 +343,6 @@ def _tried_again(told: ToolResult, event: events.AttemptFailed, wait_ms: int) ->
 
 
 def retry_for(state: RunState, event: events.RunRetried) -> RunOperation:
-    """A recorded retry, of the failure that this run has."""
     said: dict[str, Any] = {name: getattr(event, {"bytes": "history_bytes"}.get(name, name)) for name in LIMITS}
     said |= {"seq": state.head.seq, "from": event.from_step, "reason": event.reason}
     said["edit"] = canonical.parse(event.edit) if event.edit else None

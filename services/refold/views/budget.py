@@ -67,7 +67,6 @@ class LimitInUse(ReadModel):
 
 
 def budget_of(state: RunState) -> RunBudget | None:
-    """The budget of a run; None if nothing is counted."""
     if (account := state.account) is None:
         return None
     used, limits = account.used, account.limits

@@ -157,7 +157,6 @@ def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
 
 
 def _closed(state: RunState, step: int, said: RunSignal, what: str) -> Ruling:
-    """An answer to what is closed: said again it is harmless, otherwise its sender learns what closed it."""
     at_ms, outcome, _ = state.outcomes.get(step, (0, None, 0))
     if isinstance(outcome, events.WaitExpired):
         return Refuse("closed", f"{what} expired at {at_ms}, nobody having answered")

@@ -156,7 +156,6 @@ class Finished:
         return b"".join(self._buckets)
 
     def pools(self) -> list[str]:
-        """The names of pools by the numbers that rows have."""
         return [",".join(names) for names in self._pools]
 
     def _number(self, pools: tuple[str, ...]) -> int:

@@ -219,7 +219,6 @@ def now_grid(found: Sequence[RunInsight]) -> Grid:
 
 
 def _much(row: RunInsight) -> int:
-    """Calls that an agent made, or outcomes of a tool."""
     return row.calls if row.kind == "agent" else row.completed + row.failed + row.retried + row.doubted
 
 

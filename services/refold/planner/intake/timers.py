@@ -90,7 +90,6 @@ class Timers:
 
 
 def _moment(state: RunState, step: int) -> int:
-    """When something of a step is due; 0 if nothing is."""
     if state.paused:
         return 0
     if step == 0:

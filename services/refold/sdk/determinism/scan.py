@@ -113,8 +113,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
-            if holder != "workspace":  # of pydantic-ai, whose methods are recorded calls
-                yield from _path_method(op, name, line, methods)
+            yield from _path_method(op, name, line, methods, holder=holder)
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
@@ -128,8 +127,9 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
             yield from _loads(function, inner)
 
 
-def _path_method(op: str, name: str, line: int, methods: frozenset[str]) -> Iterator[_Load]:
-    if op in _ATTRIBUTE and name in methods:
+def _path_method(op: str, name: str, line: int, methods: frozenset[str], *, holder: str) -> Iterator[_Load]:
+    # Methods of a workspace of pydantic-ai are recorded calls.
+    if op in _ATTRIBUTE and name in methods and holder != "workspace":
         yield _Load(name, getattr(Path, name), line, called=True)
 
 
