@@ -25,10 +25,10 @@ _STALL_S = 30.0
 
 
 class KafkaLogReader:
-    """See `LogReader`."""
+    """See `LogReader`. librdkafka asks who coordinates `group`, and a service may ask that of its own group alone."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: KafkaSettings, group: str = "reader") -> None:
+        self._settings, self._group = settings, group
 
     def partitions(self, topic: str) -> int:
         """See `LogReader`. **Raises** UnreachableError too."""
@@ -94,7 +94,7 @@ class KafkaLogReader:
         raise translate(found.error, f"read {name}")
 
     def _consumer(self) -> Consumer:
-        return clients.consumer(self._settings, "reader", **{"queued.max.messages.kbytes": 32_768})
+        return clients.consumer(self._settings, self._group, **{"queued.max.messages.kbytes": 32_768})
 
 
 class OnePass:

@@ -34,7 +34,7 @@ from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import home, root_of
 from refold.core.messages import Member as MemberRecord
 from refold.core.run.chain import anchor_name
-from refold.core.topics import CATALOG, RUN_LOG, TOOL_CLAIMED
+from refold.core.topics import CATALOG, RUN_LOG, TOOL_CLAIMED, executors
 from refold.ports.log import Record
 from refold.runtime import logging
 from refold.runtime.gauges import Vitals
@@ -136,8 +136,10 @@ class Served:
         topics = self.topics(pools)
         topics.check()
         # Executors may not read the log: of them the claims say the same.
-        topic = f"{TOOL_CLAIMED}.{pools[0]}" if self.service == "executor" else RUN_LOG
-        check_homes(self.where.settings.kafka, topic)
+        topic, group = RUN_LOG, "reader" if self.service == "archivist" else f"refold-{self.service}"
+        if self.service == "executor":
+            topic, group = f"{TOOL_CLAIMED}.{pools[0]}", executors(pools[0])
+        check_homes(self.where.settings.kafka, topic, group)
         self.accept(kafka_findings(self.where.settings.kafka, topics))
 
     def lock_member(self, pool: str = "") -> str:
@@ -183,12 +185,12 @@ class Served:
             leave_threads()
 
 
-def check_homes(settings: KafkaSettings, topic: str) -> None:
+def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> None:
     """Compare where the runs of a topic lie with the homes that its number of partitions gives them.
 
     **Raises** ConflictError with both numbers: each run would be unknown at its home, and run again.
     """
-    lies = _where_runs_lie(KafkaLogReader(settings).scan(topic))
+    lies = _where_runs_lie(KafkaLogReader(settings, group).scan(topic))
     if _at_home(lies, settings.partitions):
         return
     others = range(max(lies.values()) + 1, MOST_PARTITIONS)
