@@ -74,7 +74,8 @@ def test_a_planner_may_be_killed_at_any_moment_of_a_fork(dev: Dev, source: str) 
 
     assert [row["result"] for row in shown] == [4] * 6
     assert len(dev.effects(source)) == before + 6, "each has left its last mark, and once"
-    dev.refold("run", "verify")
+    for name in (source, *names):  # alone: other files leave records with other bytes on this platform
+        dev.refold("run", "verify", name)
 
 
 def test_people_are_asked_anew_about_a_call_of_a_fork(dev: Dev) -> None:
