@@ -95,7 +95,10 @@ class Probe:
             def told(error: KafkaError | None, _: object, name: str = name) -> None:
                 found[name] = error.name() if error else ALLOWED
 
-            producer.produce(name, b"probe", b"probe", partition=0, on_delivery=told)
+            try:
+                producer.produce(name, b"probe", b"probe", partition=0, on_delivery=told)
+            except KafkaException as error:  # where the client has learned of the refusal before it is asked
+                told(error.args[0], None)
         assert producer.flush(_ANSWER_S) == 0
         return found
 

@@ -444,7 +444,7 @@ class Stamped(p.BaseModel):
 
 
 SHOP = App("shop")
-TAGS = ["red", "green", "blue", "white", "black"]
+TAGS = ["red", "green", "blue", "white", "black", "brown", "grey", "pink"]  # so many that two orders hardly agree
 
 
 @SHOP.tool(effect="pure")
