@@ -64,6 +64,7 @@ NEEDED: Mapping[str, int] = {
                 "rule: a call that was judged again is sent",
                 "rule: an order was taken back",
                 "rule: a call that was judged again begins",
+                "rule: a decision is judged by the catalog of its time",
             ),
         ),
         _SELDOM,

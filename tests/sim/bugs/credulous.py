@@ -7,6 +7,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from refold.core.approval import ballot, decision
 from refold.core.approval.authority import Authority
@@ -15,11 +16,15 @@ from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.events import ApprovalDecided, ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.planning import outgoing
-from refold.core.planning.verdict import Rules
+from refold.core.planning.verdict import Decided, Rules, Ruling
 from refold.core.run.intents import Intent
 from refold.core.run.state import RunState
 from refold.executor.gate import Gate
 from refold.planner.agents.agent_host import Agents
+from refold.planner.deciding.decide_loop import DecideLoop
+from refold.planner.intake.inbox import Pending, WaitsFor
+from refold.planner.lane import Lane
+from refold.ports.log import End
 from tests.sim.bugs.planting import Bug
 
 Check = Callable[..., Refusal | None]
@@ -134,6 +139,29 @@ def _never(*_: object) -> None:
     return None
 
 
+def _read_late(original: Callable[[Lane, Any], None]) -> Callable[[Lane, Any], None]:
+    """Not the bug, but the weather that shows it: what was published arrives when somebody asks for the end."""
+    late: WeakKeyDictionary[Lane, list[Any]] = WeakKeyDictionary()
+
+    def read(self: Lane, item: Any) -> None:
+        if self.log.live and not isinstance(item, End):
+            late.setdefault(self, []).append(item)
+            return
+        for each in (*late.pop(self, ()), item):
+            original(self, each)
+
+    return read
+
+
+def _by_what_was_read(original: Callable[..., Ruling]) -> Callable[..., Ruling]:
+    def decide(self: DecideLoop, state: RunState | None, item: Pending, now: int) -> Ruling:
+        if isinstance(item.input, Decided):
+            item.has_waited(WaitsFor.CATALOG)
+        return original(self, state, item, now)
+
+    return decide
+
+
 def _refusal(change: Callable[[Decision, ToolRequest, ToolFacts], tuple[Any, Any, Any]]) -> tuple[Any, ...]:
     return (("decision.refusal", _believing(decision.refusal, change)),)
 
@@ -163,6 +191,13 @@ CREDULOUS: dict[str, Bug] = {
     ),
     "decides-again": Bug(("granted",), (("ApprovalLane._decided", _never),), ("outage",)),
     "sent-before-decided": Bug(("approve-keyed",), (("Agents._propose", _sends_at_once(Agents._propose)),), ("lost",)),
+    "decided-by-an-old-catalog": Bug(
+        ("ada-revoked",),
+        (
+            ("DecideLoop._decide", _by_what_was_read(DecideLoop._decide)),
+            ("Lane._read_catalog", _read_late(Lane._read_catalog)),
+        ),
+    ),
     "expiry-ignored": Bug(("brief-once",), (("asking.permitted", _permits_for_ever),)),
 }
 """By name: what an executor, an approval service or a planner could get wrong."""

@@ -107,6 +107,8 @@ PLACES: dict[str, str] = {
     "Claims.of": "refold.executor.claim_chain:Claims.of",
     "Acceptance.erase": "refold.planner.log.acceptance:Acceptance.erase",
     "Acceptance.follow": "refold.planner.log.acceptance:Acceptance.follow",
+    "Lane._read_catalog": "refold.planner.lane:Lane._read_catalog",
+    "DecideLoop._decide": "refold.planner.deciding.decide_loop:DecideLoop._decide",
     "DecideLoop._forward": "refold.planner.deciding.decide_loop:DecideLoop._forward",
     "DecideLoop._react": "refold.planner.deciding.decide_loop:DecideLoop._react",
     "decide_loop.of_other_pool": "refold.planner.deciding.decide_loop:of_other_pool",

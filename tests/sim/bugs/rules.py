@@ -15,6 +15,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "A second start with equal input changes nothing.": ("second-start-taken",),
     # The planner
+    "A decision is judged by a catalog that was read to an end captured after it came.": ("decided-by-an-old-catalog",),
     "Act only on accepted records.": ("act-before-acceptance",),
     "For every accepted record, own or foreign, emit the commands that it implies.": ("foreign-orders-ignored",),
     "The run log is the planner's outbox: its position is where commands are acknowledged.": ("orders-forgotten",),

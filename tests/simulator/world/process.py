@@ -11,10 +11,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields as fields_of
 from typing import Any, NamedTuple
 
+from refold.core.events import Entry
 from refold.core.ids import home
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
-from refold.core.topics import APPROVAL_DECIDED, RUN_LOG
+from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG
+from refold.core.wire import codec
 from refold.executor.service import Executor
 from refold.planner.service import Planner
 from refold.ports import effects
@@ -97,6 +99,7 @@ class SimProcess:
         self.looked: dict[int, int] = {}
         self.read_upto: dict[int, int] = {}
         self.read_from: dict[Place, int] = {}
+        self.decided: dict[tuple[int, int], int] = {}  # decisions that it took, and where the catalog ended by then
         self.skew_ms = 0
         self._born_ms = world.now_ms
         self.delayed: set[tuple[str, int]] = set()
@@ -173,6 +176,8 @@ class SimProcess:
         orders: list[effects.Effect] = []
         for service in self.services:
             orders += service.turn(inbox, now)
+            if isinstance(service, Planner):
+                self._by_the_catalog_of_its_time(service, inbox, orders)
             for name, fields in service.news:
                 if name == "lane.live" and isinstance(service, Planner):
                     self._compare(service, int(str(fields["partition"])))
@@ -201,6 +206,23 @@ class SimProcess:
                 self.world.counts["rule: tools come first"] += 1
                 if waits:
                     self.world.witness.differs(f"waits: {self.name} starts a tool behind what may wait")
+
+    def _by_the_catalog_of_its_time(
+        self, planner: Planner, inbox: Sequence[effects.Item], orders: Sequence[effects.Effect]
+    ) -> None:
+        """A decision is judged by a catalog that was read to an end captured after the decision was taken."""
+        for item in inbox:
+            if isinstance(item, Record) and item.topic == APPROVAL_DECIDED:
+                self.decided[item.partition, item.offset] = self.world.broker.log(CATALOG, item.partition).end
+        if not self.decided:
+            return
+        for record in (each for effect in orders if isinstance(effect, effects.Append) for each in effect.records):
+            cause = codec.decode(Entry, record.value).cause if record.topic == RUN_LOG and record.value else None
+            if cause and cause.topic == APPROVAL_DECIDED:
+                self.world.counts["rule: a decision is judged by the catalog of its time"] += 1
+                lane, end = planner.lanes.get(cause.partition), self.decided.get((cause.partition, cause.offset), 0)
+                if lane and lane._catalog.position < end:
+                    self.world.witness.differs(f"catalog: {self.name} judges a decision by what was published before")
 
     def _compare(self, planner: Planner, partition: int) -> None:
         """What a planner has of its runs when it is live is what the log has of them: purse, mailbox and all."""

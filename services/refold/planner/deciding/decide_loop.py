@@ -366,6 +366,9 @@ class DecideLoop:
                 return Park("the run is not known")
             if isinstance(said, RunOperation) and (ruling := self._of_code(state, said, item, now)) is not None:
                 return ruling
+            # A lane that lags behind its catalog would take a decision of people whose right is gone.
+            if isinstance(said, Decided) and item.until(WaitsFor.CATALOG) is None:
+                return Park("the catalog is not read up to an end after the decision", code="unauthorised")
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
         ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
         return self._admission.takes(ruling, state, said)
