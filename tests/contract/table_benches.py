@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import psycopg
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.adapters.sql.opening import open_views
 from refold.core.events import CallCompleted, CallProposed, RunCompleted, RunRequested
 from refold.ports.tables import ViewDatabase, ViewTable
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
+from tests.projections.memory_views import MemoryViewDatabase
 
 CALLS = ViewTable("calls", {"run_id": str, "step": int, "tool": str, "raw": bytes}, 2, indexes=(("tool",),))
 REFUNDS = ViewTable("refunds", {"id": str, "run_id": str, "cents": int}, 1)

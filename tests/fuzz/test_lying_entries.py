@@ -12,7 +12,6 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from typer.testing import CliRunner
 
 from refold import App, Context
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.cli import output
 from refold.cli.main import app as refold
 from refold.client.verify import verify_log
@@ -37,6 +36,7 @@ from tests.fuzz.lying import GOOD, NOW, records
 from tests.gateway.test_reading import served
 from tests.golden import seen
 from tests.lent import lend
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 from tests.recovery.rig import Rig

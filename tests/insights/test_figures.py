@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import UsageError
 from refold.core.events import AttemptFailed, CallBilled, CallCompleted, CallFailed, CallReserved, Failure
 from refold.core.messages import RunInsight
@@ -17,6 +16,7 @@ from refold.insights.service import Counting, figures_store
 from refold.ports.log import Record
 from refold.projections.whole import LoggedRuns
 from tests.projections.histories import NOW, USAGE, Pair, begun, call, entries, long, marker, mixed
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.viewed import Log, Viewed
 
 MINUTE = NOW // 60_000

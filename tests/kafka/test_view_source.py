@@ -8,7 +8,6 @@ from benchmarks.prefill import finished
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import may_write
 from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import UsageError
 from refold.core.ids import RunId, home
 from refold.core.topics import (
@@ -24,6 +23,7 @@ from refold.projections.service import KeptProjection, verify
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import KafkaSettings
 from tests.kafka.secured import SecuredCluster
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.waiting import eventually
 
 PREFIX = "viewed."

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.events import CallCompleted
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.sdk.projection import Projection, Recorded, View, key, table
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 

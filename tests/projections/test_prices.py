@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from genai_prices import Usage, calc_price
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import ConflictError
 from refold.core.events import CallCompleted, Event
 from refold.projections import service
@@ -14,6 +13,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import RUNS
 from refold.sdk.prices import Price
 from tests.projections.histories import USAGE, begun, call, entries, log_of
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 from tests.projections.viewed import Viewed

@@ -8,7 +8,6 @@ from typing import get_type_hints
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.core.errors import UnreachableError
 from refold.core.ids import RunId
 from refold.core.messages import RunView
@@ -21,6 +20,7 @@ from refold.projections.service import KeptProjection, serving
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import RUNS
 from tests.contract.table_benches import SqliteBench
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 

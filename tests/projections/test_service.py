@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase, MemoryViewStore
+from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.topics import APPROVAL_VOTED, RUN_LOG
@@ -18,6 +18,7 @@ from refold.projections.following import Follower
 from refold.projections.service import BuildProgress, KeptProjection, carried, serving, verify
 from refold.projections.status import status_of
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 
 RUNS = [f"run-{number}" for number in range(12)]

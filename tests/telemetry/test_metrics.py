@@ -13,7 +13,6 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.cli.commands.doctor import _waiting
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
@@ -27,6 +26,7 @@ from refold.runtime.gauges import HUNG_S, Vitals
 from refold.runtime.metrics import place_of, shown
 from tests.planner.clocked import Rig
 from tests.projections.histories import USAGE, begun, entries
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 

@@ -16,7 +16,6 @@ from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
 from refold import App, Context, Retry
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.adapters.tools.toolbox import Toolbox
 from refold.contrib.pydantic_ai import durable
 from refold.core import events
@@ -32,6 +31,7 @@ from refold.telemetry.service import Telemetry, exporting
 from refold.telemetry.spans import Style
 from refold.testing import AgentRun
 from tests.projections.histories import NOW, USAGE, begun, call, entries
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 from tests.telemetry.receiver import Receiver, Told
