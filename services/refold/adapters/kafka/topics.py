@@ -13,13 +13,14 @@ from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import yaml
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -32,6 +33,8 @@ from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
 
 ANSWER_S = 15.0
+SHOWN_S = 60.0
+"""The time brokers may take to show a change: seconds, and ten times as long where two cores have a load of 30."""
 
 OVERHEAD_BYTES = 262_144
 """Bytes that a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
@@ -150,7 +153,10 @@ class Topics:
             return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet"
         there, prefix = self._metadata().topics, self._settings.prefix
         names = (name for topic in self.wanted if (name := prefix + topic.name) in there)
-        unled = (name for name in names if any(part.leader < 0 for part in there[name].partitions.values()))
+        places = [TopicPartition(name, number) for name in names for number in there[name].partitions]
+        # A leader by the metadata may not know yet that it is: only its answer shows that the topic can be read.
+        answers = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=ANSWER_S)
+        unled = (place.topic for place, answer in answers.items() if answer.exception(2 * ANSWER_S))
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
 
     def pools(self) -> set[str]:
@@ -275,7 +281,7 @@ class Topics:
 def await_shown(unseen: Callable[[], str], command: str) -> None:
     """Waits for what was changed: the controller has it, and brokers show it up to seconds later, while services start
     right after this. **Raises** UnreachableError with what is `unseen` after all."""
-    deadline = time.monotonic() + ANSWER_S
+    deadline = time.monotonic() + SHOWN_S
     while problem := unseen():
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")
