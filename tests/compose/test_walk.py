@@ -1,0 +1,221 @@
+"""The compose file on a real engine: from nothing to a run, a person's decision, containers killed, another app."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from refold.client import Client
+from refold.embedded.ports import free_port
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.compose
+
+ROOT = Path(__file__).parents[2]
+NAME = "refold-walk"
+SERVING = ("kafka", "valkey", "planner", "approval", "executor", "projections", "gateway", "cloud")
+UP_S = 1_200.0
+"""The time in which a busy machine builds the image and starts all of it. An idle one needs two minutes."""
+
+
+def docker(*words: str, env: Mapping[str, str] | None = None, check: bool = True, within: float = 300.0) -> str:
+    """Run a command of Docker; return what it prints. It fails with both outputs."""
+    done = subprocess.run(
+        ["docker", *words], cwd=ROOT, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=within
+    )
+    assert not check or not done.returncode, f"docker {' '.join(words)}\n{done.stdout[-4_000:]}\n{done.stderr[-4_000:]}"
+    return done.stdout
+
+
+@dataclass
+class Composed:
+    """A platform of containers, beside any other: it has a name and ports of its own."""
+
+    env: dict[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def site(self) -> str:
+        return f"http://127.0.0.1:{self.env['PORT']}"
+
+    @property
+    def kafka(self) -> str:
+        return f"127.0.0.1:{self.env['KAFKA_PORT']}"
+
+    def compose(self, *words: str, check: bool = True, within: float = 300.0) -> str:
+        return docker("compose", *words, env=self.env, check=check, within=within)
+
+    def up(self, step: str, *words: str, **env: str) -> None:
+        """Start what is not there, and wait until all of it is healthy."""
+        begun = time.monotonic()
+        self.env |= env
+        try:
+            self.compose("up", "--wait", "--detach", *words, within=UP_S)
+        except AssertionError as error:
+            states = self.compose("ps", "--all", check=False)
+            logs = self.compose("logs", "--tail", "30", check=False)
+            raise AssertionError(f"{error}\n{states}\n{logs[-12_000:]}") from None
+        self.seconds[step] = time.monotonic() - begun
+
+    def refold(self, *words: str) -> Any:
+        """Run a command in the container of the planner; return what it prints as JSON."""
+        return json.loads(self.compose("exec", "-T", "planner", "refold", *words, "--json"))
+
+    def world(self, order: str) -> int:
+        """Count the effects of an order."""
+        return len(self.compose("exec", "-T", "executor", "ls", f"/app/world/{order}").split())
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    """Give the platform of the default app, built and started from nothing."""
+    for words in (("compose", "version"), ("version",)):
+        try:
+            subprocess.run(["docker", *words], capture_output=True, check=True, timeout=60)
+        except (OSError, subprocess.SubprocessError) as error:
+            pytest.fail(f"`docker {' '.join(words)}` does not work here: make compose needs Docker ({error})")
+    apps = tmp_path_factory.mktemp("apps")
+    apps.chmod(0o755)
+    apps.parent.chmod(0o755)
+    apps.parent.parent.chmod(0o755)
+    shutil.copy(Path(__file__).with_name("agents.py"), apps / "agents.py")
+    names = ("KAFKA_PORT", "REDIS_PORT", "PORT")
+    ports = {name: str(free_port()) for name in names}
+    there = Composed({"COMPOSE_PROJECT_NAME": NAME, "IMAGE": NAME, **ports, "OUTSIDE": str(apps), "ACTOR": "ada"})
+    there.compose("down", "--volumes", "--remove-orphans", within=UP_S)
+    try:
+        there.up("from nothing until all is healthy", "--build")
+        yield there
+        for step, seconds in there.seconds.items():
+            sys.stderr.write(f"{step}: {seconds:.1f} s\n")
+    finally:
+        there.compose("down", "--volumes", "--remove-orphans", check=False, within=UP_S)
+        docker("image", "rm", NAME, check=False)
+
+
+@pytest.fixture
+def own(platform: Composed) -> Composed:
+    """Give the platform with an app from a folder outside of the examples."""
+    if platform.env.get("APP") != "apps/agents.py":
+        platform.up("another app", APPS=platform.env["OUTSIDE"], APP="apps/agents.py")
+    return platform
+
+
+def decide(there: Composed, run: str, **fields: str) -> httpx.Response:
+    """Decide as a person in the page: the form as it is there, sent as a browser does."""
+    with httpx.Client(base_url=there.site, timeout=60, headers={"Origin": there.site}) as http:
+
+        def form() -> re.Match[str] | None:
+            page = http.get(f"/runs/{run}")
+            return re.search(r'<form method="post" action="(/approvals/[^"]+/vote)">(.*?)</form>', page.text, re.DOTALL)
+
+        found = eventually(form, what=f"the question of {run} in its page")
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', found[2]))
+        return http.post(html.unescape(found[1]), data={**hidden, **fields}, follow_redirects=True)
+
+
+def test_the_default_app_completes_a_run(platform: Composed) -> None:
+    begun = time.monotonic()
+
+    ended = platform.refold("run", "start", "deploy", "--input", '{"service": "shop", "version": "1"}', "--wait")
+    platform.seconds["the first run, with its command"] = time.monotonic() - begun
+
+    assert ended["status"] == "completed", ended
+    assert httpx.get(f"{platform.site}/readyz", timeout=60).json()["ready"]
+    assert "deploy" in httpx.get(f"{platform.site}/", timeout=60, follow_redirects=True).text
+
+
+def test_people_get_keys_from_the_service_that_has_the_root_key(platform: Composed) -> None:
+    made = platform.compose("run", "--rm", "-T", "admin", "keys", "new", "bob", "--use", "vote", "--actor", "bob")
+
+    assert "signs votes" in made
+    assert {key["use"] for key in platform.refold("keys", "list")} == {"decision", "vote"}
+    keys = platform.compose("exec", "-T", "gateway", "find", "/app", "-name", "*.json", "-o", "-name", "*.key")
+    assert keys.split() == ["/app/votes/vote.json"]
+
+
+def test_a_person_decides_in_the_page_about_an_app_that_lies_elsewhere(own: Composed) -> None:
+    run = own.refold("run", "start", "gift", "--input", '{"order": "g-1"}')["run"]
+
+    answer = decide(own, run, action="approve", message="yes")
+
+    assert answer.is_success, answer.text
+    with Client(kafka=own.kafka) as client:
+        assert client.wait(run).status == "completed"
+    assert own.world("g-1") == 1
+    assert {each["actor"] for each in own.refold("approval", "show", run)["votes"]} == {"ada"}
+
+
+@pytest.mark.parametrize("service", SERVING)
+@pytest.mark.parametrize("how", ["container", "process"])
+def test_a_run_goes_on_when_a_container_is_killed(own: Composed, service: str, how: str) -> None:
+    order = f"{service}-{how}"
+    with Client(kafka=own.kafka) as client:
+        run = client.start("ship", {"order": order}).run
+    begun = time.monotonic()
+
+    if how == "container":
+        own.compose("kill", "--signal", "KILL", service)
+        own.up(f"{service} again after docker kill")
+    else:  # as the kernel does without memory: the restart policy starts it again
+        (container,) = own.compose("ps", "--quiet", service).split()
+        before = docker("inspect", "--format", "{{.State.StartedAt}}", container)
+        pid = docker("inspect", "--format", "{{.State.Pid}}", container).strip()
+        kill = ("--entrypoint", "bash", NAME, "-c", f"kill -9 {pid}")
+        docker("run", "--rm", "--pid", "host", "--privileged", "--user", "0", *kill)
+        eventually(lambda: docker("inspect", "--format", "{{.State.StartedAt}}", container) != before)
+        own.up(f"{service} again after kill -9")
+
+    with Client(kafka=own.kafka) as client:
+        ended = client.wait(run)
+    own.seconds[f"run beside {service}, {how} killed"] = time.monotonic() - begun
+    assert (ended.status, ended.result) == ("completed", 3), ended
+    assert own.world(order) == 3
+
+
+def test_all_is_there_after_down_and_up(own: Composed) -> None:
+    before = {each["run"]: each["status"] for each in own.refold("run", "list", "--limit", "1000")}
+    keys, policy = own.refold("keys", "list"), own.refold("policy", "show")
+    waiting = own.refold("run", "start", "gift", "--input", '{"order": "g-2"}')["run"]
+
+    own.compose("down", within=UP_S)
+    own.up("up with volumes kept")
+
+    after = {each["run"]: each["status"] for each in own.refold("run", "list", "--limit", "1000")}
+    assert before.items() <= after.items()
+    assert (own.refold("keys", "list"), own.refold("policy", "show")) == (keys, policy)
+    assert decide(own, waiting, action="approve").is_success
+    with Client(kafka=own.kafka) as client:
+        assert client.wait(waiting).status == "completed"
+        assert client.wait(client.start("ship", {"order": "later"}).run).status == "completed"
+    assert (own.world("g-2"), own.world("later"), own.world("g-1")) == (1, 3, 1)
+
+
+def test_an_app_with_extras_is_built_and_its_person_on_call_decides(platform: Composed) -> None:
+    platform.up("an app with an extra", "--build", APPS="./examples", APP="apps/incident/app.py", EXTRAS="pydantic-ai")
+    run = platform.refold("run", "start", "incident", "--input", '{"service": "shop"}')["run"]
+
+    assert decide(platform, run, action="approve").is_success
+
+    with Client(kafka=platform.kafka) as client:
+        assert client.wait(run).status == "completed"
+
+
+def test_no_service_has_left_a_traceback(platform: Composed) -> None:
+    logs = platform.compose("logs", "--no-color", "--no-log-prefix")
+
+    assert "service.started" in logs
+    assert [line for line in logs.splitlines() if line.startswith("Traceback")] == []
