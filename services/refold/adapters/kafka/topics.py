@@ -33,8 +33,6 @@ from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
 
 ANSWER_S = 15.0
-SHOWN_S = 60.0
-"""The time brokers may take to show a change: seconds, and ten times as long where two cores have a load of 30."""
 
 OVERHEAD_BYTES = 262_144
 """Bytes that a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
@@ -281,7 +279,7 @@ class Topics:
 def await_shown(unseen: Callable[[], str], command: str) -> None:
     """Waits for what was changed: the controller has it, and brokers show it up to seconds later, while services start
     right after this. **Raises** UnreachableError with what is `unseen` after all."""
-    deadline = time.monotonic() + SHOWN_S
+    deadline = time.monotonic() + 4 * ANSWER_S  # two cores with a load of 30 take more than one
     while problem := unseen():
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")

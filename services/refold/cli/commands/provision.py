@@ -213,14 +213,9 @@ def setup(
 
 def _named(settings: Settings, root: str) -> dict[str, Path]:
     """The files that are named for services and commands, so that each key lies where its service reads it."""
-    ledger = settings.executor.ledger_key
-    files = {
-        "root": root,
-        "trust": settings.trust[1:] if settings.trust.startswith("@") else "",
-        "decision": settings.approval.key,
-        "vote": settings.gateway.vote_key,
-        "ledger": "" if is_key(ledger) else ledger,
-    }
+    trust, ledger = settings.trust.removeprefix("@"), settings.executor.ledger_key
+    files = {"root": root, "decision": settings.approval.key, "vote": settings.gateway.vote_key}
+    files |= {"trust": trust if trust != settings.trust else "", "ledger": "" if is_key(ledger) else ledger}
     return {name: Path(file).resolve() for name, file in files.items() if file}
 
 
