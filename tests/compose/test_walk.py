@@ -21,13 +21,14 @@ import pytest
 
 from refold.client import Client, Ended
 from refold.embedded.ports import free_port
+from tests.docs.blocks import everywhere
 from tests.waiting import GIVE_UP_S, eventually
 
 pytestmark = pytest.mark.compose
 
 ROOT = Path(__file__).parents[2]
-NAME = "refold-walk"
-SERVING = ("kafka", "valkey", "planner", "approval", "executor", "projections", "gateway", "cloud")
+NAME, OWN = "refold-walk", "refold-walk-own"
+SERVING = ("kafka", "valkey", "planner", "approval", "executor", "gateway", "cloud")
 UP_S = 1_200.0
 """The time in which a busy machine builds the image and starts all of it. An idle one needs two minutes."""
 
@@ -109,7 +110,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
             sys.stderr.write(f"{step}: {seconds:.1f} s\n")
     finally:
         there.compose("down", "--volumes", "--remove-orphans", check=False, within=UP_S)
-        docker("image", "rm", NAME, check=False)
+        docker("image", "rm", NAME, OWN, check=False)
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_person_decides_in_the_page_about_an_app_that_lies_elsewhere(own: Comp
 
     assert own.ends(run).status == "completed"
     assert own.world("g-1") == 1
-    (question,) = own.refold("approval", "list", "--run", run, "--all")
+    (question,) = own.refold("approval", "list", "--run", run, "--state", "all")
     assert '"actor": "ada"' in json.dumps(own.refold("approval", "show", question["approval"])["said"])
 
 
@@ -213,6 +214,22 @@ def test_an_app_with_extras_is_built_and_its_person_on_call_decides(platform: Co
     platform.up("an app with an extra", "--build", APPS="./examples", APP="apps/incident/app.py", EXTRAS="pydantic-ai")
     run = platform.refold("run", "start", "incident", "--input", '{"service": "shop"}')["run_id"]
 
+    decide(platform, run, action="approve")
+
+    assert platform.ends(run).status == "completed"
+
+
+def test_a_new_project_runs_from_an_image_of_its_own(platform: Composed, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "refold", "init", "shop"], cwd=tmp_path, check=True, timeout=120)
+    wheel = "from hatchling import build; build.build_wheel('dist')"
+    subprocess.run([sys.executable, "-c", wheel], cwd=tmp_path / "shop", check=True, timeout=120)
+    (block,) = everywhere("dockerfile")
+    (tmp_path / "shop" / "Dockerfile").write_text(block.text.replace("FROM refold", f"FROM {NAME}"))
+    docker("build", "--tag", OWN, str(tmp_path / "shop"), within=UP_S)
+
+    platform.up("an image of its own", IMAGE=OWN, APP="app:app")
+    order = '{"order": "order-7", "cents": 9000}'
+    run = platform.refold("run", "start", "goodwill", "--input", order)["run_id"]
     decide(platform, run, action="approve")
 
     assert platform.ends(run).status == "completed"

@@ -99,7 +99,7 @@ class KeptProjection:
         except (UnreachableError, ConflictError, NotFoundError) as error:  # away, or another process has gone on
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
-            if error.message != self._reason:  # a gateway beside a projector waits for as long as both run
+            if error.message != self._reason:  # beside a projector a gateway waits for ever
                 say = _log.info if isinstance(error, ConflictError) else _log.warning
                 say("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
             self._reason = error.message

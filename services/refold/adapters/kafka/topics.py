@@ -152,8 +152,9 @@ class Topics:
         there, prefix = self._metadata().topics, self._settings.prefix
         names = (name for topic in self.wanted if (name := prefix + topic.name) in there)
         places = [TopicPartition(name, number) for name in names for number in there[name].partitions]
-        # A leader by the metadata may not know yet that it is: only its answer shows that the topic can be read.
-        answers = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=ANSWER_S)
+        # A leader is named before it serves: its answer shows that the topic can be read.
+        newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        answers = self._admin.list_offsets(dict.fromkeys(places, newest), request_timeout=ANSWER_S)
         unled = (place.topic for place, answer in answers.items() if answer.exception(2 * ANSWER_S))
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
 
@@ -279,7 +280,7 @@ class Topics:
 def await_shown(unseen: Callable[[], str], command: str) -> None:
     """Waits for what was changed: the controller has it, and brokers show it up to seconds later, while services start
     right after this. **Raises** UnreachableError with what is `unseen` after all."""
-    deadline = time.monotonic() + 4 * ANSWER_S  # two cores with a load of 30 take more than one
+    deadline = time.monotonic() + 4 * ANSWER_S  # a busy machine takes more than one
     while problem := unseen():
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")

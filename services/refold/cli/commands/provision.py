@@ -66,7 +66,7 @@ class Provision:
 
     @property
     def vote_key(self) -> Path:
-        """The key that this machine's command line, or its gateway, signs votes with."""
+        """The key that this machine's command line signs votes with."""
         return self.own.get("vote", self.keys / "vote.json")
 
     @property
@@ -124,12 +124,12 @@ class Provision:
         """Keys and roles before the policy that needs them, and its text before the word that it is in force.
 
         A vote key for anybody, and a policy by which one person is enough, are for brokers that nobody else reaches.
-        Off this machine somebody may have published another policy, which stays.
         """
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
         signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if where.closed else [])]
+        # Off this machine another policy may be in force, which stays.
         if not folder and not (where.local or (where.closed and in_force is None)):
             return [*signing, *people]
         policy = policies.merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
@@ -188,10 +188,9 @@ def setup(
 ) -> None:
     """Create topics, keys and a policy on an existing Kafka.
 
-    Creates topics, a decision key, roles and a policy. Keys go into the files that the settings of the services name,
-    else into the folder `keys` of --data; existing ones are kept. A root key, a vote key for anybody and the default
-    policy are created only if all brokers are on this machine, or REFOLD_ALLOW_OPEN is true; otherwise run
-    `refold keys init` first.
+    Keys go into the files that the services' settings name, else into the folder `keys` of --data; existing ones are
+    kept. A root key, a vote key for anybody and the default policy are created only if all brokers are on this
+    machine, or REFOLD_ALLOW_OPEN is true; otherwise run `refold keys init` first.
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()
@@ -212,7 +211,7 @@ def setup(
 
 
 def _named(settings: Settings, root: str) -> dict[str, Path]:
-    """The files that are named for services and commands, so that each key lies where its service reads it."""
+    """The files of keys that settings name, so that each key lies where its service reads it."""
     trust, ledger = settings.trust.removeprefix("@"), settings.executor.ledger_key
     files = {"root": root, "decision": settings.approval.key, "vote": settings.gateway.vote_key}
     files |= {"trust": trust if trust != settings.trust else "", "ledger": "" if is_key(ledger) else ledger}
