@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak conformance contract bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak compose conformance contract bench bench-step lint lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -85,6 +85,9 @@ chaos: setup ## Kill, stop and wipe real servers and services under load
 soak: HOURS ?= 8
 soak: setup ## Let the chaos campaign run for hours (HOURS=8)
 	REFOLD_SOAK=$(HOURS) $(BIN)/pytest tests/chaos -m campaign --timeout 0
+
+compose: setup ## Walk the compose file on Docker: a run, a decision, each container killed, another app, an extra
+	$(BIN)/pytest tests/compose -m compose -n 0 -x -s --timeout 1800
 
 conformance: setup ## Have the judges of MCP look at our client, in both eras (needs Node and the network)
 	$(BIN)/python -m tests.mcp.conformance

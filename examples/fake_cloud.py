@@ -1,6 +1,6 @@
 """A small fake cloud for `deploy.py`: it does as it is told, and counts what was done to it.
 
-    python examples/fake_cloud.py [--port 8901] [--file fake-cloud.jsonl]
+    python examples/fake_cloud.py [--host 127.0.0.1] [--port 8901] [--file fake-cloud.jsonl]
 
 Every line of its file is one effect, or one repetition that it recognised by its Idempotency-Key and did not carry out
 again. Nothing of Refold is in here: this is the world outside.
@@ -115,8 +115,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, cloud: Cloud, port: int) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+    def __init__(self, cloud: Cloud, port: int, host: str = "127.0.0.1") -> None:
+        super().__init__((host, port), Handler)
         self.cloud = cloud
 
 
@@ -182,11 +182,12 @@ class Handler(BaseHTTPRequestHandler):
 def main() -> None:
     """Serves until interrupted, after a line with the address."""
     parser = argparse.ArgumentParser(description="A fake cloud that counts what is done to it.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at: 0.0.0.0 in a container")
     parser.add_argument("--port", type=int, default=8901, help="0 picks a free one")
     parser.add_argument("--file", type=Path, default=Path("fake-cloud.jsonl"))
     options = parser.parse_args()
-    server = Server(Cloud(options.file), options.port)
-    print(f"FAKE_CLOUD=http://127.0.0.1:{server.server_port}", flush=True)
+    server = Server(Cloud(options.file), options.port, options.host)
+    print(f"FAKE_CLOUD=http://{options.host}:{server.server_port}", flush=True)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_a_project_that_is_begun_bears_its_name_and_its_tests_pass(project: Path
 
 def test_its_policy_is_one_that_can_be_published(project: Path) -> None:
     assert refold("policy", "check", str(project / "policies")).exit_code == 0
+
+
+def test_its_wheel_has_the_app(project: Path) -> None:
+    build = [sys.executable, "-c", "from hatchling import build; print(build.build_wheel('.'))"]
+    done = subprocess.run(build, cwd=project, env=clean(), capture_output=True, text=True, check=True, timeout=120)
+
+    names = zipfile.ZipFile(project / done.stdout.split()[-1]).namelist()
+    assert [name for name in names if ".dist-info/" not in name] == ["app.py"]
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])

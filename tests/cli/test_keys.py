@@ -266,6 +266,51 @@ def test_for_a_platform_that_others_reach_setup_makes_nothing_that_lets_anybody_
     assert "refold policy publish FILES" in words
 
 
+def test_setup_makes_all_keys_and_a_policy_where_only_trusted_processes_reach_the_platform(
+    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a network of containers: each key lies where the settings of its service name it."""
+    files = {name: tmp_path / name / "a.key" for name in ("root", "trust", "decision", "vote", "ledger")}
+    at = {
+        "REFOLD_KAFKA__BOOTSTRAP": kafka.bootstrap.replace("127.0.0.1", "0.0.0.0"),
+        "REFOLD_KAFKA__PREFIX": "trusted.",
+        "REFOLD_KAFKA__PARTITIONS": str(PARTITIONS),
+        "REFOLD_ALLOW_OPEN": "true",
+        "REFOLD_ROOT": str(files["root"]),
+        "REFOLD_TRUST": f"@{files['trust']}",
+        "REFOLD_APPROVAL__KEY": str(files["decision"]),
+        "REFOLD_GATEWAY__VOTE_KEY": str(files["vote"]),
+        "REFOLD_EXECUTOR__LEDGER_KEY": str(files["ledger"]),
+        "REFOLD_DATA": str(tmp_path / "data"),
+    }
+    for name, value in at.items():
+        monkeypatch.setenv(name, value)
+    files["trust"].parent.mkdir()
+    setup = ("setup", "--app", str(Path(__file__).with_name("app.py")))
+
+    first = refold(*setup)
+
+    assert first.exit_code == 0, first.output
+    assert f"REFOLD_TRUST=@{files['trust']}" in first.stdout
+    assert not (tmp_path / "data").exists()
+    before = {name: path.read_bytes() for name, path in files.items()}
+    assert {key["use"] for key in json.loads(refold("keys", "list", "--json").stdout)} == {"decision", "vote"}
+    assert json.loads(refold("policy", "show", "--json").stdout)["policy"]["rules"]
+
+    other = tmp_path / "own.yaml"
+    other.write_text("rules: []\nfallback: {approvers: [ada]}\ndoubt: {approvers: [ada]}")
+    assert refold("policy", "publish", str(other)).exit_code == 0
+    own = refold("policy", "show", "--json").stdout
+    again = refold(*setup)
+
+    assert again.exit_code == 0, again.output
+    assert {name: path.read_bytes() for name, path in files.items()} == before
+    assert refold("policy", "show", "--json").stdout == own, "a policy that is in force stays"
+
+    files["root"].unlink()
+    assert "there is no root key" in refold(*setup).output, "another one would be trusted by none"
+
+
 def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platform(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,15 @@ from contextlib import nullcontext
 
 import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from refold.adapters.kafka import membership as group
 from refold.adapters.kafka import topics
@@ -184,6 +192,19 @@ def test_apply_creates_what_is_missing_and_then_changes_nothing(settings: KafkaS
     assert (topics.diff(), topics.apply()) == ([], [])
     topics.check()
     assert {(each.partitions, each.replication) for each in topics.present()} == {(2, 1)}
+
+
+def test_topics_can_be_read_as_soon_as_they_are_made(settings: KafkaSettings) -> None:
+    """A broker names itself the leader of a partition before it serves it."""
+    many = settings.model_copy(update={"prefix": f"{settings.prefix}many.", "partitions": 8})
+    topics = Topics(many)
+    topics.apply()
+
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    places = [TopicPartition(many.prefix + each.name, number) for each in topics.wanted for number in range(8)]
+    answers = admin.list_offsets({place: OffsetSpec.latest() for place in places})
+
+    assert [str(error) for answer in answers.values() if (error := answer.exception(60))] == []
 
 
 def test_services_start_without_the_topic_on_which_nothing_rests(settings: KafkaSettings) -> None:

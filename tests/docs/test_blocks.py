@@ -18,8 +18,8 @@ from tests.docs.blocks import ROOT, Block, blocks, everywhere
 
 RUN_HERE = {"python", "yaml"}
 RUN_LIVE = {"bash"}
-NOT_RUN = {"mermaid", "console", "json", "text"}
-"""A picture, a transcript, data. Anything else would be a block that nothing looks at."""
+NOT_RUN = {"mermaid", "console", "json", "text", "dockerfile"}
+"""A picture, a transcript, data, and an image, which make compose builds. Anything else nothing would look at."""
 
 
 def named(block: Block) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from refold.adapters.memory.tables import MemoryViewStore
+from refold.adapters.sql.opening import open_views
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.topics import APPROVAL_VOTED, RUN_LOG
@@ -131,6 +134,22 @@ def test_a_rebuilt_generation_replaces_the_one_in_use_when_it_has_caught_up(log:
     settle(slot)
     assert database.generations("squares") == {2: "serving"}
     assert digests(database, Squares) == before
+
+
+def test_a_process_that_waits_for_the_one_which_keeps_the_views_logs_it_once(log: ListedLog, tmp_path: Path) -> None:
+    first, second = (open_views(f"sqlite:///{tmp_path / 'views.db'}") for _ in range(2))
+    settle(KeptProjection(Squares(), first, log))
+    clock = count(0, 60)
+    waiting = KeptProjection(Squares(), second, log, clock=lambda: float(next(clock)))
+
+    with capture_logs() as logs:
+        for _ in range(5):
+            waiting.turn(0.0)
+    assert [(line["event"], line["log_level"]) for line in logs] == [("projection.waits", "info")]
+
+    first.close()
+    waiting.turn(0.0)
+    assert waiting.serves
 
 
 def test_a_rebuild_comes_to_its_end_while_the_log_goes_on_growing(log: ListedLog) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Mapping
+from http.server import ThreadingHTTPServer
+from threading import Semaphore
 from types import SimpleNamespace
 from typing import cast
 
@@ -114,6 +118,26 @@ def test_a_member_is_ready_once_the_group_has_placed_it_though_no_partition_is_l
     vitals.measure([service], Depth({}, 0, placed))
 
     assert vitals.ready == ready
+
+
+def test_a_probe_that_hangs_up_leaves_no_traceback_between_the_lines_of_a_log(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Semaphore(0)
+    handle = ThreadingHTTPServer.process_request_thread
+
+    def counted(self: ThreadingHTTPServer, request: socket.socket, client_address: str) -> None:
+        handle(self, request, client_address)
+        ended.release()
+
+    monkeypatch.setattr(ThreadingHTTPServer, "process_request_thread", counted)
+    with shown(str(port := free_port()), Vitals(), (), service="planner", ends=ends):
+        with socket.create_connection(("127.0.0.1", port)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets the connection
+            probe.sendall(b"GET /readyz")
+        assert ended.acquire(timeout=60)
+
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_address_is_of_this_machine_unless_it_says_otherwise() -> None:

@@ -50,6 +50,11 @@ class Addresses:
         """True if all brokers are taken for ones of development, because nobody else reaches them."""
         return on_loopback(self.settings.kafka.bootstrap)
 
+    @property
+    def closed(self) -> bool:
+        """True if only trusted processes reach the brokers: those of this machine, or by REFOLD_ALLOW_OPEN."""
+        return self.local or self.settings.allow_open
+
     def check(self) -> None:
         """**Raises** UnreachableError when a `refold dev` is meant that does not run."""
         if self.lost is not None:

@@ -78,7 +78,7 @@ class KeptProjection:
         self._number = self._next = self._newest = 0
         self._looked = -REFRESH_S
         self._wait_s = self._until = 0.0
-        self._near = False
+        self._near, self._reason = False, ""
 
     @property
     def name(self) -> str:
@@ -94,12 +94,15 @@ class KeptProjection:
                 time.sleep(timeout_s)
                 return 0
             count = self._turn(timeout_s)
-            self._wait_s = 0.0
+            self._wait_s, self._reason = 0.0, ""
             return count
         except (UnreachableError, ConflictError, NotFoundError) as error:  # away, or another process has gone on
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
-            _log.warning("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
+            if error.message != self._reason:  # beside a projector a gateway waits for ever
+                say = _log.info if isinstance(error, ConflictError) else _log.warning
+                say("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
+            self._reason = error.message
         except (UsageError, ProjectionError) as error:
             self._stop(error)
         self.close()
@@ -171,7 +174,7 @@ class KeptProjection:
     def _look(self) -> None:
         """Open the generations that there are, and make one if there is none of this version."""
         if not self._database.lock(self.name):
-            raise UnreachableError(f"another process keeps the views of {self.name} up to date")
+            raise ConflictError(f"another process keeps the views of {self.name} up to date")
         serving, building = self._tidied()
         if not self._is_current(serving) and not building:
             building = max(serving, self._newest) + 1

@@ -7,6 +7,7 @@ No label names a run, and each has few values.
 from __future__ import annotations
 
 import ipaddress
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,6 +129,11 @@ class _Server(ThreadingHTTPServer):
         self.address_family = AF_INET6 if ":" in at[0] else AF_INET
         self.vitals, self.registry = vitals, registry
         super().__init__(at, _Answer)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log an error as JSON. A probe may hang up early."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            _log.exception("metrics.failed")
 
 
 class _Answer(BaseHTTPRequestHandler):

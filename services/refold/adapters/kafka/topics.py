@@ -13,13 +13,14 @@ from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import yaml
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -150,7 +151,11 @@ class Topics:
             return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet"
         there, prefix = self._metadata().topics, self._settings.prefix
         names = (name for topic in self.wanted if (name := prefix + topic.name) in there)
-        unled = (name for name in names if any(part.leader < 0 for part in there[name].partitions.values()))
+        places = [TopicPartition(name, number) for name in names for number in there[name].partitions]
+        # A leader is named before it serves: its answer shows that the topic can be read.
+        newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        answers = self._admin.list_offsets(dict.fromkeys(places, newest), request_timeout=ANSWER_S)
+        unled = (place.topic for place, answer in answers.items() if answer.exception(2 * ANSWER_S))
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
 
     def pools(self) -> set[str]:
@@ -275,7 +280,7 @@ class Topics:
 def await_shown(unseen: Callable[[], str], command: str) -> None:
     """Waits for what was changed: the controller has it, and brokers show it up to seconds later, while services start
     right after this. **Raises** UnreachableError with what is `unseen` after all."""
-    deadline = time.monotonic() + ANSWER_S
+    deadline = time.monotonic() + 4 * ANSWER_S  # a busy machine takes more than one
     while problem := unseen():
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from refold.cli.apps import load_app
 from refold.cli.platform import connect
 from refold.cli.signing import root_key
 from refold.client import catalog, policies
-from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir, on_loopback
+from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import ROOT, KeyRing, PublicKey, SigningKey, Trust, pinned
@@ -25,10 +26,11 @@ from refold.core.messages import CatalogEntry
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.core.wire.resources import resource
+from refold.core.wire.seal import is_key
 from refold.embedded.files import write_atomic
 from refold.runtime import keys
 from refold.runtime.clock import clock_ms
-from refold.runtime.settings import PARTITIONS
+from refold.runtime.settings import PARTITIONS, Settings
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 
@@ -37,40 +39,40 @@ _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 class Provision:
     """The files of a platform. `policies` is a folder of rules, None for the default policy.
 
-    `own_root` is the file of the root key, where it is not with the other keys. `few`: where nobody has set or made
-    another number of partitions there is one, as one planner needs.
+    `own` has the files that settings name elsewhere than in `keys`: `root`, `trust`, `decision`, `vote`, `ledger`.
+    `few`: where nobody has set or made another number of partitions there is one, as one planner needs.
     """
 
     pools: tuple[str, ...]
     keys: Path
     policies: Path | None = None
-    own_root: Path | None = None
+    own: Mapping[str, Path] = field(default_factory=dict)
     few: bool = False
 
     @property
     def root(self) -> Path:
         """The key that signs the catalog."""
-        return self.own_root or self.keys / ROOT_KEY.name
+        return self.own.get("root", self.keys / ROOT_KEY.name)
 
     @property
     def public_root(self) -> Path:
         """What services trust it by."""
-        return self.root.with_suffix(".pub")
+        return self.own.get("trust", self.root.with_suffix(".pub"))
 
     @property
     def decision_key(self) -> Path:
         """The key that the approval service signs with."""
-        return self.keys / "decision.json"
+        return self.own.get("decision", self.keys / "decision.json")
 
     @property
     def vote_key(self) -> Path:
         """The key that this machine's command line signs votes with."""
-        return self.keys / "vote.json"
+        return self.own.get("vote", self.keys / "vote.json")
 
     @property
     def ledger_key(self) -> Path:
         """The key under which executors leave things in Redis."""
-        return self.keys.parent / LEDGER_KEY
+        return self.own.get("ledger", self.keys.parent / LEDGER_KEY)
 
     def prepare(self, bootstrap: str) -> int:
         """Make all of it true on a broker, and return the number of partitions. What is there already is left alone."""
@@ -87,7 +89,7 @@ class Provision:
         known = catalog.read(reader, trust)
         publisher = KafkaPublisher(kafka, partitions=kafka.partitions, source="refold-dev")
         # A key that is there stays as it is: it may have been retired or revoked.
-        entries = self._entries(local=where.local)
+        entries = self._entries(where, known.whole.policy)
         new = [entry for entry in entries if _differs(known.whole.entries.get(entry.name), entry)]
         catalog.publish(publisher, known, new, root)
         self._warn(catalog.read(reader, trust).whole)
@@ -95,15 +97,17 @@ class Provision:
 
     def _root_key(self, where: Addresses) -> tuple[SigningKey, Trust]:
         """The root key, and what is trusted. Where nobody else reaches the brokers it is made if it is missing."""
-        trust = where.trust if where.settings.trust else {}
+        first = where.closed and "trust" in self.own and not self.public_root.exists()
+        trust = where.trust if where.settings.trust and not first else {}
         try:
             key = keys.load(self.root, ROOT)
         except NotFoundError:
-            if trust or not where.local:
+            if trust or not where.closed:
                 hint = "`refold keys init` makes one; give its file as --root, and REFOLD_TRUST to every service"
                 raise NotFoundError(f"there is no root key {self.root}", hint=hint) from None
             key = new_root(self.root)
-        save_pub(self.public_root, pinned(key.public()))
+        if first or "trust" not in self.own:  # a file of REFOLD_TRUST may name other root keys, too
+            save_pub(self.public_root, pinned(key.public()))
         trust = trust or KeyRing({key.kid: key.public()}, where.settings.platform)
         return root_key(self.root, trust), trust
 
@@ -116,7 +120,7 @@ class Provision:
         if missing := nobody_text(there):
             output.warn(missing)
 
-    def _entries(self, *, local: bool) -> list[CatalogEntry]:
+    def _entries(self, where: Addresses, in_force: Policy | None) -> list[CatalogEntry]:
         """Keys and roles before the policy that needs them, and its text before the word that it is in force.
 
         A vote key for anybody, and a policy by which one person is enough, are for brokers that nobody else reaches.
@@ -124,8 +128,9 @@ class Provision:
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
-        signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if local else [])]
-        if not folder and not local:
+        signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if where.closed else [])]
+        # Off this machine another policy may be in force, which stays.
+        if not folder and not (where.local or (where.closed and in_force is None)):
             return [*signing, *people]
         policy = policies.merged_policy(policies.load_files([str(folder or resource("infra", "default-policy.yaml"))]))
         return [*signing, *people, *policy_entries(policy, _ACTOR)]
@@ -183,28 +188,34 @@ def setup(
 ) -> None:
     """Create topics, keys and a policy on an existing Kafka.
 
-    Creates topics, a decision key, roles and a policy. Keys go into the folder `keys` of --data; existing ones are
+    Keys go into the files that the services' settings name, else into the folder `keys` of --data; existing ones are
     kept. A root key, a vote key for anybody and the default policy are created only if all brokers are on this
-    machine; otherwise run `refold keys init` first.
+    machine, or REFOLD_ALLOW_OPEN is true; otherwise run `refold keys init` first.
     """
     platform = connect(kafka=kafka, data=data)
     platform.knock()
     folder = Path(policies) if policies else folder_of(app)
-    needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder, Path(root) if root else None)
-    needs.prepare(platform.settings.kafka.bootstrap)
-    there = platform.settings.kafka.bootstrap
-    output.say(
-        f"topics and public keys{' and a policy' * bool(folder or on_loopback(there))} are on {output.escape(there)}"
-    )
+    own, there, closed = _named(platform.settings, root), platform.settings.kafka.bootstrap, platform.where.closed
+    needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder, own)
+    needs.prepare(there)
+    output.say(f"topics and public keys{' and a policy' * bool(folder or closed)} are on {output.escape(there)}")
     output.say(f"serve with            REFOLD_TRUST=@{output.escape(str(needs.public_root))}")
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
     output.say(f"serve executors with  REFOLD_EXECUTOR__LEDGER_KEY={output.escape(str(needs.ledger_key))}")
-    if on_loopback(there):
+    if closed:
         output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
         return
     output.say("next, for each who votes: refold keys new NAME --use vote --actor NAME")
     if not folder:
         output.say("and a policy of your own: refold policy publish FILES --roles FILE")
+
+
+def _named(settings: Settings, root: str) -> dict[str, Path]:
+    """The files of keys that settings name, so that each key lies where its service reads it."""
+    trust, ledger = settings.trust.removeprefix("@"), settings.executor.ledger_key
+    files = {"root": root, "decision": settings.approval.key, "vote": settings.gateway.vote_key}
+    files |= {"trust": trust if trust != settings.trust else "", "ledger": "" if is_key(ledger) else ledger}
+    return {name: Path(file).resolve() for name, file in files.items() if file}
 
 
 def folder_of(app: str) -> Path | None:
