@@ -23,6 +23,8 @@ from refold.operations.runs import Runs, run_named
 from refold.ports.log import Record
 from refold.views.history import Run, feed
 
+OVER_S = 1.0
+"""Silence after which nothing more is expected of a run that is over: its parts lie in other topics than its end."""
 MOST_WAITING_BYTES = 1 << 20
 """What waits of a pool for its calls to be found in the log: whoever writes about calls that never were fills this, and
 drops parts of that pool alone."""
@@ -73,6 +75,11 @@ class Vouched:
         self._waiting: dict[str, deque[StreamPart]] = defaultdict(deque)
         self._bytes: dict[str, int] = defaultdict(int)
 
+    @property
+    def over(self) -> bool:
+        """True once the log has the end of the run."""
+        return self._run.state.over
+
     def read(self, record: Record) -> list[StreamPart]:
         """The parts that can be believed with this record."""
         run = self._run.state.run_id
@@ -117,15 +124,19 @@ class Vouched:
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
     """The parts of a run, those of the last minutes first, and on, and None when there is nothing new for a moment.
 
-    It ends when there was none for a `timeout`.
+    It ends when there was none for a `timeout`, and once the run is over and all of them were read.
     """
     tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
+    read = heard
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):
+        read = read if record is None else time.monotonic()
         for part in vouched.read(record) if record is not None else ():
             if (told := tries.read(part)) is not None:
                 yield told
                 heard = time.monotonic()
         if timeout is not None and time.monotonic() - heard > timeout.total_seconds():
+            return
+        if record is None and vouched.over and time.monotonic() - read > OVER_S:
             return
         if record is None:
             yield None
