@@ -193,7 +193,7 @@ def run_pages(site: APIRouter) -> None:
 
     @site.post("/calls/{call:path}/settle", response_class=HTMLResponse)
     async def settle_form(shared: Site, call: str, request: Request) -> Response:
-        """CurrentAttempt a call again that is on hold, give it a result, or let it fail; and go back to its run."""
+        """Settle a call on hold: try it again, give it a result, or let it fail. Then show its run."""
         fields = await form_of(request, shared)
         verdict = one_of(fields, "verdict", ("did_not_happen", "happened", "give_up"))
         result = canonical.parse(fields["result"]) if verdict == "happened" and fields.get("result") else None
