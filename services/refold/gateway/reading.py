@@ -58,13 +58,11 @@ WAIT_S = 2.0
 """The time a read waits for a write. Then the client asks again."""
 POLL_S = 0.02
 STATES: Mapping[str, Where] = {
-    "doubt": Where("doubt", ">", 0),
-    "on_hold": Where("on_hold", ">", 0),
-    "paused": Where("paused", ">", 0),
-    "waiting_for_people": Where("waiting_for_people", ">", 0),
+    name: Where(name, ">", 0) for name in ("doubt", "waiting_for_people", "on_hold", "paused", "waiting")
 }
-"""Conditions of a run beside its status."""
+"""Conditions of a run beside its status, those first that name it where several are met."""
 STALLED = "stalled"
+ENDED = ("completed", "failed", "cancelled")
 STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
@@ -83,10 +81,14 @@ class NotYetError(TransientError):
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Which runs are listed, and in which order. What is empty means any. **Raises** MalformedError when made wrong."""
+    """Which runs are listed, and in which order. What is empty means any. **Raises** MalformedError when made wrong.
+
+    `alone`: a run has one state, that of `one_state`.
+    """
 
     agent: str = ""
     state: str = ""
+    alone: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     session: str = ""
     root: str = ""
@@ -122,6 +124,12 @@ class RunQuery:
             within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
         elif self.state:
             where.append(STATES.get(self.state, Where("status", "=", self.state)))
+        if self.alone and self.state:
+            names, ends = [*STATES], self.state in (STALLED, *ENDED)
+            before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
+            where += [Where(name, "=", 0) for name in names[: 1 if ends else before]]
+            where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
+            within = within if ends or self.state == "doubt" else (*within, RunsWith(HOLDS, (), absent=True))
         where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
         where += [Where(by, "<", self.until_ms)] if self.until_ms else []
         where += [Where("run_id says", "contains", self.text)] if self.text else []
@@ -133,6 +141,15 @@ class RunQuery:
             descending=self.sort.startswith("-"),
             limit=self.limit,
         )
+
+
+def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
+    """Return the one state of a run under which people look for it, by its columns `status` and `STATES`."""
+    status = str(row["status"])
+    if status in ENDED or stalled:
+        return "doubt" if row["doubt"] else status if status in ENDED else STALLED
+    found = next((name for name in STATES if row[name]), status)
+    return status if found == "waiting" and status != "suspended" else found
 
 
 class After(NamedTuple):
@@ -378,7 +395,7 @@ def _below(buckets: Sequence[int], share: float) -> int:
 def _missing(view: ViewReader, run: RunId) -> NotFoundError:
     head = view.rows(HEADS, [(run,)]).get((run,))
     if head is None:
-        return NotFoundError(f"there is no run {run}", hint="it may be on its way: pass on the header Refold-After")
+        return NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
     if (gone := ViewedRuns(view).gone(run)) is not None:
         return gone
     return NotFoundError(f"the history of run {run} cannot be told from the view: {head[HEADS.places['reason']]!s}")
@@ -414,7 +431,7 @@ def after_of(header: str) -> After | None:
         topic, _, rest = part.partition("/")
         partition, _, offset = (number_of(each) for each in rest.partition("/"))
         if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
-            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="pass the header on as it came")
+            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="send it as an answer had it")
         if topic == RUN_LOG:
             positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
         else:
