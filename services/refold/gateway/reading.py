@@ -8,6 +8,7 @@ import binascii
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -293,7 +294,7 @@ class ReadSide:
         where += [Where("agent", "=", wanted.agent)] if wanted.agent else []
         where += [Where("tool", "=", wanted.tool)] if wanted.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * wanted.limit))
-        return list(daily_sums(rows))[: wanted.limit]
+        return list(daily_sums(_of_models(rows)))[: wanted.limit]
 
     def actions(self, view: ViewReader, wanted: ActionFilter) -> list[OperatorAction]:
         where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("actor", wanted.actor)) if value]
@@ -366,6 +367,15 @@ async def patiently(look: Callable[[], _T]) -> _T:
                 raise
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.25)
+
+
+def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
+    """Rows of `daily`. A call names its model when it completes: until then it counts for the one that its tool has."""
+    models = defaultdict[ViewRow, set[Scalar]](set)
+    for row in rows:
+        models[row[:3]] |= {row[3]} - {""}
+    for row in rows:
+        yield (*row[:3], *models[row[:3]], *row[4:]) if len(models[row[:3]]) == 1 else row
 
 
 def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
