@@ -71,18 +71,13 @@ class Vouched:
     """
 
     def __init__(self, run: RunId) -> None:
-        self._run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
+        self.run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
         self._waiting: dict[str, deque[StreamPart]] = defaultdict(deque)
         self._bytes: dict[str, int] = defaultdict(int)
 
-    @property
-    def over(self) -> bool:
-        """True once the log has the end of the run."""
-        return self._run.state.over
-
     def read(self, record: Record) -> list[StreamPart]:
         """The parts that can be believed with this record."""
-        run = self._run.state.run_id
+        run = self.run.state.run_id
         if record.topic == RUN_LOG:
             return self._learn(record) if run_named(record) == run.encode() else []
         part, pool = part_in(record), pool_of(record.topic)
@@ -99,15 +94,15 @@ class Vouched:
 
     def _learn(self, record: Record) -> list[StreamPart]:
         judged = feed(self._fold, record)
-        self._run.take(judged, self._fold)
+        self.run.take(judged, self._fold)
         ordered: dict[CallId, str] = {}
         refolded = judged.linked or judged.mended
         if refolded:
             self._pools.clear()
-        for each in self._run.records if refolded else self._run.records[-1:]:
+        for each in self.run.records if refolded else self.run.records[-1:]:
             for seq, event in enumerate(each.entry.events, each.entry.seq) if each.entry else ():
                 if isinstance(event, CallProposed):
-                    ordered[call_id(self._run.state.run_id, seq)] = event.pool
+                    ordered[call_id(self.run.state.run_id, seq)] = event.pool
         self._pools.update(ordered)
         return [part for call, pool in ordered.items() for part in self._released(call, pool)]
 
@@ -136,7 +131,7 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
                 heard = time.monotonic()
         if timeout is not None and time.monotonic() - heard > timeout.total_seconds():
             return
-        if record is None and vouched.over and time.monotonic() - read > OVER_S:
+        if record is None and vouched.run.state.over and time.monotonic() - read > OVER_S:
             return
         if record is None:
             yield None

@@ -126,11 +126,8 @@ class RunQuery:
         elif self.state:
             where.append(STATES.get(self.state, Where("status", "=", self.state)))
         if self.alone and self.state:
-            names, ends = [*STATES], self.state in (STALLED, *ENDED)
-            before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
-            where += [Where(name, "=", 0) for name in names[: 1 if ends else before]]
-            where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
-            within = within if ends or self.state == "doubt" else (*within, RunsWith(HOLDS, (), absent=True))
+            others, without = self._others()
+            where, within = [*where, *others], (*within, *without)
         where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
         where += [Where(by, "<", self.until_ms)] if self.until_ms else []
         where += [Where("run_id says", "contains", self.text)] if self.text else []
@@ -142,6 +139,14 @@ class RunQuery:
             descending=self.sort.startswith("-"),
             limit=self.limit,
         )
+
+    def _others(self) -> tuple[list[Where], list[RunsWith]]:
+        """Conditions without the runs whose one state is another than `state`."""
+        names, ends = [*STATES], self.state in (STALLED, *ENDED)
+        before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
+        where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
+        where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
+        return where, [] if ends or self.state == "doubt" else [RunsWith(HOLDS, (), absent=True)]
 
 
 def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
