@@ -89,7 +89,7 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
         (("new", "ann", "--use", "vote"), "whom the key speaks for is not said"),
         (("new", "ann", "--use", "vote", "--actor", "ann", "--anybody"), "for some people and for anybody"),
         (("new", "ann", "--use", "vote", "--actor", "Ann"), "'Ann' is not the name of a person, ann is"),
-        (("rotate", "ops-1", "--at", "tomorrow"), "'tomorrow' is not a time with a zone"),
+        (("rotate", "ops-1", "--at", "tomorrow"), "--at 'tomorrow' is not a time with a zone"),
         (("rotate", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
         (("rotate", "ops-1", "--at", "2020-01-01T00:00Z"), "2020-01-01T00:00Z is over"),
         (("revoke", "ops-1"), "--reason"),

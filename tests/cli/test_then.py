@@ -7,18 +7,27 @@ from typing import Any
 
 import pytest
 
-from refold.core.events import CallCompleted, Event, RunCompleted
+from refold.adapters.memory.tables import MemoryViewDatabase
+from refold.client.views import runs_then
+from refold.core.errors import ConflictError
+from refold.core.events import CallCompleted, Event, Failure, RunCompleted, RunFailed
 from refold.core.ids import RunId
 from refold.core.run.log import LogFold
+from refold.operations.run import Changes, redrive
+from refold.operations.runs import Selector, selected
 from refold.ports.log import Record
+from refold.projections.service import KeptProjection
+from refold.projections.shipped.projection import Shipped
 from refold.views.history import Run, at_time, feed
 from refold.views.then import MOST_SEEN, run_then
 from tests.projections.histories import NOW, begun, call, entries
+from tests.projections.source import ListedLog
+from tests.projections.test_service import settle
 
 
-def run_of(*batches: list[Event]) -> Run:
-    fold, run = LogFold(), Run.empty(RunId("r"))
-    for offset, (key, value) in enumerate(entries("r", *batches)):
+def run_of(*batches: list[Event], name: str = "r") -> Run:
+    fold, run = LogFold(), Run.empty(RunId(name))
+    for offset, (key, value) in enumerate(entries(name, *batches)):
         run.take(feed(fold, Record("run-log", 0, offset, key, value, list, NOW)), fold)
     return run
 
@@ -59,3 +68,32 @@ def test_a_run_that_is_over_has_nothing_open_and_had() -> None:
 
     assert run_then(run).open_steps == []
     assert [step.step for step in run_then(at_time(run, first.at_ms)).open_steps] == [1]
+
+
+def test_only_the_runs_of_a_state_count_as_those_that_a_limit_hides() -> None:
+    database, log = MemoryViewDatabase(), ListedLog()
+    kept = KeptProjection(Shipped(), database, log)
+    log.finish(*(f"done-{number}" for number in range(6)))
+    for number in range(7):
+        for key, value in entries(f"open-{number}", [*begun(), *call(1)]):
+            log.write(key, value)
+    settle(kept)
+
+    with database.store(Shipped.name, 1).snapshot() as view:
+        found = runs_then(view, Selector(), 5, 2 * NOW, lambda run: not run.state.over)
+        every = runs_then(view, Selector(), 5, 2 * NOW)
+
+    assert [len(found.runs), found.meant, found.total] == [5, 7, 13]
+    assert [len(every.runs), every.meant, every.total] == [5, 13, 13]
+
+
+def test_the_retry_of_a_failed_child_is_refused_before_it_is_sent_with_commands_that_work() -> None:
+    failed = [*begun(), RunFailed(Failure("ValueError", "no address", "mail.py:9 in one"))]
+    child, alone = run_of(failed, name="mail.2"), run_of(failed)
+
+    with pytest.raises(ConflictError, match="run mail, which has started mail.2, has its failure") as refused:
+        redrive(child.state, "ann", Changes())
+
+    assert str(refused.value.hint).startswith("`refold run retry mail --from 2`, or")
+    assert "`refold run start shop --input JSON`" in str(refused.value.hint)
+    assert selected([child, alone], Selector(), "retry") == [alone]

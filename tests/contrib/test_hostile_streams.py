@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, cast
 
 import pytest
 
+from refold.client import streams
 from refold.client.streams import MOST_WAITING_BYTES, Vouched, live_parts
+from refold.core.events import RunCompleted
 from refold.core.ids import CallId, RunId
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_STREAM, pool_of, run_stream
@@ -45,6 +47,13 @@ class Looking:
         for key, value in log.records:
             self.broker.write(Outgoing(RUN_LOG, 0, key, value, (), 0))
 
+    def finish(self) -> None:
+        log = Log(RUN)
+        log.feed(start(run_id=RUN))
+        log.append([call()])
+        log.append([RunCompleted('"done"')])
+        self.broker.write(Outgoing(RUN_LOG, 0, *log.records[-1], (), 0))
+
     def say(self, *values: bytes | None, topic: str = OWN) -> None:
         for value in values:
             self.broker.write(Outgoing(topic, 0, CALL.encode(), value, (), 0))
@@ -66,6 +75,20 @@ def looking() -> Looking:
     found = Looking()
     found.propose()
     return found
+
+
+def test_the_stream_of_a_run_ends_after_its_parts(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "OVER_S", 0.0)
+    looking.say(part())
+    assert next(looking.parts) is not None
+    assert next(looking.parts) is None
+
+    looking.say(part(n=2))
+    looking.finish()
+
+    looks = islice(looking.parts, 1_000)
+    assert [found.n for found in looks if found] == [2]
+    assert next(looking.parts, "ended") == "ended"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pydantic_ai.usage import RequestUsage
 from refold import App, Budget, Price, UsageError
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
 from refold.contrib.pydantic_ai.metering import BYTES_A_TOKEN
-from refold.core.events import BudgetReached, CallReserved
+from refold.core.events import BudgetReached, CallBilled, CallReserved
 from refold.testing import crash_matrix, run
 
 PRICES = {"function:dear": Price(input="10", output="100"), "function:cheap": Price(input="0.1", output="1")}
@@ -58,6 +58,16 @@ def test_a_request_reserves_what_was_said_before_what_is_new_and_the_longest_ans
     first, *later = [event.tokens for event in reserved]
     assert first >= 200 + len("look") // 2
     assert all(most > (1_100 * n + 200) and most < 1_000 * n + 2_500 for n, most in enumerate(later, start=1))
+
+
+def test_money_is_billed_by_the_usage_of_a_response_that_names_no_provider() -> None:
+    asked: list[str] = []
+
+    done = run(looking(Budget(usd="5"), asked), "looker", prompt="look")
+
+    billed = [event for event in done.events if isinstance(event, CallBilled)]
+    # 1,000 n tokens at $10 a million and 100 at $100 a million.
+    assert [event.nano_usd for event in billed] == [1_000_000 * (10 * n + 10) for n in range(1, 5)]
 
 
 def test_what_is_reserved_counts_bytes_and_not_characters() -> None:

@@ -37,6 +37,7 @@ from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from refold.views.steps import Timeline
+from tests.projections.histories import long
 from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import T0, ListedLog
 
@@ -165,6 +166,18 @@ def test_a_run_is_shown_as_it_is_and_as_it_was(site: Bench) -> None:
     assert [event["seq"] for event in site.get("/api/runs/run-3/events?after_seq=30")] == [31, 32, 33]
     assert len(site.get("/api/runs/run-3/steps")) == 10
     assert len(site.get("/api/runs/run-3/audit")) == 33
+
+
+def test_calls_and_completions_of_one_model_are_one_row_of_a_day(site: Bench) -> None:
+    for key, value in long("metered"):
+        site.log.write(key, value)
+    site.catch_up()
+
+    rows = site.get("/api/daily?agent=shop&tool=pay")
+
+    assert [row["model"] for row in rows] == ["acme:small"]
+    assert rows[0]["calls"] > rows[0]["completed"] > 0
+    assert rows[0]["failed"] > 0
 
 
 def test_sums_by_day_contain_what_erased_runs_have_added(site: Bench) -> None:

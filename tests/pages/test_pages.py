@@ -14,19 +14,35 @@ import pytest
 
 from refold.archive.collecting import runs_of_log, whole_runs
 from refold.archive.store import ArchiveStore
-from refold.core.events import CallProposed, SignalReceived, SignalSent
+from refold.core.events import (
+    AttemptFailed,
+    CallbackCompleted,
+    CallbackCreated,
+    CallDispatched,
+    CallFailed,
+    CallProposed,
+    Event,
+    Failure,
+    RunFailed,
+    RunRequested,
+    RunStarted,
+    SignalReceived,
+    SignalSent,
+    StatusSet,
+)
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.gateway import logins
+from refold.gateway.pages import rendering
 from refold.projections import service
 from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench
 from tests.pages.hostile import CORPUS, HEAVY, hostile, nested, parent, reads, talk
-from tests.projections.histories import asked, begun, call, entries, long
+from tests.projections.histories import NOW, Pair, asked, begun, call, entries, long
 
 ALLOWED_SCRIPT = re.compile(r"/static/refold\.js\?[0-9a-f]{16}")
 
@@ -137,7 +153,7 @@ def test_a_run_says_what_it_does_and_what_will_happen(bench: Bench) -> None:
 
     over = page(bench, "/runs/over-0").text
     assert "not sent" in over
-    assert "Failed" in over
+    assert "shop failed at step" in over
     assert "Approval needed" not in over
 
 
@@ -453,3 +469,116 @@ def test_a_doubt_without_a_question_is_settled_by_operators_and_one_with_it_by_a
                 answer = http.post(f"/approvals/{name}/outcome", content="outcome=give_up", headers=sent)
                 assert (answer.status_code == 403) is (role != may), (name, role, answer.text)
                 assert ("Nothing was sent" in answer.text) is (answer.status_code in (403, 409))
+
+
+def failing(run: str, *end: Event) -> list[Pair]:
+    """A run of a call that fails twice, and then for good."""
+    request = RunRequested("shop", '{"item":"tea","cents":900}', "d", "s", "ann")
+    retried = [Failure("net", f"no answer {n}", f"shop.py:{n} in pay") for n in (7, 8)]
+    given_up = Failure("declined", "no money\nleft", "shop.py:41 in pay\nshop.py:30 in order")
+    return entries(
+        run,
+        [request, RunStarted("1", "app"), *call(1)],
+        [AttemptFailed(1, 1, retried[0], unknown=False, retry_ms=0), CallDispatched(1, 2, NOW)],
+        [AttemptFailed(1, 2, retried[1], unknown=False, retry_ms=0), CallDispatched(1, 3, NOW)],
+        [CallFailed(1, 3, given_up), *end],
+    )
+
+
+def test_a_failed_run_shows_its_error_first_and_whole_beside_its_input(bench: Bench) -> None:
+    failure = Failure("declined", "tool pay failed: no money\nleft", "app.py:12 in shop")
+    for key, value in failing("sold", RunFailed(failure)):
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    text = page(bench, "/runs/sold").text
+    words = " ".join(text.split())
+
+    assert "shop failed at step 1, pay" in words
+    assert "Errordeclined tool pay failed: no money left shop.py:41 in pay" in words
+    assert "3 lines of your codeshop.py:41 in pay shop.py:30 in order app.py:12 in shop" in words
+    assert re.search(r"3 attempts of step 1 in \d+ ms", words)
+    assert "net no answer 7 shop.py:7 in pay" in words
+    assert "net no answer 8 shop.py:8 in pay" in words
+    assert words.index("Error") < words.index("Input") < words.index("itemtea") < words.index("Timeline")
+    first = re.search(r'class="actions">\s*<a class="btn go" href="([^"]+)">([^<]+)', bench.http.get("/runs/sold").text)
+    assert first is not None
+    assert first.groups() == ("/runs/sold?do=retry#do", "Try again from step 1…")
+    assert "End" not in words.partition("Timeline")[2]
+
+
+def test_a_failed_child_leads_to_the_run_that_can_be_retried(bench: Bench) -> None:
+    for key, value in failing("mail.2", RunFailed(Failure("declined", "no"))):
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    shown = page(bench, "/runs/mail.2")
+
+    assert "Show mail, which has this failure at step 2" in " ".join(shown.text.split())
+    assert not [of for _, of in shown.found if "do=retry" in str(of.get("href"))]
+
+
+def test_a_finished_run_shows_its_result_and_input_above_its_timeline(bench: Bench) -> None:
+    words = " ".join(page(bench, "/runs/sad").text.split())
+
+    assert "shop ended well" in words
+    assert words.index("Result") < words.index("Input") < words.index("Timeline")
+    assert "tokens, $0" not in words
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "way"),
+    [
+        ("quarantined", "hang", "so only an operator lets it run again"),
+        ("stalled", "mismatch", "goes on by itself once a planner has code that agrees"),
+        ("stalled", "unknown_agent", "goes on once one serves it; if the name is wrong, cancel the run"),
+    ],
+)
+def test_a_held_run_shows_all_of_the_reason_and_the_way_out(bench: Bench, kind: str, reason: str, way: str) -> None:
+    long_reason = f"{'why ' * 400}and the end of it"
+    for key, value in failing("held"):
+        bench.log.write(key, value)
+    hold = Hold(RunId("held"), kind, reason, long_reason, 'File "shop.py", line 3, in order')
+    bench.log.append(RUN_SNAPSHOT, home(RunId("held"), 2), hold_key(RunId("held")), codec.encode(hold))
+    bench.catch_up()
+
+    words = " ".join(page(bench, "/runs/held").text.split())
+
+    assert "and the end of it" in words
+    assert way in words
+    assert ("goes on by itself" in words) == (kind == "stalled" and reason != "unknown_agent")
+    assert "refold run retry held" in words
+    assert 'File "shop.py", line 3, in order' in words
+    assert f'class="pill {kind}">{kind}<' in bench.http.get("/runs/held").text
+
+
+def test_a_timeline_begins_with_the_first_step_and_each_bar_has_a_colour_and_a_word(bench: Bench) -> None:
+    before = [[StatusSet("early")] for _ in range(50)]
+    steps = [RunStarted("1", "app"), CallbackCreated(1, "paid", "d", "{}", NOW)], [CallbackCompleted(1, "1")]
+    for key, value in entries("late", begun()[:1], *before, *steps):
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    html = bench.http.get("/runs/late").text
+
+    assert 'class="people" x="0.0"' in html
+    css = Path(rendering.__file__).with_name("static").joinpath("refold.css").read_text()
+    for kind in ("model", "tool", "child", "people", "wait", "note", "bad"):
+        assert f".bar rect.{kind} {{ fill:" in css
+        assert f'<rect class="{kind}" x="0" y="1"' in html, "it is in the legend"
+
+
+def test_the_list_of_runs_has_the_agent_its_input_and_when_it_began(bench: Bench) -> None:
+    for key, value in failing("sold-2"):
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    row = bench.http.get("/?text=sold-2").text.partition('href="/runs/sold-2"')[2].partition("</a>")[0]
+    words = " ".join(re.sub(r"<[^>]+>", " ", row).replace("&#34;", '"').split())
+
+    assert words.startswith('> running shop {"item":"tea","cents":900} 1 of 1 steps ')
+    assert re.search(r" [\d,]+ d ago \d+ d \d+ h sold-2$", words)
+    assert re.search(r'<time datetime="2023-11-14T22:13:2\d', row)
+    assert 'title="2023-11-14 22:13:' in row
+    assert "tokens" not in row
+    assert "$" not in row

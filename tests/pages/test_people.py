@@ -98,7 +98,7 @@ def test_a_question_is_shown_with_all_that_there_is_to_know(shop: Dev, http: htt
             "not who asked for the run",
         ),
         *("eve says so, not verified", "Expires never", "goes out again with the same key", "The tool does not run"),
-        *("Nothing goes out before somebody has decided", "SHA-256", "Nobody has said anything", approval[-32:]),
+        *("Nothing goes out before somebody has decided", "SHA-256", "None so far", approval[-32:]),
     ):
         assert words in page, words
     assert re.search("tool.name pay", page)

@@ -137,7 +137,7 @@ def test_empty_screens_say_what_would_be_here_and_how_it_comes(empty: Bench) -> 
 
 def rows_without_word(html: str) -> list[str]:
     """Rows of lists of runs that no word says the status of, for whoever does not see its colour."""
-    rows = re.findall(r'<a class="fam".*?</a>|<tr role="row">\s*<td.*?</tr>', html, re.DOTALL)
+    rows = re.findall(r'<a class="fam[^"]*".*?</a>|<tr role="row">\s*<td.*?</tr>', html, re.DOTALL)
     assert rows
     return [row for row in rows if not re.search(r'<span class="pill [a-z_]+">\s*[a-z][a-z ]+</span>', row)]
 
@@ -154,12 +154,22 @@ def test_counts_are_those_of_the_lists_behind_them(bench: Bench) -> None:
     for query in ("", "agent=shop", "text=over", "session=s-1", "tool=edit", "label=team=none"):
         shown = page(bench, f"/?{query}&state=pending" if query else "/?state=pending")
         for link in linked(shown, "/?"):
-            if state := re.search(r"state=(\w+)", link):
+            if "state=" in link:
                 word = re.search(rf'href="{re.escape(link)}"[^>]*>[^<]*<b>([\d,]+)', bench.http.get(
                     f"/?{query}&state=pending" if query else "/?state=pending").text.replace("&amp;", "&"))  # fmt: skip
                 assert word is not None
-                listed = bench.get(f"/api/runs?{query}&state={state[1]}&limit=500")["runs"]
-                assert len(listed) == int(word[1].replace(",", "")), link
+                listed = bench.http.get(link).text.count('<a class="fam run"')
+                assert listed == int(word[1].replace(",", "")), link
+
+
+def test_each_run_stands_under_one_status_and_none_of_those_has_no_run(bench: Bench) -> None:
+    chips = linked(page(bench, "/"), "/?state=")
+    under = [re.findall(r'<a class="fam run" href="/runs/([^"]+)"', bench.http.get(link).text) for link in chips]
+    listed = [run["run_id"] for run in bench.get("/api/runs?limit=500")["runs"]]
+
+    assert all(under)
+    assert sorted(run for some in under for run in some) == sorted(listed)
+    assert "/?state=running" not in chips, "what runs here is stalled, asks people, or is over"
 
 
 def test_runs_are_found_by_tool_and_code(bench: Bench) -> None:

@@ -42,7 +42,7 @@ def test_a_call_on_hold_has_three_ways_out(dev: Dev, page: Page, driven: Browser
     held = page.locator("section[id^=held-]")
     expect(held).to_contain_text("nobody answers at 112")
     checked(page, "held")
-    page.click("button:text-is('CurrentAttempt it again')")
+    page.click("button:text-is('Try it again')")
     eventually(lambda: "2 tries failed" in again(page), within=60, what="a second try")
     page.fill("textarea[name=result]", "not JSON")
     page.click("button:text-is('Answer with this result')")

@@ -9,7 +9,7 @@ import pytest
 
 from refold.core.errors import MalformedError
 from refold.core.ids import run_id
-from refold.runtime.frames import stack_of, user_line
+from refold.runtime.frames import MOST_FRAMES, stack_of, user_line
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 CODE = """
@@ -61,3 +61,20 @@ def test_an_error_of_nobodys_code_names_the_line_of_what_it_reports() -> None:
     assert user_line(error, inner="shop/tools.py:7 in look_up") == "shop/tools.py:7 in look_up"
     assert user_line(raised(PACKAGES / "framework" / "loop.py", "name"), inner="a.py:1 in b") == "a.py:1 in b"
     assert user_line(raised(Path("/srv/shop/tools.py"), "name"), inner="a.py:1 in b") == "shop/tools.py:15 in name"
+
+
+def test_the_callers_of_the_line_follow_it_up_to_ten_of_a_recursion() -> None:
+    body = ("def deep(n):", "    if n:", "        return deep(n - 1)", "    raise ValueError('no')")
+    code = "\n".join((*body, "", "def order():", "    deep(N)"))
+    module: dict[str, object] = {"N": 1}
+    exec(compile(code, "/srv/shop/tools.py", "exec"), module)
+    with pytest.raises(ValueError, match="no") as caught:
+        module["order"]()  # type: ignore[operator]
+
+    lines = user_line(caught.value.with_traceback(caught.value.__traceback__.tb_next)).split("\n")  # type: ignore[union-attr]
+    assert lines == ["shop/tools.py:4 in deep", "shop/tools.py:3 in deep", "shop/tools.py:7 in order"]
+
+    module["N"] = 50
+    with pytest.raises(ValueError, match="no") as caught:
+        module["order"]()  # type: ignore[operator]
+    assert len(user_line(caught.value).split("\n")) == MOST_FRAMES

@@ -36,6 +36,7 @@ class Receiver:
         self.spans: list[Told] = []
         self.refuses = False
         self.requests = 0
+        self.request = ExportTraceServiceRequest()
         receiver, self.port = self, port or free_port()
 
         class Answer(BaseHTTPRequestHandler):
@@ -62,7 +63,7 @@ class Receiver:
         self.requests += 1
         if self.refuses:
             return
-        request = ExportTraceServiceRequest.FromString(body)
+        self.request = request = ExportTraceServiceRequest.FromString(body)
         self.spans += [Told(s) for r in request.resource_spans for scope in r.scope_spans for s in scope.spans]
 
     @property

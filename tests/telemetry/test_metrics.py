@@ -35,9 +35,9 @@ from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 
 
-def ask(port: int, path: str) -> tuple[int, str]:
+def ask(port: int, path: str, host: str = "localhost") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={"Host": host})
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
@@ -98,6 +98,16 @@ def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up(
     assert begun_ == [200, 503, 200]
     assert slow == [200, 200, 200]
     assert (hung, other) == (503, 404)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/startupz"])
+def test_on_loopback_only_who_names_this_machine_gets_an_answer(path: str) -> None:
+    port = free_port()
+    with shown(f"127.0.0.1:{port}", Vitals(), (), service="planner", ends=ends):
+        assert [ask(port, path, host)[0] for host in ("evil.example", f"evil.example:{port}", "")] == [421] * 3
+        assert ask(port, path, f"127.0.0.1:{port}")[0] != 421
+    with shown(f"0.0.0.0:{port}", Vitals(), (), service="planner", ends=ends):
+        assert ask(port, path, "planner.pods.example:9464")[0] != 421
 
 
 @pytest.mark.parametrize(

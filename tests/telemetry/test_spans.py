@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from importlib.metadata import version
 from queue import SimpleQueue
 from typing import Any
 
@@ -27,8 +28,9 @@ from refold.core.redaction import HIDDEN, redacted
 from refold.ports.effects import StartTool, ToolEnded
 from refold.projections.service import KeptProjection, shipped
 from refold.sdk.agent import INSTRUMENTED
+from refold.telemetry.names import SCHEMA_URL
 from refold.telemetry.service import Telemetry, exporting
-from refold.telemetry.spans import Style
+from refold.telemetry.spans import Style, resource_of
 from refold.testing import AgentRun
 from tests.projections.histories import NOW, USAGE, begun, call, entries
 from tests.projections.memory_views import MemoryViewDatabase
@@ -249,6 +251,24 @@ def test_names_in_development_are_told_on_request_alone(receiver: Receiver) -> N
     assert len(told) == 5
     assert [name for span in told for name in span.said if name.startswith("gen_ai.")] == []
     assert told[0].said["refold.run.id"] == "r-1"
+
+
+def test_the_variables_of_opentelemetry_name_the_service_that_exports(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "billing")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=prod,service.name=other")
+
+    World(receiver=receiver, style=Style(resource=resource_of("telemetry-1"))).told(*of(ran("shopper", {"what": "a"})))
+
+    sent = receiver.request.resource_spans[0]
+    said = {each.key: each.value.string_value for each in sent.resource.attributes}
+    assert said["service.name"] == "billing"
+    assert said["deployment.environment.name"] == "prod"
+    assert said["service.instance.id"] == "telemetry-1"
+    assert sent.schema_url == SCHEMA_URL
+    scope = sent.scope_spans[0]
+    assert (scope.scope.name, scope.scope.version, scope.schema_url) == ("refold", version("refold"), SCHEMA_URL)
 
 
 SECRETS = 'sk-abcdefghijklmnop1234 {"password": "hunter2"}'

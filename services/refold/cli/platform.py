@@ -165,14 +165,14 @@ def json_value(text: str, option: str) -> Any:
 _AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has double quotes inside them: '"Ada"'"""
 
 
-def time_ms(text: str) -> int:
-    """A time with its zone. **Raises** UsageError."""
+def time_ms(text: str, option: str) -> int:
+    """A time with its zone. **Raises** UsageError, which names the option."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise UsageError(f"{text!r} is not a time with a zone", hint="write 2030-01-31T12:00Z")
+        raise UsageError(f"{option} {text!r} is not a time with a zone", hint="write 2030-01-31T12:00Z")
     return int(moment.timestamp() * 1000)
 
 
@@ -180,11 +180,11 @@ def until_ms(text: str, option: str) -> int:
     """Until when, as an option says it: a time with its zone, how long from now, or 0: never. **Raises** UsageError."""
     if not text:
         return 0
-    return time_ms(text) if "-" in text else clock_ms() + duration_ms(option, text)
+    return time_ms(text, option) if "-" in text else clock_ms() + duration_ms(option, text)
 
 
-def since_ms(text: str) -> int:
-    """Time of --since: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
+def since_ms(text: str, option: str = "--since") -> int:
+    """Time of an option: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
     if not text:
         return 0
-    return time_ms(text) if "-" in text else clock_ms() - duration_ms("--since", text)
+    return time_ms(text, option) if "-" in text else clock_ms() - duration_ms(option, text)

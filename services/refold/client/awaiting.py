@@ -221,7 +221,7 @@ class AsyncClient:
             over.cancel()
 
     async def stream(self, run: str, *, timeout: timedelta | None = None) -> AsyncIterator[LivePart]:
-        """Yields the live output of calls: the tokens of a model. It ends when there was none for a `timeout`.
+        """Yields the live output of calls, as tokens of models. It ends with the run, or after a `timeout` of silence.
 
         Lossy, and kept for minutes; what counts is the result. Reading asks nobody for anything.
         """

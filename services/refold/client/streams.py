@@ -23,6 +23,8 @@ from refold.operations.runs import Runs, run_named
 from refold.ports.log import Record
 from refold.views.history import Run, feed
 
+OVER_S = 1.0
+"""Silence after which nothing more is expected of a run that is over: its parts lie in other topics than its end."""
 MOST_WAITING_BYTES = 1 << 20
 """What waits of a pool for its calls to be found in the log: whoever writes about calls that never were fills this, and
 drops parts of that pool alone."""
@@ -69,13 +71,13 @@ class Vouched:
     """
 
     def __init__(self, run: RunId) -> None:
-        self._run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
+        self.run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
         self._waiting: dict[str, deque[StreamPart]] = defaultdict(deque)
         self._bytes: dict[str, int] = defaultdict(int)
 
     def read(self, record: Record) -> list[StreamPart]:
         """The parts that can be believed with this record."""
-        run = self._run.state.run_id
+        run = self.run.state.run_id
         if record.topic == RUN_LOG:
             return self._learn(record) if run_named(record) == run.encode() else []
         part, pool = part_in(record), pool_of(record.topic)
@@ -92,15 +94,15 @@ class Vouched:
 
     def _learn(self, record: Record) -> list[StreamPart]:
         judged = feed(self._fold, record)
-        self._run.take(judged, self._fold)
+        self.run.take(judged, self._fold)
         ordered: dict[CallId, str] = {}
         refolded = judged.linked or judged.mended
         if refolded:
             self._pools.clear()
-        for each in self._run.records if refolded else self._run.records[-1:]:
+        for each in self.run.records if refolded else self.run.records[-1:]:
             for seq, event in enumerate(each.entry.events, each.entry.seq) if each.entry else ():
                 if isinstance(event, CallProposed):
-                    ordered[call_id(self._run.state.run_id, seq)] = event.pool
+                    ordered[call_id(self.run.state.run_id, seq)] = event.pool
         self._pools.update(ordered)
         return [part for call, pool in ordered.items() for part in self._released(call, pool)]
 
@@ -117,15 +119,19 @@ class Vouched:
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
     """The parts of a run, those of the last minutes first, and on, and None when there is nothing new for a moment.
 
-    It ends when there was none for a `timeout`.
+    It ends when there was none for a `timeout`, and once the run is over and all of them were read.
     """
     tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
+    read = heard
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):
+        read = read if record is None else time.monotonic()
         for part in vouched.read(record) if record is not None else ():
             if (told := tries.read(part)) is not None:
                 yield told
                 heard = time.monotonic()
         if timeout is not None and time.monotonic() - heard > timeout.total_seconds():
+            return
+        if record is None and vouched.run.state.over and time.monotonic() - read > OVER_S:
             return
         if record is None:
             yield None

@@ -96,31 +96,39 @@ def listed(settings: Settings, which: Selector, status: str, limit: int, runs: R
 
 
 def listed_at(
-    settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool]
+    settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None
 ) -> Listed | None:
-    """Return the newest runs that `only` takes, as they were at a time; None where the log has to be asked.
-
-    Of all that there were, `MOST_LOOKED` are looked at.
-    """
+    """Return the newest runs that `only` takes, as they were at a time; None where the log has to be asked."""
     source = KafkaLogSource(settings.kafka)
     with _current(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
             return None
-        query = _listing(which, "", MOST_PAGE)
-        query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
-        meant, known, found = view.count(query), ViewedRuns(view), list[Run]()
-        for _ in range(MOST_LOOKED // MOST_PAGE):
-            rows = view.query(query)
-            for row in rows:
-                seq = known.seq_at(name := RunId(str(row[0])), at_ms)
-                if seq and (run := known.find(name, seq)) is not None and only(run):
-                    found.append(run)
-                if len(found) == limit:
-                    return Listed(found[::-1], meant, meant)
-            if len(rows) < MOST_PAGE:
-                break
-            query = replace(query, after=query.place(rows[-1]))
-        return Listed(found[::-1], len(found), meant)
+        return runs_then(view, which, limit, at_ms, only)
+
+
+def runs_then(
+    view: ViewReader, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None = None
+) -> Listed:
+    """Return the newest runs of a view that `only` takes, as they were at a time.
+
+    Of all that there were, `MOST_LOOKED` are looked at. `meant` counts those of them that `only` takes.
+    """
+    query = _listing(which, "", MOST_PAGE)
+    query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
+    total, meant, known, found = view.count(query), 0, ViewedRuns(view), list[Run]()
+    for _ in range(MOST_LOOKED // MOST_PAGE):
+        rows = view.query(query)
+        for row in rows:
+            seq = known.seq_at(name := RunId(str(row[0])), at_ms)
+            if seq and (run := known.find(name, seq)) is not None and (only is None or only(run)):
+                meant += 1
+                found += [run] if meant <= limit else []
+            if only is None and meant == limit:
+                return Listed(found[::-1], total, total)
+        if len(rows) < MOST_PAGE:
+            break
+        query = replace(query, after=query.place(rows[-1]))
+    return Listed(found[::-1], meant, total)
 
 
 _LIVE = ("pending", "running", "suspended")

@@ -12,6 +12,7 @@ import structlog
 from starlette.exceptions import HTTPException
 
 from refold.gateway.roles import SAFE
+from refold.runtime.own_host import is_own_host
 from refold.views.api import HttpProblem
 
 AsgiScope = MutableMapping[str, Any]
@@ -26,11 +27,6 @@ MOST_BODY = 2 << 20
 BODY_S = 10.0
 """The time the body of a request may take to arrive, all of it."""
 
-# Not `is_here`: that takes URLs too, and a user in front of a host.
-_OWN_HOST = re.compile(
-    r"(localhost|127(\.[0-9]{1,3}){3}|\[::(1|ffff:(127(\.[0-9]{1,3}){3}|7f[0-9a-f]{2}:[0-9a-f]{1,4}))\])(:[0-9]{1,5})?",
-    re.IGNORECASE,
-)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
 _PAGES = re.compile(
@@ -151,11 +147,6 @@ class _Body:
             if self._size > MOST_BODY:
                 raise HTTPException(413, f"a body has {MOST_BODY} bytes at most")
         return message
-
-
-def is_own_host(host: str) -> bool:
-    """True if a `Host` header names this machine, whoever asks."""
-    return _OWN_HOST.fullmatch(host) is not None
 
 
 def _refused_page(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:

@@ -28,11 +28,11 @@ import structlog
 from refold.core.approval.catalog import is_person
 from refold.core.errors import UnauthorisedError, UsageError
 from refold.gateway.apikeys import KEY_PREFIX, ApiKey, ApiKeys
-from refold.gateway.guard import is_own_host
 from refold.gateway.oidc import TokenVerifier
 from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.roles import ACCESS, PUBLIC, SAFE, may, role_of
 from refold.runtime import keys
+from refold.runtime.own_host import is_own_host
 from refold.runtime.settings import GatewayPart
 
 _log = structlog.get_logger()

@@ -8,6 +8,7 @@ import binascii
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -58,13 +59,11 @@ WAIT_S = 2.0
 """The time a read waits for a write. Then the client asks again."""
 POLL_S = 0.02
 STATES: Mapping[str, Where] = {
-    "doubt": Where("doubt", ">", 0),
-    "on_hold": Where("on_hold", ">", 0),
-    "paused": Where("paused", ">", 0),
-    "waiting_for_people": Where("waiting_for_people", ">", 0),
+    name: Where(name, ">", 0) for name in ("doubt", "waiting_for_people", "on_hold", "paused", "waiting")
 }
-"""Conditions of a run beside its status."""
+"""Conditions of a run beside its status, those first that name it where several are met."""
 STALLED = "stalled"
+ENDED = ("completed", "failed", "cancelled")
 STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
@@ -83,10 +82,14 @@ class NotYetError(TransientError):
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Which runs are listed, and in which order. What is empty means any. **Raises** MalformedError when made wrong."""
+    """Which runs are listed, and in which order. What is empty means any. **Raises** MalformedError when made wrong.
+
+    `alone`: a run has one state, that of `one_state`.
+    """
 
     agent: str = ""
     state: str = ""
+    alone: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     session: str = ""
     root: str = ""
@@ -122,6 +125,9 @@ class RunQuery:
             within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
         elif self.state:
             where.append(STATES.get(self.state, Where("status", "=", self.state)))
+        if self.alone and self.state:
+            others, without = self._others()
+            where, within = [*where, *others], (*within, *without)
         where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
         where += [Where(by, "<", self.until_ms)] if self.until_ms else []
         where += [Where("run_id says", "contains", self.text)] if self.text else []
@@ -133,6 +139,23 @@ class RunQuery:
             descending=self.sort.startswith("-"),
             limit=self.limit,
         )
+
+    def _others(self) -> tuple[list[Where], list[RunsWith]]:
+        """Conditions without the runs whose one state is another than `state`."""
+        names, ends = [*STATES], self.state in (STALLED, *ENDED)
+        before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
+        where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
+        where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
+        return where, [] if ends or self.state == "doubt" else [RunsWith(HOLDS, (), absent=True)]
+
+
+def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
+    """Return the one state of a run under which people look for it, by its columns `status` and `STATES`."""
+    status = str(row["status"])
+    if status in ENDED or stalled:
+        return "doubt" if row["doubt"] else status if status in ENDED else STALLED
+    found = next((name for name in STATES if row[name]), status)
+    return status if found == "waiting" and status != "suspended" else found
 
 
 class After(NamedTuple):
@@ -276,7 +299,7 @@ class ReadSide:
         where += [Where("agent", "=", wanted.agent)] if wanted.agent else []
         where += [Where("tool", "=", wanted.tool)] if wanted.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * wanted.limit))
-        return list(daily_sums(rows))[: wanted.limit]
+        return list(daily_sums(_of_models(rows)))[: wanted.limit]
 
     def actions(self, view: ViewReader, wanted: ActionFilter) -> list[OperatorAction]:
         where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("actor", wanted.actor)) if value]
@@ -351,6 +374,15 @@ async def patiently(look: Callable[[], _T]) -> _T:
         pause_s = min(2 * pause_s, 0.25)
 
 
+def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
+    """Rows of `daily`. A call names its model when it completes: until then it counts for the one that its tool has."""
+    models = defaultdict[ViewRow, set[Scalar]](set)
+    for row in rows:
+        models[row[:3]] |= {row[3]} - {""}
+    for row in rows:
+        yield (*row[:3], *models[row[:3]], *row[4:]) if len(models[row[:3]]) == 1 else row
+
+
 def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
     """Iterate over rows of `daily`, those of one day, agent, tool and model as one, erased runs or not."""
     found: dict[ViewRow, list[int]] = {}
@@ -378,7 +410,7 @@ def _below(buckets: Sequence[int], share: float) -> int:
 def _missing(view: ViewReader, run: RunId) -> NotFoundError:
     head = view.rows(HEADS, [(run,)]).get((run,))
     if head is None:
-        return NotFoundError(f"there is no run {run}", hint="it may be on its way: pass on the header Refold-After")
+        return NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
     if (gone := ViewedRuns(view).gone(run)) is not None:
         return gone
     return NotFoundError(f"the history of run {run} cannot be told from the view: {head[HEADS.places['reason']]!s}")
@@ -414,7 +446,7 @@ def after_of(header: str) -> After | None:
         topic, _, rest = part.partition("/")
         partition, _, offset = (number_of(each) for each in rest.partition("/"))
         if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
-            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="pass the header on as it came")
+            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="send it as an answer had it")
         if topic == RUN_LOG:
             positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
         else:

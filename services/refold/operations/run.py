@@ -39,6 +39,7 @@ from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal
 from refold.core.planning import family
 from refold.core.planning.operator_commands import ANNOTATE, REASON_CHARS
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.redrive import child_refusal
 from refold.core.planning.waiting import check_name
 from refold.core.run.pausing import OPERATOR, own
 from refold.core.run.redrive import kept
@@ -284,6 +285,8 @@ def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
     if state.status != "failed":
         hint = "a failed run goes on where it failed, and a stalled one with code that agrees with its history"
         raise ConflictError(f"run {state.run_id} is {state.status}: there is nothing to retry", hint=hint)
+    if (refused := child_refusal(state)) is not None:
+        raise ConflictError(refused[0], hint=refused[1])
     data: dict[str, Any] = changes._asdict() | {"seq": state.head.seq}
     data |= {"from": data.pop("from_step"), "bytes": data.pop("history_bytes")}
     if edit := data.pop("edit"):

@@ -14,6 +14,7 @@ from refold.core.events import RunFailed
 from refold.core.ids import RunId, home, parents_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.redrive import child_refusal
 from refold.core.run.erased import Markers, gone
 from refold.core.run.held import held_run, read_hold
 from refold.core.run.log import LogFold
@@ -299,7 +300,7 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
     PAUSE: lambda state: not state.over and own(state) is None,
     RESUME: lambda state: not state.over and own(state) is not None,
     "signal": lambda state: not state.over,
-    "retry": lambda state: isinstance(state.end, RunFailed),
+    "retry": lambda state: isinstance(state.end, RunFailed) and child_refusal(state) is None,
 }
 """On which runs an operation may be performed, by kind."""
 

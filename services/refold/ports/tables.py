@@ -91,10 +91,11 @@ class Where(NamedTuple):
 
 
 class RunsWith(NamedTuple):
-    """A condition on the run of a row: another table has a row of it that meets all of `where`."""
+    """A condition on the run of a row: another table has a row of it that meets all of `where`, or none if `absent`."""
 
     table: ViewTable
     where: tuple[Where, ...]
+    absent: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from itertools import islice
 from pathlib import Path
 from traceback import FrameSummary
 
@@ -11,6 +12,8 @@ _NOBODYS = (str(Path(__file__).parents[1]), "<frozen")
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}, *_PACKAGES)
 _STACK = 8_000
+MOST_FRAMES = 10
+"""Frames that a failure in the log names: the innermost, which those of a recursion follow."""
 
 
 def user_frames(error: BaseException) -> list[FrameSummary]:
@@ -24,16 +27,16 @@ def user_frames(error: BaseException) -> list[FrameSummary]:
 
 
 def user_line(error: BaseException, *, inner: str = "") -> str:
-    """File and line of the innermost frame of the user's: `shop/tools.py:14 in refund`; empty if there is none.
+    """Files and lines of the user's frames, the innermost first, each on a line: `shop/tools.py:14 in refund`.
 
-    `inner` is the line of the failure that the error reports: named before one of an installed package.
-    The folders above stay out of it: it goes into the log, and a machine's layout is nobody's business.
+    Empty if there is none. `inner` is the line of the failure that the error reports: named before one of an installed
+    package. The folders above stay out of it: it goes into the log, and a machine's layout is nobody's business.
     """
     frames = user_frames(error)
     if not frames or (inner and frames[-1].filename.startswith(_PACKAGES)):
         return inner
-    *_, last = frames
-    return f"{Path(*Path(last.filename).parts[-2:])}:{last.lineno} in {last.name}"
+    lines = (f"{Path(*Path(each.filename).parts[-2:])}:{each.lineno} in {each.name}" for each in reversed(frames))
+    return "\n".join(islice(lines, MOST_FRAMES))
 
 
 def stack_of(error: BaseException) -> str:

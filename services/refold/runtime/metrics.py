@@ -22,6 +22,7 @@ from refold.core.errors import UsageError, not_installed
 from refold.ports.log import Place
 from refold.runtime.gauges import SECONDS, WAITING_INPUTS, Durations, Vitals
 from refold.runtime.host import ALARMS
+from refold.runtime.own_host import is_own_host
 
 try:
     from prometheus_client import CollectorRegistry, Metric
@@ -128,6 +129,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, at: tuple[str, int], vitals: Vitals, registry: CollectorRegistry) -> None:
         self.address_family = AF_INET6 if ":" in at[0] else AF_INET
         self.vitals, self.registry = vitals, registry
+        self.is_loopback = ipaddress.ip_address(at[0]).is_loopback
         super().__init__(at, _Answer)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -142,6 +144,11 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         vitals, path = self.server.vitals, self.path.partition("?")[0]
+        # A browser names the host of the page: one that an attacker points at this machine may not read. Probes and
+        # Prometheus reach other interfaces under any name.
+        if self.server.is_loopback and not is_own_host(self.headers.get("Host", "")):
+            self._send(421, "text/plain", b"this host is not loopback\n")
+            return
         states = {"/livez": not vitals.hung(), "/readyz": vitals.ready, "/startupz": vitals.started}
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+"""Version of the conventions that attributes without a prefix of ours have."""
 OPT_IN, OPTED_IN = "OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental"
 
 OPERATION = "gen_ai.operation.name"

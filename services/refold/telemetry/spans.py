@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 import structlog
 
+import refold
 from refold.core import events
 from refold.core.errors import FoldError, MalformedError, not_installed
 from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_trace, trace_id
@@ -22,7 +23,7 @@ from refold.sdk.app import MODEL_POOL
 from refold.telemetry import names
 
 try:
-    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
@@ -39,7 +40,7 @@ MOST_CONTENT = 8_192
 Attributes = dict[str, str | int | float]
 
 _log = structlog.get_logger()
-_SCOPE, _RESOURCE = InstrumentationScope("refold"), Resource({"service.name": "refold"})
+_SCOPE = InstrumentationScope("refold", refold.__version__, names.SCHEMA_URL)
 _OK, _SAMPLED = Status(), TraceFlags(TraceFlags.SAMPLED)
 _TERMINAL = (events.RunCompleted, events.RunFailed, events.RunCancelled)
 _WORK = frozenset({*fold.WAKING, *_TERMINAL, events.CallDispatched})
@@ -70,11 +71,21 @@ _OUTCOMES: Mapping[type, str] = {
 }
 
 
+def resource_of(member: str) -> Resource:
+    """Return the resource of spans that this member exports.
+
+    `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` come before what is set here.
+    """
+    own = Resource({"service.name": "refold", "service.instance.id": member}, names.SCHEMA_URL)
+    return own.merge(OTELResourceDetector().detect())
+
+
 class Style(NamedTuple):
     """Look of spans: with the names that are in development, and with content that `content` has redacted."""
 
     gen_ai: bool = False
     content: Callable[[str], str] | None = None
+    resource: Resource = Resource({"service.name": "refold"}, names.SCHEMA_URL)
 
 
 class _Attempt(NamedTuple):
@@ -220,8 +231,8 @@ class RunSpans:
             said = {name: value for name, value in said.items() if not name.startswith("gen_ai.")}
         begun, ended = map(_nanos, times_ms)
         status = _OK if failure is None else Status(StatusCode.ERROR, failure.code)
-        more |= {"resource": _RESOURCE, "attributes": said, "status": status, "instrumentation_scope": _SCOPE}
-        return ReadableSpan(title, context, start_time=begun, end_time=ended, **more)
+        more |= {"resource": self._style.resource, "instrumentation_scope": _SCOPE, "attributes": said}
+        return ReadableSpan(title, context, start_time=begun, end_time=ended, status=status, **more)
 
 
 def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tuple[str, str] | None:

@@ -454,7 +454,7 @@ def readable(args: str) -> list[str]:
     if not isinstance(value, dict):
         return [canonical.dumps(value)]
     lines: list[str] = []
-    for name, content in value.items():
+    for name, content in sorted(value.items(), key=lambda field: field[0].startswith("$")):
         if isinstance(content, str) and "\n" in content:
             lines += [f"{name}:", *(f"  | {line}" for line in content.split("\n"))]
         else:

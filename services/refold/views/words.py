@@ -47,6 +47,16 @@ def duration(ms: int) -> str:
     return f"{ms // 60_000} m {ms % 60_000 // 1000} s"
 
 
+def ago(at_ms: int, now_ms: int) -> str:
+    """A time by its distance from now, in one unit: `now`, `40 s ago`, `2 min ago`, `in 3 h`, `5 d ago`."""
+    distance = abs(now_ms - at_ms)
+    if distance < 2_000:
+        return "now"
+    units = ((DAY_MS, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+    words = next(f"{distance // size:,} {unit}" for size, unit in units if distance >= size)
+    return f"{words} ago" if at_ms < now_ms else f"in {words}"
+
+
 def tool_name(name: str) -> str:
     """A tool as people call it: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
     if found := _OF_A_TOOLSET.fullmatch(name):

@@ -44,6 +44,9 @@ def test_conditions_hold_together(store: ViewReader) -> None:
 
     assert ids(store, Query(RUNS, (Where("agent", "=", "Desk"),), (teams,))) == ["r-03", "r-09", "r-15"]
     assert store.count(Query(RUNS, (Where("agent", "=", "Desk"),), (teams,), after=("r-04",), limit=1)) == 3
+    others = teams._replace(absent=True)
+    assert not {"r-03", "r-09", "r-15"} & {*ids(store, Query(RUNS, (), (others,)))}
+    assert store.count(Query(RUNS, (Where("agent", "=", "Desk"),), (others,))) == 4
     assert store.count(Query(RUNS)) == 20
     assert store.counts(Query(RUNS), ("agent",)) == {("Desk",): 7, ("shop",): 13}
     assert store.counts(Query(RUNS, (Where("at_ms", "<", 1_002),), (teams,)), ("agent", "at_ms")) == {

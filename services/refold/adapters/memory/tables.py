@@ -51,7 +51,7 @@ class MemoryViewStore:
         found = self._meeting(query.table, query.where)
         for within in query.within:
             runs = {row[within.table.run_place] for row in self._meeting(within.table, within.where)}
-            found = [row for row in found if row[query.table.run_place] in runs]
+            found = [row for row in found if (row[query.table.run_place] in runs) != within.absent]
         return found
 
     def _meeting(self, table: ViewTable, where: Collection[Where]) -> list[ViewRow]:

@@ -40,7 +40,8 @@ def _where(query: Query, statements: Callable[[ViewTable], Statements]) -> tuple
     for within in query.within:
         other = statements(within.table)
         inner = _all(_conditions(within.where, mark, given))
-        conditions.append(f'"run_id" in (select "run_id" from "{other.name}"{inner})')
+        test = "not in" if within.absent else "in"
+        conditions.append(f'"run_id" {test} (select "run_id" from "{other.name}"{inner})')
     return conditions, given
 
 

@@ -117,7 +117,7 @@ def rotate_key(
     With --at in the future both sign until then: time to restart services with the new one. If somebody else may have
     the key, revoke it instead.
     """
-    retired_ms = time_ms(at) if at else clock_ms()
+    retired_ms = time_ms(at, "--at") if at else clock_ms()
     if at and retired_ms < clock_ms():
         hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
         raise UsageError(f"{at} is over: a key that retired then would never have signed what it did since", hint=hint)

@@ -176,7 +176,7 @@ def list_runs(
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     which = Selector(session, labels_of(label), agent)
     if shell.at:
-        at_ms = since_ms(shell.at)
+        at_ms = since_ms(shell.at, "--at")
         then, meant, total = _listed_at(which, status, at_ms, shell, from_log=from_log)
         hidden = meant - len(then)
         shell.tell(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
@@ -301,9 +301,9 @@ def diff_run(
         raise UsageError("there is nothing to compare with", hint="name two points, another run, or --bundle FILE")
     known, *_ = recorded_run(run, "", shell, from_log=from_log)
     if bundle:
-        found = run_diff(point(known, left), point(in_bundle(bundle, run)[run], right))
+        found = run_diff(point(known, left, "LEFT"), point(in_bundle(bundle, run)[run], right, "RIGHT"))
     elif right:
-        found = run_diff(point(known, left), point(known, right))
+        found = run_diff(point(known, left, "LEFT"), point(known, right, "RIGHT"))
     else:
         other, *_ = recorded_run(left, "", shell, from_log=from_log)
         found = run_diff(known, other)
@@ -317,11 +317,11 @@ def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: F
         output.emit(line)
 
 
-def point(run: Run, at: str) -> Run:
+def point(run: Run, at: str, option: str = "--at") -> Run:
     """A run as it was after an event or at a time, or now. **Raises** UsageError, MalformedError."""
     if not at:
         return run
-    return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at))
+    return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at, option))
 
 
 def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> tuple[list[RunRow], int, int]:
@@ -343,7 +343,7 @@ def _listed_at(
     settings = shell.platform.settings
     only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
     if (views := views_of(settings, from_log=from_log)) and (
-        found := views.listed_at(settings, which, shell.limit, at_ms, only)
+        found := views.listed_at(settings, which, shell.limit, at_ms, only if status else None)
     ):
         return [run_then(run) for run in found.runs], found.meant, found.total
     there = [run for run in shell.runs.all() if which.takes(run) and run.state.requested_ms <= at_ms]

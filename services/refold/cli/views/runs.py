@@ -331,7 +331,8 @@ def _attempt_line(attempt: CallAttempt, began_ms: int, *, again: bool) -> str:
 
 
 def _at(detail: str) -> str:
-    return f" [dim]{escape(detail, 120)}[/]" if detail and not detail.startswith("{") else ""
+    line = detail.partition("\n")[0]
+    return f" [dim]{escape(line, 120)}[/]" if line and not line.startswith("{") else ""
 
 
 def _hold_lines(run: RunInfo) -> list[str]:

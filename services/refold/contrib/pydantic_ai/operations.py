@@ -386,7 +386,8 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
                 raise failure from error
             if isinstance(unit, ToolsetCallToolId) and decision is not None and edited(decision):
                 said = as_edited(cast(Wire, said), sent, decision)
-            return results.as_recorded(unit, said, ctx.usage - used if ctx is not None else None)
+            spent, model = ctx.usage - used if ctx is not None else None, getattr(params, "model_id", None)
+            return results.as_recorded(unit, said, spent, self.models.name(model))
 
         self.functions[name] = handle_function
         if not isinstance(unit, OF_FUNCTIONS) or unit.toolset_kind != "function":

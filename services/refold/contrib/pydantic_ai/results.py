@@ -20,10 +20,10 @@ _RUN_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None) -> Any:
-    """The result of a call, for what a unit said and what models took on its behalf."""
+def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
+    """The result of a call, for what a unit said and what models took on its behalf. `model` was requested."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
-        return {"response": _written(_brief(dumped)), USAGE: _used(dumped)}
+        return {"response": _written(_brief(dumped)), USAGE: _used(dumped, model)}
     if not isinstance(operation, ToolsetCallToolId):
         return dumped
     if spent is not None and spent.has_values():
@@ -91,7 +91,8 @@ def _is_wrapped(result: Any) -> bool:
     return isinstance(result, dict) and UNIT in result
 
 
-def _used(response: dict[str, Any]) -> dict[str, Any]:
-    usage = response.get("usage") or {}
-    model = f"{response.get('provider_name') or ''}:{response.get('model_name') or ''}"
+def _used(response: dict[str, Any], requested: str) -> dict[str, Any]:
+    usage, provider = response.get("usage") or {}, response.get("provider_name")
+    # Prices know `provider:name`. Without a provider, as of a FunctionModel, they know the model that was reserved.
+    model = f"{provider}:{response.get('model_name') or ''}" if provider else requested
     return {"model": model, **{name: usage.get(name) or 0 for name in _COUNTED}, "requests": 1}

@@ -56,6 +56,16 @@ def failure_named(said: RunOperation) -> int:
     return seq if type(seq) is int else 0
 
 
+def child_refusal(state: RunState) -> tuple[str, str] | None:
+    """Return why a failed child is not retried, and the commands that are; None for any other run."""
+    origin = family.origin_of(state)
+    if origin is None or origin.outlives or state.request is None:
+        return None
+    again = f"refold run start {state.request.agent} --input JSON"
+    way = f"`refold run retry {origin.parent} --from {origin.step}`, or where that run goes on or ended well `{again}`"
+    return f"run {origin.parent}, which has started {state.run_id}, has its failure", way
+
+
 def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling:
     """The events of a retry of a run that is over, up to where its code goes on."""
     # It names the failure, so that it is good for that one alone, however often it comes.
@@ -65,10 +75,8 @@ def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling
         return Refuse("conflict", f"run {state.run_id} has not failed at {seq}: it is {state.status}")
     if state.request is None:
         return Refuse("conflict", f"run {state.run_id} has failed before its request was in the log: start another")
-    origin = family.origin_of(state)
-    if origin is not None and not origin.outlives:
-        why = f"run {origin.parent}, which has started it, has heard of its failure"
-        return Refuse("conflict", f"{why}: retry that one from step {origin.step}, which starts another")
+    if (refused := child_refusal(state)) is not None:
+        return Refuse("conflict", ": ".join(refused))
     wanted = _wanted(state, said, rules)
     if isinstance(wanted, Refuse):
         return wanted

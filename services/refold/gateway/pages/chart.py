@@ -28,7 +28,7 @@ BAD = ("failed", "unknown", "doubt", "expired", "given_up")
 
 
 class Bar(NamedTuple):
-    """A piece of a row. `kind` names what it stands for: model, tool, child, ask, wait, bad, note, fold."""
+    """A piece of a row. `kind` names what it stands for: model, tool, child, people, wait, bad, note."""
 
     kind: str
     x: float
@@ -100,7 +100,9 @@ class Scale:
         self.worked_ms = worked
         bounds = [start, *(at for span in busy for at in span), end]
         gaps = [(bounds[n], bounds[n + 1]) for n in range(0, len(bounds), 2)]
-        long = [(first, last) for first, last in gaps if last - first > max(LEAST_FOLDED_MS, worked // 20)]
+        # Where nothing worked, as in a run that sleeps, a fold would leave an empty drawing.
+        least = max(LEAST_FOLDED_MS, worked // 20)
+        long = [(first, last) for first, last in gaps if busy and last - first > least]
         width = min(FOLD, MOST_FOLDED / len(long)) if long else 0.0
         drawn = (end - start) - sum(last - first for first, last in long)
         self._unit = (WIDTH - width * len(long)) / max(1, drawn)
@@ -135,9 +137,10 @@ def step_kind(step: RunStep) -> str:
 
 def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     """Return the timeline of a run, as it is at a time, with the runs below it."""
-    timeline, start = run.timeline, run.state.requested_ms or run.state.at_ms
-    end = max(start, run.state.at_ms if run.state.over else now_ms)
+    timeline = run.timeline
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
+    start = min((step.started_ms for step in drawn), default=run.state.at_ms)
+    end = max(start, run.state.at_ms if run.state.over else now_ms)
     spans = sorted(span for step in drawn for span in _busy(step, end))
     seqs, worked = dict(begun_at(run)), [span for step in timeline.steps for span in _busy(step, end)]
     plan = _Rows(Scale(list(_union(spans)), start, end), end, below)

@@ -206,9 +206,6 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
     except (MalformedError, FoldError, ValueError) as error:  # the word of a process that has run foreign code
         yield Passage("untrue", "The fork has no timeline", str(error))
     yield ForkShown(report, timelines, linked)
-    for side, status, result in zip(("run", "fork"), report.status, report.result, strict=True):
-        if report.verdict == "other":
-            yield Passage(f"end-{side}", f"End of the {side}: {status}", wording.json_lines(result))
 
 
 def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping[str, str]], family: Any = ()) -> str:

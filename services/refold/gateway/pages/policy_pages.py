@@ -143,7 +143,7 @@ def _draft_form(draft: str, agent: str) -> AskForm:
         AskField("policy", "Policy, as YAML or JSON", "area", draft),
         AskField("agent", "Only runs of this agent; empty: all", "text", agent),
     )
-    return AskForm("draft", "CurrentAttempt a draft on recorded calls", "/policies#tried", fields, "Compare", says)
+    return AskForm("draft", "Try a draft on recorded calls", "/policies#tried", fields, "Compare", says)
 
 
 def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:

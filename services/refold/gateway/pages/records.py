@@ -126,7 +126,9 @@ def _actions(shared: Gateway, view: ViewReader, wanted: ActionFilter) -> Grid:
         "Time at at_ms; Who; Did; Run; Reason",
         {
             "Who": lambda row: Cell(row.actor, href=url("/operators", actor=row.actor)),
-            "Did": lambda row: Cell(row.action, note=f"{row.detail}{f' step {row.step}' if row.step else ''}"),
+            "Did": lambda row: Cell(
+                f"{row.action} {row.detail}".replace("_", " "), note=f"step {row.step}" * (row.step > 0)
+            ),
             "Run": lambda row: Cell(row.run_id, "code", href=f"/runs/{row.run_id}?seq={row.seq}#event"),
             "Reason": lambda row: Cell(row.reason or "none given"),
         },
@@ -245,7 +247,7 @@ def _tools(found: Activity, days: Sequence[str]) -> Grid:
         "tools",
         "Tools and models",
         found.tools,
-        "Tool; Calls; Failed; Retries num retries; In doubt num doubts; Half took less than; 95 % took less than; "
+        "Tool; Calls; Failed; Retries num retries; In doubt num doubts; p50; p95; "
         "Tokens num tokens; Cost usd nano_usd; Effects avoided num effects_avoided; More",
         {
             "Tool": lambda row: Cell(
@@ -253,8 +255,8 @@ def _tools(found: Activity, days: Sequence[str]) -> Grid:
             ),
             "Calls": lambda row: Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
             "Failed": lambda row: Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
-            "Half took less than": lambda row: Cell(row.p50_ms or "none", "took"),
-            "95 % took less than": lambda row: Cell(row.p95_ms or "none", "took"),
+            "p50": lambda row: Cell(row.p50_ms or "none", "took"),
+            "p95": lambda row: Cell(row.p95_ms or "none", "took"),
             "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, row.tool)),
         },
         empty="Tools and models appear here with their first call.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -26,7 +27,7 @@ from refold.gateway.site import Gateway
 from refold.ports.tables import ViewReader
 from refold.runtime.text import visible
 from refold.views.model import json_text
-from refold.views.words import duration, in_utc, moment, tool_name, with_ellipsis
+from refold.views.words import ago, duration, in_utc, moment, tool_name, with_ellipsis
 
 MOST_TEXT = 4_000
 """Characters of a text on a page; a link leads to all of it."""
@@ -106,6 +107,8 @@ def _environment() -> Environment:
         "took": duration,
         "at": in_utc,
         "stamp": moment,
+        "event": lambda name: re.sub("(?<=.)([A-Z])", r" \1", name).capitalize(),
+        "ago": lambda at_ms: ago(at_ms, int(time.time() * 1000)),
         "tool": lambda name, limit=0: seen(tool_name(name), limit),
         "dollars": money,
         "whole": str,

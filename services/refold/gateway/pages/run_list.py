@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -11,34 +13,28 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from refold.core.errors import MalformedError
-from refold.core.events import Cause
+from refold.core.errors import FoldError, MalformedError
+from refold.core.events import Cause, RunRequested
 from refold.core.ids import run_id
 from refold.core.wire import canonical
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import html_page, view_page
 from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Passage, url
-from refold.gateway.reading import STALLED, STATES, RunQuery
+from refold.gateway.reading import ENDED, STALLED, STATES, RunQuery, one_state
 from refold.gateway.routes.inputs import run_request
 from refold.gateway.routes.lists import served_of
 from refold.gateway.routes.runs import label_of, query_of
 from refold.gateway.site import DEFAULT_WAIT_S, Site
 from refold.operations import run as operations
 from refold.ports.tables import ViewReader, Where
-from refold.projections.shipped.tables import FAMILIES, HOLDS
+from refold.projections.runs import entry_of
+from refold.projections.shipped.tables import ENTRIES, FAMILIES, HOLDS
 from refold.views.api import RunBody, RunFilter
 
-LISTED_STATES = (
-    ("running", "running"),
-    ("waiting_for_people", "waiting for people"),
-    ("doubt", "in doubt"),
-    ("on_hold", "on hold"),
-    ("stalled", "stalled"),
-    ("paused", "paused"),
-    ("failed", "failed"),
-    ("completed", "completed"),
-)
-"""Filters of the list: the name of a state, and its words."""
+LISTED_STATES = ("running", *STATES, STALLED, "suspended", "pending", "failed", "completed", "cancelled")
+"""States of runs, of which each has one."""
+MOST_PREVIEWED = 4 << 20
+"""Bytes of first entries that are read for the inputs of a list."""
 SEARCHED = (
     ("text", "In the id or the status line"),
     ("agent", "Agent"),
@@ -62,7 +58,7 @@ def run_list_pages(site: APIRouter) -> None:
             for name, value in wanted.model_copy(update={"label": labels}).model_dump(exclude_defaults=True).items()
             if name not in ("cursor", "sort", "limit")
         }
-        listing = query_of(wanted.model_copy(update={"label": labels, "top": not asked}))
+        listing = replace(query_of(wanted.model_copy(update={"label": labels, "top": not asked})), alone=True)
 
         def link(**changes: object) -> str:
             chosen = {name: value for name, value in {**asked, **changes}.items() if value}
@@ -70,12 +66,13 @@ def run_list_pages(site: APIRouter) -> None:
 
         def made(view: ViewReader) -> dict[str, Any]:
             found = shared.reading.runs(view, listing, wanted.cursor)
+            held = view.rows(HOLDS, [(run.run_id,) for run in found.runs if not run.ended_ms])
             return {
                 "place": "/",
                 "wanted": wanted,
-                "runs": found.runs,
+                "runs": [(run, one_state(run.dump(), stalled=(run.run_id,) in held)) for run in found.runs],
+                "inputs": dict(_inputs(view, [run.run_id for run in found.runs])),
                 "families": dict(_families(view, [run.root for run in found.runs])),
-                "stalled": view.rows(HOLDS, [(run.run_id,) for run in found.runs if not run.ended_ms]),
                 "alone": dict.fromkeys(FAMILY_COUNTS, 0),
                 "cursor": found.cursor,
                 "link": link,
@@ -128,27 +125,39 @@ def _values(found: object) -> Iterator[str]:
     yield from map(str, found if isinstance(found, list) else [found] if found else [])
 
 
-def _counts(view: ViewReader, listing: RunQuery) -> dict[str, int]:
+def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
     """The number of runs in each state that meet the other filters.
 
     Statuses are counted by their index, and what is beside them in one pass over the few runs that have any of it.
     """
     every = replace(listing, state="", top=False)
-    counts = dict.fromkeys((name for name, _ in LISTED_STATES), 0)
-    query = every.query()
-    for (status,), number in view.counts(query, ("status",)).items():
-        if status in counts:
-            counts[str(status)] += number
+    query, columns = every.query(), ("status", *STATES)
+    counts = Counter({str(status): number for (status,), number in view.counts(query, ("status",)).items()})
     beside = replace(query, where=(*query.where, Where(" ".join(STATES), ">", 0)))
-    for values, number in view.counts(beside, [*STATES]).items():
-        for name, value in zip(STATES, values, strict=True):
-            counts[name] += number if value else 0
-    return {**counts, STALLED: view.count(replace(every, state=STALLED).query())}
+    held = replace(every, state=STALLED, alone=False).query()
+    for some, stalled in ((beside, False), (held, True)):
+        for values, number in view.counts(some, columns).items():
+            row = dict(zip(columns, values, strict=True))
+            counts[one_state(row, stalled=False) if stalled else str(values[0])] -= number
+            counts[one_state(row, stalled=stalled)] += number
+    return counts
+
+
+def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The JSON texts of the inputs of some runs, as long as their first entries are not large all together."""
+    left = MOST_PREVIEWED
+    for run in runs:
+        if left < 0 or (row := view.rows(ENTRIES, [(run, 1)]).get((run, 1))) is None:
+            continue
+        left -= len(row[ENTRIES.places["value"]])  # type: ignore[arg-type]
+        with suppress(FoldError):  # an entry that lies is told by the page of its run
+            first = entry_of(row)[1].events[0]
+            yield run, first.input if isinstance(first, RunRequested) else ""
 
 
 def _command(asked: dict[str, Any]) -> str:
     """The command that lists the same; nothing where it has no such filter. Shells take what it quotes as text."""
-    if not COMMANDED.keys() >= asked.keys() or asked.get("state") in ("on_hold", "waiting_for_people"):
+    if not COMMANDED.keys() >= asked.keys() or asked.get("state", "doubt") not in ("doubt", STALLED, "pending", *ENDED):
         return ""
     words = [word for name, found in asked.items() for value in _values(found) for word in (COMMANDED[name], value)]
     return shlex.join(["refold", "run", "list", *words])

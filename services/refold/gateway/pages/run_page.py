@@ -19,9 +19,10 @@ from starlette.concurrency import run_in_threadpool
 from refold.client.values import texts_of
 from refold.core.errors import MalformedError, UnreachableError
 from refold.core.events import Event
-from refold.core.ids import RunId, child_id, is_below, parents_of, parse_call_id, root_of, run_id
+from refold.core.ids import RunId, child_id, is_below, parent_of, parents_of, parse_call_id, root_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.redrive import child_refusal
 from refold.core.topics import MEMBER, RUN_LOG
 from refold.core.wire import canonical
 from refold.gateway.pages import wording
@@ -56,23 +57,8 @@ from refold.views.run import event_at, events_of, info_of
 from refold.views.steps import Ask, CallAttempt, RunStep
 from refold.views.why import Why, entry_with, why
 
-LEGEND = (
-    ("model", "model"),
-    ("tool", "tool"),
-    ("child", "agent in a run of its own"),
-    ("wait", "waits for people or time"),
-    ("bad", "failed or unknown"),
-    ("fold", "folded: nothing worked"),
-)
-SAYS = {
-    "cancel": "The run and the runs that it has started end as soon as they can. Calls that are under way are not "
-    "taken back; no further call goes out.",
-    PAUSE: "The run and the runs that it has started propose no further calls until they are resumed. Calls that are "
-    "under way end.",
-    RESUME: "The run goes on where it was paused.",
-    "retry": "A failed run goes on where it failed: finished calls keep their outcome and do not go out again; the "
-    "call that failed goes out again under a new id. Of a stalled run the code is run again.",
-}
+WORDS = ("cancel", PAUSE, RESUME, "retry")
+"""What the form of a run asks for."""
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_CAUSES = 30
 """Links back to the request in one panel; the last of them leads on."""
@@ -125,11 +111,10 @@ def run_pages(site: APIRouter) -> None:
             place="/",
             info=info,
             above=parents_of(run),
-            title=_title(found),
+            title=run,
             words=words,
             doing=wanted.do if wanted.do in words else "",
-            says_of=SAYS,
-            legend=LEGEND,
+            parent=parent_of(found.state.run_id),
             **_stuck(shared, found, asked, now=at == last),
             summary=summary_of(summary) if summary else None,
             last=last,
@@ -167,7 +152,7 @@ def run_pages(site: APIRouter) -> None:
 
     @site.post("/runs/{run}/{word}", response_class=HTMLResponse)
     async def run_form(shared: Site, run: str, word: str, request: Request) -> Response:
-        if word not in SAYS:
+        if word not in WORDS:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
         fields = await form_of(request, shared)
 
@@ -193,7 +178,7 @@ def run_pages(site: APIRouter) -> None:
 
     @site.post("/calls/{call:path}/settle", response_class=HTMLResponse)
     async def settle_form(shared: Site, call: str, request: Request) -> Response:
-        """CurrentAttempt a call again that is on hold, give it a result, or let it fail; and go back to its run."""
+        """Settle a call on hold: try it again, give it a result, or let it fail. Then show its run."""
         fields = await form_of(request, shared)
         verdict = one_of(fields, "verdict", ("did_not_happen", "happened", "give_up"))
         result = canonical.parse(fields["result"]) if verdict == "happened" and fields.get("result") else None
@@ -321,15 +306,5 @@ def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
 
 def _words(run: Run) -> list[str]:
     if run.state.over:
-        return ["retry"] if run.state.status == "failed" else []
+        return ["retry"] if run.state.status == "failed" and child_refusal(run.state) is None else []
     return ["retry", "cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
-
-
-def _title(run: Run) -> str:
-    if run.state.over and run.state.end is not None and getattr(run.state.end, "failure", None):
-        return f"{run.state.run_id} failed"
-    if run.timeline.in_doubt:
-        return f"{run.state.run_id} needs the outcome of a call"
-    if run.timeline.asking:
-        return f"{run.state.run_id} waits for people"
-    return run.state.says or str(run.state.run_id)

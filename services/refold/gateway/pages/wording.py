@@ -122,7 +122,10 @@ def json_lines(value: Any) -> str:
 def _short_first(value: Any) -> Any:
     if isinstance(value, dict):
         long = {name for name, item in value.items() if isinstance(item, str) and len(item) > BRIEF_CHARS}
-        sizes = {name: (name in long, len(name) + len(json.dumps(item))) for name, item in value.items()}
+        # Names that begin with $ are the framework's own, of which people look for none.
+        sizes = {
+            name: (name[:1] == "$", name in long, len(name) + len(json.dumps(item))) for name, item in value.items()
+        }
         return {name: _short_first(value[name]) for name in sorted(value, key=lambda name: sizes[name])}
     return [_short_first(item) for item in value] if isinstance(value, list) else value
 
@@ -173,6 +176,12 @@ def changed_args(before: str, after: str) -> TextDiff:
 
 def text_diff(title: str, before: str, after: str) -> TextDiff:
     return _diffed(title, before.split("\n"), after.split("\n"))
+
+
+def outcome_of(step: RunStep) -> str:
+    """Return the lines of a step's result or failure, with its status."""
+    failure = step.failure and f"{step.failure.code}: {step.failure.message}"
+    return f"{step.status}\n{failure or json_lines(json_text(step.result))}"
 
 
 class _Matcher(difflib.SequenceMatcher[str]):

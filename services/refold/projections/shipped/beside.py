@@ -22,7 +22,7 @@ from refold.core.wire import codec
 from refold.ports.log import Record
 from refold.ports.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.projections.batch import Batch
-from refold.projections.shipped.tables import DEAD_LETTER_ROWS, FAMILIES, HOLDS, LIMIT_ROWS, VOTES
+from refold.projections.shipped.tables import DEAD_LETTER_ROWS, FAMILIES, HOLD_CHARS, HOLDS, LIMIT_ROWS, VOTES
 from refold.projections.shipped.turn import cut
 from refold.views.letter import letters_in
 
@@ -128,8 +128,8 @@ def _held(batch: Batch, record: Record, partitions: int) -> None:
         batch.write(HOLDS, key, None)
     else:
         hold = read_hold(batch.run, record.value)
-        texts = (hold.kind, hold.reason, hold.message, hold.needs, hold.code, hold.member)
-        batch.write(HOLDS, key, [*key, *map(cut, texts), hold.at_ms, hold.retry_ms, hold.tries])
+        texts = [cut(getattr(hold, name), HOLD_CHARS) for name in HOLDS.names[1:8]]
+        batch.write(HOLDS, key, [*key, *texts, hold.at_ms, hold.retry_ms, hold.tries])
     if was != now:
         batch.totals_of(FAMILIES, (root_of(batch.run),))[_STALLED] += now - was
 

@@ -32,7 +32,7 @@ class Shipped(Projection):
     """
 
     name = "refold"
-    version = 2
+    version = 3
     entries = tables.ENTRIES
     runs = tables.RUNS
     run_labels = tables.RUN_LABELS

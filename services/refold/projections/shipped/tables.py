@@ -10,6 +10,9 @@ from refold.sdk.projection import key, sums, table
 TEXT_CHARS = 200
 """Characters of free text in a row at most: status lines, reasons, messages of failures."""
 
+HOLD_CHARS = 10_000
+"""Characters of the message and stack of a hold: the way out is at its end."""
+
 ENTRIES = table(
     "entries",
     key(run_id=str, seq=int),
@@ -170,6 +173,7 @@ HOLDS = table(
     kind=str,
     reason=str,
     message=str,
+    detail=str,
     needs=str,
     code=str,
     member=str,

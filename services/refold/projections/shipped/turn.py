@@ -86,8 +86,8 @@ def asks(row: list[Any]) -> bool:
     return bool(row[StepAt.approval_id]) and row[StepAt.status] in _ASKS
 
 
-def cut(text: str) -> str:
-    return text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"
+def cut(text: str, most: int = TEXT_CHARS) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def failed(row: list[Any], failure: Failure | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Annotated
 
 import structlog
@@ -28,6 +30,8 @@ def insights(
     data: DevOption = "",
 ) -> None:
     """Count events and raise alerts, with Faust. Figures go to the topic `run-insight`."""
+    # Faust handles signals from the start of its loop on, which is seconds away. A batch is whole or not at all.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     kafka = served("insights", "", data).where.settings.kafka
     check_homes(kafka, RUN_LOG)
     source, (price, table) = KafkaLogSource(kafka), priced()

@@ -15,7 +15,7 @@ from refold.core.redaction import redacted
 from refold.runtime.gauges import Vitals
 from refold.telemetry.names import OPT_IN, OPTED_IN
 from refold.telemetry.service import Telemetry, exporting
-from refold.telemetry.spans import Style
+from refold.telemetry.spans import Style, resource_of
 
 try:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -39,7 +39,7 @@ def telemetry(
     process = served("telemetry", member, data)
     settings, vitals = process.where.settings, Vitals()
     content = (load_app(app).redact if app else redacted) if settings.telemetry.content else None
-    style = Style(OPTED_IN in os.environ.get(OPT_IN, "").split(","), content)
+    style = Style(OPTED_IN in os.environ.get(OPT_IN, "").split(","), content, resource_of(process.member))
     exporter = OTLPSpanExporter(endpoint=settings.telemetry.endpoint or None)
     with ends_within(CLOSE_S) as asked, process.shown(vitals):
         database = views(settings)
