@@ -77,6 +77,7 @@ ALARMS = frozenset({
     "log.shrunk",
     "marks.foreign",
     "marks.missing",
+    "pool.missing",
     "publish.refused",
     "question.second",
     "record.copied",

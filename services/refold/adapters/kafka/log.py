@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 
@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.adapters.kafka.errors import REFUSED, of, translate
+from refold.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, meaning, of, translate
 from refold.adapters.kafka.intake import Intake
 from refold.adapters.kafka.membership import GroupMembership
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
@@ -41,6 +41,9 @@ _PUSH_S = 0.001
 
 _IDLE_SLICE_S = 0.02
 """The time a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
+
+_TOPICS_S = 1.0
+"""The time between two questions about topics that are unknown: some milliseconds for each."""
 
 _ASK_AGAIN_S = 1.0
 """The time after an answer that did not come: partitions that are here already are served in between."""
@@ -69,7 +72,7 @@ class KafkaEventLog:
         self._reported: deque[Delivery] = deque()
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
-        self._apart, self._ask_s = False, 0.0
+        self._apart, self._ask_s, self._topics_s = False, 0.0, 0.0
         self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
 
     # What comes in
@@ -131,6 +134,7 @@ class KafkaEventLog:
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
+        self._look_for_topics()
         while self._coming and time.monotonic() >= self._ask_s:
             self._open(taken)
 
@@ -142,6 +146,8 @@ class KafkaEventLog:
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
         try:
+            if self._membership.optional:
+                self._intake.absent = self._absent(self._topics())
             committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came))
         except KafkaException as error:
             self._opening.late(error)
@@ -156,7 +162,37 @@ class KafkaEventLog:
                 {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
             )
             self._assignments[number] = assignment = next(self._number)
-            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment))
+            absent = self._intake.absent
+            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, absent))
+
+    def _topics(self) -> Collection[str]:
+        """The names of all topics by a fresh answer. **Raises** KafkaException."""
+        return self._producer.list_topics(timeout=ONE_ANSWER_S).topics
+
+    def _absent(self, there: Collection[str]) -> frozenset[str]:
+        optional = self._membership.optional.items()
+        return frozenset(each for each, with_ in optional if not {self._names[each], self._names[with_]} <= {*there})
+
+    def _look_for_topics(self) -> None:
+        """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
+        unknown, absent = self._trouble.unknown, self._intake.absent
+        if not (unknown or absent) or time.monotonic() < self._topics_s:
+            return
+        self._topics_s = time.monotonic() + _TOPICS_S
+        try:
+            there = self._topics()
+        except KafkaException:
+            return  # a broker that is away proves nothing
+        if self._absent(there) != absent:
+            for number in self._group.owned:
+                self._group.reopen(number)
+        pooled = {self._names[topic] for pair in self._membership.optional.items() for topic in pair}
+        for name, since in list(unknown.items()):
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{name} is gone")
+            if name in there or name in pooled:
+                del unknown[name]
+            elif time.monotonic() - since >= meaning(error).later_s:
+                self._trouble.ends_with(error)
 
     def _collect(self, taken: Taken) -> None:
         self._intake.collect(taken)
@@ -216,10 +252,18 @@ class KafkaEventLog:
                 self._producer.poll(0.1)
                 self._trouble.check()
             except KafkaException as error:
-                if of(error).code() not in REFUSED:
+                code = of(error).code()
+                optional = topic in self._membership.optional.values()
+                if code in UNKNOWN_TOPIC:
+                    self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
+                elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None
-                report(Delivery(token, NEVER))
-                return
+                if code in REFUSED or optional:
+                    report(Delivery(token, NEVER if code in REFUSED else None))
+                    return
+                self._producer.poll(0.1)
+                self._look_for_topics()
+                self._trouble.check()
 
     def _delivered(
         self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
@@ -235,8 +279,9 @@ class KafkaEventLog:
         try:
             end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
-            owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
-            owed.late(error)
+            if of(error).code() not in UNKNOWN_TOPIC or topic not in self._membership.optional.values():
+                owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
+                owed.late(error)
             raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
         if answered := self._ending.pop((name, partition), None):
             answered.over()

@@ -61,7 +61,8 @@ class GroupMembership:
             self._join()
         message = self._consumer.poll(0)
         if message is not None and (error := message.error()):
-            self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
+            topic = message.topic()
+            self._trouble.hear("kafka.read_error", error, f"read {topic or 'the topics'}", topic=topic)
         if not self._left:
             self._insist()
         gone, self._lost = self._lost, set()
