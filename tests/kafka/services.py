@@ -69,7 +69,8 @@ class Services:
         policy = str(ROOT / "infra/default-policy.yaml")
         self.refold("authority", "policy", "publish", policy, "--root", str(root))
         keys = self.folder / "api.json"
-        made = self.refold("client", "keys", "api", "new", "ada", "--role", "operator", "--file", str(keys), "--json")
+        roles = ("--role", "operator", "--role", "approver")
+        made = self.refold("client", "keys", "api", "new", "ada", *roles, "--file", str(keys), "--json")
         self.key = json.loads(made)["key"]
         views = {"REFOLD_VIEWS__URL": f"sqlite:///{self.folder}/views.db"}
         for pool in POOLS:
@@ -171,7 +172,7 @@ class Services:
     @staticmethod
     def _status(port: int, path: str) -> int:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -182,9 +183,19 @@ class Services:
         """What the gateway answers to ada."""
         head = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.ports['api']}{path}", data, head)  # noqa: S310
-        with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.ports['api']}{path}", data, head)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             return json.load(answer)
+
+    def run(self, word: str, *, ask: bool = False) -> str:
+        """Start a run of the agent that calls both pools; return its id."""
+        started = self.api("/api/runs", {"agent": "both", "input": {"word": word, "ask": ask}})
+        return str(started["run_id"])
+
+    def complaints(self, pattern: str) -> dict[str, list[str]]:
+        """Lines of the services' logs in which something is said."""
+        found = {name: re.findall(f".*(?:{pattern}).*", self.log(name).read_text()) for name in self.running}
+        return {name: lines[:5] for name, lines in found.items() if lines}
 
     def close(self) -> None:
         for process in self.running.values():
