@@ -147,12 +147,14 @@ class Depth(NamedTuple):
     """Progress of a member in reading and writing.
 
     The next offset of each place that it reads, how many records were sent and are not answered yet, and whether the
-    group has placed it: has said which partitions are its own, though it may be none.
+    group has placed it: has said which partitions are its own, though it may be none. `unstable` places have
+    records that an open transaction keeps from it, for so many seconds.
     """
 
     positions: Mapping[Place, int]
     unacknowledged: int
     placed: bool
+    unstable: Mapping[Place, float] = {}
 
 
 @dataclass(slots=True)

@@ -36,10 +36,8 @@ class Meaning(NamedTuple):
     hint: str
 
 
-_FENCED = Meaning(
-    *(0, 0, ConflictError),
-    "start it again after an outage of the broker; if there was none, give each process its own --member",
-)
+# A coordinator that fails over in the middle of a join may fence the very member that it answers.
+FENCED = Meaning(0, 60, ConflictError, "another process has this name: give each process its own --member")
 _FATAL = Meaning(0, 0, RefoldError, "the Kafka client cannot go on; restart this process")
 _AWAY = Meaning(
     *(inf, inf, UnreachableError), "`refold doctor` checks the broker and its address, REFOLD_KAFKA__BOOTSTRAP"
@@ -65,8 +63,8 @@ MEANINGS: Mapping[int, Meaning] = {
     KafkaError.UNSUPPORTED_SASL_MECHANISM: _LOGIN,
     KafkaError._AUTHENTICATION: _LOGIN._replace(start_s=inf, later_s=inf, kind=UnreachableError),
     KafkaError._SSL: _LOGIN,
-    KafkaError.FENCED_INSTANCE_ID: _FENCED,
-    KafkaError._FENCED: _FENCED,
+    KafkaError.FENCED_INSTANCE_ID: FENCED,
+    KafkaError._FENCED: FENCED,
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: _SETUP,
     KafkaError.INVALID_SESSION_TIMEOUT: _SETUP,
     KafkaError._INVALID_ARG: _SETUP,
@@ -92,9 +90,7 @@ def meaning(error: KafkaError) -> Meaning:
         known = _LOGIN
     if error.fatal() and known.later_s:
         known = _FATAL
-    if "fenced" in text.lower():
-        return _FENCED._replace(start_s=known.start_s, later_s=known.later_s)
-    return known
+    return FENCED._replace(later_s=known.later_s) if "fenced" in text.lower() else known
 
 
 def is_final(error: KafkaError) -> bool:

@@ -135,6 +135,7 @@ class KafkaEventLog:
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
         self._look_for_topics()
+        self._intake.look_for_transactions()
         while self._coming and time.monotonic() >= self._ask_s:
             self._open(taken)
 
@@ -330,7 +331,7 @@ class KafkaEventLog:
 
     def depth(self) -> Depth:
         """See `EventLog`."""
-        return Depth(self._intake.positions, len(self._producer), self._group.placed)
+        return Depth(self._intake.positions, len(self._producer), self._group.placed, self._intake.unstable)
 
     def leave(self) -> None:
         """See `EventLog`."""

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import Names
+from refold.adapters.kafka.errors import FENCED, is_final, meaning
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Trouble
 from refold.ports.log import Membership, Place
 from refold.runtime.settings import KafkaSettings
@@ -53,14 +54,15 @@ class GroupMembership:
         self._settled = self.placed = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
-        self._joined = self._left = False
+        self._joined = self._left = self._fenced_out = False
+        self._outage_s = -FENCED.later_s
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
         if not (self._joined or self._left):
             self._join()
         message = self._consumer.poll(0)
-        if message is not None and (error := message.error()):
+        if message is not None and (error := message.error()) and not self._fenced(error):
             topic = message.topic()
             self._trouble.hear("kafka.read_error", error, f"read {topic or 'the topics'}", topic=topic)
         if not self._left:
@@ -116,14 +118,27 @@ class GroupMembership:
     def _insist(self) -> None:
         """Asks for a place again where the one that was given, or the wait for one, is not to be trusted."""
         now = time.monotonic()
-        if self._settled:
+        if self._fenced_out:
+            self._renew()
+        elif self._settled:
             self._settled_s, self._give_up_s = now, _NO_PLACE_S
         elif now - self._settled_s > self._give_up_s:
             self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
             self._give_up_s = min(2 * self._give_up_s, _NO_PLACE_MAX_S)
-            before, self._consumer = self._consumer, self._made()
-            Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
-            self._join()
+            self._renew()
+
+    def _renew(self) -> None:
+        """Join with a new client."""
+        before, self._consumer = self._consumer, self._made()
+        Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
+        self._settled = self.placed = self._fenced_out = False
+        self._join()
+
+    def _fenced(self, error: KafkaError) -> bool:
+        """True if a coordinator has fenced this member after an outage: no other process need have its name."""
+        fenced = meaning(error).kind is FENCED.kind and time.monotonic() - self._outage_s < FENCED.later_s
+        self._fenced_out |= fenced
+        return fenced
 
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
@@ -167,7 +182,9 @@ class GroupMembership:
     # What the group says, inside a poll
 
     def _on_error(self, client: int, error: KafkaError) -> None:
-        if client == self._client:
+        if client == self._client and not self._fenced(error):
+            if not is_final(error):
+                self._outage_s = time.monotonic()
             self._trouble.on_error(error)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
