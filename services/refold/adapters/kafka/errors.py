@@ -10,17 +10,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 
-UNKNOWN_TOPIC = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
-UNLED = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION})
-"""A partition is between two leaders: the broker is there, and the answer comes later."""
-
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
 """The broker will never take this record, and has not."""
 
@@ -53,8 +42,12 @@ _SETUP = Meaning(0, 0, UsageError, "all members of a group need the same setting
 _ELECTION = Meaning(inf, inf, UnreachableError, "leaders are being elected: try again in some seconds")
 
 MEANINGS: Mapping[int, Meaning] = {
-    **dict.fromkeys(UNKNOWN_TOPIC, MISSING),
-    **dict.fromkeys(UNLED, _ELECTION),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: MISSING,
+    KafkaError.UNKNOWN_TOPIC_ID: MISSING,
+    KafkaError._UNKNOWN_TOPIC: MISSING,
+    KafkaError._UNKNOWN_PARTITION: MISSING,
+    KafkaError.LEADER_NOT_AVAILABLE: _ELECTION,
+    KafkaError.NOT_LEADER_FOR_PARTITION: _ELECTION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
     KafkaError.GROUP_AUTHORIZATION_FAILED: _FORBIDDEN,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _FORBIDDEN,
@@ -71,6 +64,10 @@ MEANINGS: Mapping[int, Meaning] = {
     KafkaError._FATAL: _FATAL,
 }
 """Meanings of errors by their codes; all others are those of a broker that is away."""
+
+UNKNOWN_TOPIC = frozenset(code for code, known in MEANINGS.items() if known is MISSING)
+UNLED = frozenset(code for code, known in MEANINGS.items() if known is _ELECTION)
+"""A partition is between two leaders: the broker is there, and the answer comes later."""
 
 # librdkafka 2.16 gives `_AUTHENTICATION` to a refusal, to a connection that ends in the middle of a handshake, and to
 # each request that waits for either. Taken for a refusal, the restart of a broker ends services.

@@ -24,6 +24,7 @@ from refold.adapters.kafka.intake import Intake
 from refold.adapters.kafka.membership import GroupMembership
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.core.errors import UnreachableError
+from refold.core.topics import pool_of
 from refold.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
 
@@ -148,7 +149,7 @@ class KafkaEventLog:
         left = self._coming[len(came) :]
         try:
             if self._membership.optional:
-                self._intake.absent = self._absent(self._topics())
+                self._intake.absent = self._absent()[1]
             committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came))
         except KafkaException as error:
             self._opening.late(error)
@@ -166,33 +167,30 @@ class KafkaEventLog:
             absent = self._intake.absent
             taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, absent))
 
-    def _topics(self) -> Collection[str]:
-        """The names of all topics by a fresh answer. **Raises** KafkaException."""
-        return self._producer.list_topics(timeout=ONE_ANSWER_S).topics
-
-    def _absent(self, there: Collection[str]) -> frozenset[str]:
-        optional = self._membership.optional.items()
-        return frozenset(each for each, with_ in optional if not {self._names[each], self._names[with_]} <= {*there})
+    def _absent(self) -> tuple[Collection[str], frozenset[str]]:
+        """All topics by a fresh answer, and the optional ones that are not there. **Raises** KafkaException."""
+        there, optional = self._producer.list_topics(timeout=ONE_ANSWER_S).topics, self._membership.optional
+        is_there = lambda topic: self._names[topic] in there  # noqa: E731
+        return there, frozenset(own for own, beside in optional.items() if not (is_there(own) and is_there(beside)))
 
     def _look_for_topics(self) -> None:
         """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
-        unknown, absent = self._trouble.unknown, self._intake.absent
-        if not (unknown or absent) or time.monotonic() < self._topics_s:
+        unknown, now = self._trouble.unknown, time.monotonic()
+        if not (unknown or self._intake.absent) or now < self._topics_s:
             return
-        self._topics_s = time.monotonic() + _TOPICS_S
+        self._topics_s = now + _TOPICS_S
         try:
-            there = self._topics()
+            there, absent = self._absent()
         except KafkaException:
             return  # a broker that is away proves nothing
-        if self._absent(there) != absent:
+        if absent != self._intake.absent:
             for number in self._group.owned:
                 self._group.reopen(number)
-        pooled = {self._names[topic] for pair in self._membership.optional.items() for topic in pair}
         for name, since in list(unknown.items()):
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{name} is gone")
-            if name in there or name in pooled:
+            if name in there or pool_of(self._names.logical(name)):
                 del unknown[name]
-            elif time.monotonic() - since >= meaning(error).later_s:
+            elif now - since >= meaning(error).later_s:
                 self._trouble.ends_with(error)
 
     def _collect(self, taken: Taken) -> None:
@@ -254,17 +252,12 @@ class KafkaEventLog:
                 self._trouble.check()
             except KafkaException as error:
                 code = of(error).code()
-                optional = topic in self._membership.optional.values()
-                if code in UNKNOWN_TOPIC:
+                if code in UNKNOWN_TOPIC:  # whoever sends it again does so until `take` knows better
                     self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
                 elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None
-                if code in REFUSED or optional:
-                    report(Delivery(token, NEVER if code in REFUSED else None))
-                    return
-                self._producer.poll(0.1)
-                self._look_for_topics()
-                self._trouble.check()
+                report(Delivery(token, NEVER if code in REFUSED else None))
+                return
 
     def _delivered(
         self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
@@ -280,7 +273,7 @@ class KafkaEventLog:
         try:
             end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
-            if of(error).code() not in UNKNOWN_TOPIC or topic not in self._membership.optional.values():
+            if of(error).code() not in UNKNOWN_TOPIC or not pool_of(topic):
                 owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
                 owed.late(error)
             raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None

@@ -114,7 +114,6 @@ StandbyOption = Annotated[
     bool,
     "Keep a loaded process in reserve, which takes over at once when the service dies.",
 ]
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
