@@ -42,26 +42,19 @@ _SETUP = Meaning(0, 0, UsageError, "all members of a group need the same setting
 _ELECTION = Meaning(inf, inf, UnreachableError, "leaders are being elected: try again in some seconds")
 
 MEANINGS: Mapping[int, Meaning] = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: MISSING,
-    KafkaError.UNKNOWN_TOPIC_ID: MISSING,
-    KafkaError._UNKNOWN_TOPIC: MISSING,
-    KafkaError._UNKNOWN_PARTITION: MISSING,
-    KafkaError.LEADER_NOT_AVAILABLE: _ELECTION,
-    KafkaError.NOT_LEADER_FOR_PARTITION: _ELECTION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _FORBIDDEN,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _FORBIDDEN,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _FORBIDDEN,
-    KafkaError.SASL_AUTHENTICATION_FAILED: _LOGIN,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: _LOGIN,
-    KafkaError._AUTHENTICATION: _LOGIN._replace(start_s=inf, later_s=inf, kind=UnreachableError),
-    KafkaError._SSL: _LOGIN,
-    KafkaError.FENCED_INSTANCE_ID: FENCED,
-    KafkaError._FENCED: FENCED,
-    KafkaError.INCONSISTENT_GROUP_PROTOCOL: _SETUP,
-    KafkaError.INVALID_SESSION_TIMEOUT: _SETUP,
-    KafkaError._INVALID_ARG: _SETUP,
-    KafkaError._FATAL: _FATAL,
+    getattr(KafkaError, name): meaning
+    for meaning, names in (
+        (MISSING, "UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID _UNKNOWN_TOPIC _UNKNOWN_PARTITION"),
+        (_ELECTION, "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION"),
+        (_FORBIDDEN, "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED"),
+        (_FORBIDDEN, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (_LOGIN, "SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM _SSL"),
+        (_LOGIN._replace(start_s=inf, later_s=inf, kind=UnreachableError), "_AUTHENTICATION"),
+        (FENCED, "FENCED_INSTANCE_ID _FENCED"),
+        (_SETUP, "INCONSISTENT_GROUP_PROTOCOL INVALID_SESSION_TIMEOUT _INVALID_ARG"),
+        (_FATAL, "_FATAL"),
+    )
+    for name in names.split()
 }
 """Meanings of errors by their codes; all others are those of a broker that is away."""
 

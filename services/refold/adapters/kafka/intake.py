@@ -31,10 +31,6 @@ RARE_WAIT_MS = 250
 is new waits behind it."""
 
 
-_LOOK_S = 5.0
-"""The time between two looks for open transactions: some microseconds a place."""
-
-
 class Intake:
     """The places that are read, and how far. Belongs to one thread."""
 
@@ -55,7 +51,6 @@ class Intake:
         self._paused: set[Place] = set()
         self._read_through: dict[Place, int] = {}
         self._unstable: dict[Place, tuple[int, float]] = {}
-        self._looked_s = 0.0
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
@@ -170,10 +165,7 @@ class Intake:
 
     def look_for_transactions(self) -> None:
         """Note where readers have all that they may have, and the log has more. It sends no request."""
-        now = time.monotonic()
-        if now < self._looked_s:
-            return
-        self._looked_s, before, self._unstable = now + _LOOK_S, self._unstable, {}
+        now, before, self._unstable = time.monotonic(), self._unstable, {}
         for place, position in self._positions.items():
             if self._read_through.get(place) != position:
                 continue

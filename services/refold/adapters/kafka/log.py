@@ -43,8 +43,8 @@ _PUSH_S = 0.001
 _IDLE_SLICE_S = 0.02
 """The time a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
 
-_TOPICS_S = 1.0
-"""The time between two questions about topics that are unknown: some milliseconds for each."""
+_LOOK_S = 1.0
+"""The time between two looks for topics that are unknown and for transactions: some milliseconds at most."""
 
 _ASK_AGAIN_S = 1.0
 """The time after an answer that did not come: partitions that are here already are served in between."""
@@ -73,7 +73,7 @@ class KafkaEventLog:
         self._reported: deque[Delivery] = deque()
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
-        self._apart, self._ask_s, self._topics_s = False, 0.0, 0.0
+        self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
         self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
 
     # What comes in
@@ -135,8 +135,10 @@ class KafkaEventLog:
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
-        self._look_for_topics()
-        self._intake.look_for_transactions()
+        if (now := time.monotonic()) >= self._look_s:
+            self._look_s = now + _LOOK_S
+            self._look_for_topics(now)
+            self._intake.look_for_transactions()
         while self._coming and time.monotonic() >= self._ask_s:
             self._open(taken)
 
@@ -173,12 +175,10 @@ class KafkaEventLog:
         is_there = lambda topic: self._names[topic] in there  # noqa: E731
         return there, frozenset(own for own, beside in optional.items() if not (is_there(own) and is_there(beside)))
 
-    def _look_for_topics(self) -> None:
+    def _look_for_topics(self, now: float) -> None:
         """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
-        unknown, now = self._trouble.unknown, time.monotonic()
-        if not (unknown or self._intake.absent) or now < self._topics_s:
+        if not ((unknown := self._trouble.unknown) or self._intake.absent):
             return
-        self._topics_s = now + _TOPICS_S
         try:
             there, absent = self._absent()
         except KafkaException:

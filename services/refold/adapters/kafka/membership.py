@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from math import inf
 from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -54,8 +55,8 @@ class GroupMembership:
         self._settled = self.placed = False
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
-        self._joined = self._left = self._fenced_out = False
-        self._outage_s = -FENCED.later_s
+        self._joined = self._left = False
+        self._outage_s = -inf
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
@@ -118,27 +119,21 @@ class GroupMembership:
     def _insist(self) -> None:
         """Asks for a place again where the one that was given, or the wait for one, is not to be trusted."""
         now = time.monotonic()
-        if self._fenced_out:
-            self._renew()
-        elif self._settled:
+        if self._settled:
             self._settled_s, self._give_up_s = now, _NO_PLACE_S
         elif now - self._settled_s > self._give_up_s:
             self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
             self._give_up_s = min(2 * self._give_up_s, _NO_PLACE_MAX_S)
-            self._renew()
-
-    def _renew(self) -> None:
-        """Join with a new client."""
-        before, self._consumer = self._consumer, self._made()
-        Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
-        self._settled = self.placed = self._fenced_out = False
-        self._join()
+            before, self._consumer = self._consumer, self._made()
+            Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
+            self._join()
 
     def _fenced(self, error: KafkaError) -> bool:
-        """True if a coordinator has fenced this member after an outage: no other process need have its name."""
-        fenced = meaning(error).kind is FENCED.kind and time.monotonic() - self._outage_s < FENCED.later_s
-        self._fenced_out |= fenced
-        return fenced
+        """True if this member was fenced after an outage, without another process of its name: it joins anew."""
+        if meaning(error).kind is not FENCED.kind or time.monotonic() - self._outage_s > FENCED.later_s:
+            return False
+        self._settled, self._settled_s = False, -inf
+        return True
 
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
