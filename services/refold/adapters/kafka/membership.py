@@ -132,7 +132,8 @@ class GroupMembership:
         """True if this member was fenced after an outage, without another process of its name: it joins anew."""
         if meaning(error).kind is not FENCED.kind or time.monotonic() - self._outage_s > FENCED.later_s:
             return False
-        self._settled, self._settled_s = False, -inf
+        self._on_lost(self._consumer, [])
+        self._settled_s = -inf
         return True
 
     def close(self, *, leave: bool) -> None:
