@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import pytest
 from confluent_kafka import KafkaError
@@ -65,7 +65,7 @@ def error_of(gone_at: int, about: str) -> KafkaError:
     errors: list[KafkaError] = []
     with broker(gone_at) as address:
         login = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": "secret"}
-        own = {"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "log_level": 0}
+        own: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "log_level": 0}
         client = AdminClient({**own, **login, "error_cb": errors.append})
 
         def reported() -> KafkaError | None:
