@@ -83,7 +83,7 @@ def test_the_user_of_a_pool_has_the_commands_of_the_ledger_and_no_other(valkey: 
 
 def words_of(password: str, prefix: str) -> list[str]:
     """The rights of a pool's user, as the guide gives them."""
-    found = re.search(r"ACL SETUSER payments ([^`]*)", GUIDE.read_text())
+    found = re.search(r"ACL SETUSER executor-payments ([^`]*)", GUIDE.read_text())
     assert found, "the guide says how"
     return found[1].replace("PASSWORD", password).replace("refold:", f"{prefix}:").split()
 

@@ -6,6 +6,7 @@ import getpass
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,8 @@ from refold.client.catalog import CatalogReader
 from refold.core.approval.signature import Trust
 from refold.core.confusables import spelt
 from refold.core.errors import UnreachableError, UsageError
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_STREAM, TOOL_REQUESTED, pool_of
 from refold.operations.approvals import Approvals
 from refold.operations.runs import Runs
 from refold.runtime.settings import Settings
@@ -71,6 +74,15 @@ class Platform:
         return KafkaPublisher(
             self.settings.kafka, partitions=self.runs.partitions, source=self.source, payload_bytes=most
         )
+
+    def without_topics(self, run: RunState) -> list[str]:
+        """Pools of open calls that have no topics, where Kafka answers and this principal sees topics of pools."""
+        pools, seen = {run.call(step).pool for step in run.open_calls()}, set[str]()
+        with suppress(UnreachableError):
+            if pools and not run.over:
+                self.knock()
+                seen = set(map(pool_of, KafkaLogReader(self.settings.kafka).names((TOOL_REQUESTED, RUN_STREAM))))
+        return sorted(pools - seen) if seen else []
 
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker of the list accepts a connection."""

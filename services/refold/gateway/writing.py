@@ -70,10 +70,8 @@ class Refusals:
                     while not self._stop.is_set():
                         self._take(news.take(0.2))
                         if not self.ends or time.monotonic() - self.ends[-1][0] > LAG_S:
-                            bounds = source.bounds().items()
-                            self.ends.append(
-                                (time.monotonic(), {of: end for of, (_, end) in bounds if of[0] == RUN_LOG})
-                            )
+                            bounds = source.bounds((RUN_LOG,)).items()
+                            self.ends.append((time.monotonic(), {of: end for of, (_, end) in bounds}))
                         if time.monotonic() - self.heard_s > ASK_S:
                             self.log = source.identity()  # a broker that is silent has nothing new, or is not there
                             self.heard_s = time.monotonic()

@@ -21,7 +21,7 @@ from refold.core.run.fold import wakes
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.run.snapshot import rests
 from refold.core.run.state import RunState, Step
-from refold.core.topics import BUDGET_SPENT, CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
+from refold.core.topics import BUDGET_SPENT, CATALOG, DEAD_LETTER, RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT, pool_of
 from refold.planner.agents.agent_host import Agents
 from refold.planner.agents.stalls import Holds, LiveCode
 from refold.planner.deciding.admission import Admission
@@ -272,7 +272,8 @@ class Lane:
         self._catalog = catalog = Catalog(settings.trust)
         self._run_journal = RunJournal(journal, self.partition, shared.actor)
         self._timers = timers = Timers()
-        self.inbox = inbox = Inbox(settings.inputs, limits, assigned.ends)
+        inputs = tuple(topic for topic in settings.inputs if topic not in assigned.absent)
+        self.inbox = inbox = Inbox(inputs, limits, assigned.ends)
         live = LiveCode(shared.room, shared.mark)
         of = self.partition, settings.partitions, app.windows
         windows = Windows(*of, teller=shared.actor, journal=journal, mirrored=mirrored)
@@ -285,6 +286,10 @@ class Lane:
         agents = Agents(app, rules, settings.environment, budget=budget, live=live, journal=journal)
         self._agents = agents
         self.outbox = outbox = Outbox(self.partition, member, shared.tokens, catalog)
+        outbox.halting.missing = frozenset(map(pool_of, assigned.absent))
+        for pool in sorted(outbox.halting.missing):
+            hint = "its calls wait; create its topics with `refold topics apply --app APP`"
+            journal.tell("pool.missing", pool=pool, partition=self.partition, hint=hint)
         self.holds = holds = Holds(member, journal, outbox.hold)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=lost is not None)
         self.admission = admission = Admission(limits, rules.app.versions, inbox, log=log)

@@ -16,6 +16,7 @@ from refold.core.topics import (
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
     tool_completed,
+    tool_requested,
 )
 from refold.core.wire.sizes import ENVELOPE_BYTES
 from refold.ports.log import Membership
@@ -105,4 +106,7 @@ class PlannerSettings:
         """What a planner reads. The group shares out `run-requested`, whose offsets others ask for, too."""
         spent = (BUDGET_SPENT,) if self.windows else ()
         rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
-        return Membership("refold-planner", self.member, (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG), rare)
+        topics = (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG)
+        # A pool without topics holds its own calls, and nobody else's.
+        optional = {tool_completed(pool): tool_requested(pool) for pool in self.pools}
+        return Membership("refold-planner", self.member, topics, rare, optional)

@@ -67,6 +67,7 @@ class Assigned:
 
     By topic: `committed` is what the group has (absent: nothing), `starts` and `ends` are the low and high watermarks,
     captured now. An end is a position to reach, never "last offset + 1". `assignment` is another number each time.
+    `absent` topics of the membership do not exist: the partition number goes and comes once more when one is made.
     """
 
     partition: int
@@ -74,6 +75,7 @@ class Assigned:
     starts: Mapping[str, int]
     ends: Mapping[str, int]
     assignment: int = 0
+    absent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,15 @@ class Membership:
     """Member of a group, and the topics that it reads of each partition number that the group gives it.
 
     The group shares out the first topic alone. It has to be the same for all members; the others may differ. `rare`
-    topics are those in which little comes, so that reading the others shall not pay for them.
+    topics are those in which little comes, so that reading the others shall not pay for them. A topic of `optional` may
+    be absent, and counts as absent while the topic that it is mapped to is.
     """
 
     group: str
     member: str
     topics: tuple[str, ...]
     rare: frozenset[str] = frozenset()
+    optional: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shared(self) -> str:
@@ -143,12 +147,14 @@ class Depth(NamedTuple):
     """Progress of a member in reading and writing.
 
     The next offset of each place that it reads, how many records were sent and are not answered yet, and whether the
-    group has placed it: has said which partitions are its own, though it may be none.
+    group has placed it: has said which partitions are its own, though it may be none. `unstable` places have
+    records that an open transaction keeps from it, for so many seconds.
     """
 
     positions: Mapping[Place, int]
     unacknowledged: int
     placed: bool
+    unstable: Mapping[Place, float] = {}
 
 
 @dataclass(slots=True)

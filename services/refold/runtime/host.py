@@ -20,7 +20,7 @@ from refold.core.errors import RefoldError, UnreachableError
 from refold.ports import effects
 from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
-from refold.ports.log import Assigned, Delivery, End, EventLog, Outgoing, Record, Revoked, Taken
+from refold.ports.log import Assigned, Delivery, Depth, End, EventLog, Outgoing, Record, Revoked, Taken
 from refold.ports.tools import Tools
 from refold.runtime.blobs import BlobBackend
 from refold.runtime.clock import clock_ms
@@ -59,6 +59,11 @@ ANSWERS_S, LINE_S = 2.0, 60.0
 """A ledger that refuses writes answers questions in between: after the first time without a refusal it is back. After
 the second there is one more line about it: it is asked many times a second."""
 
+UNSTABLE_S = 30.0
+"""The time after which it is an alarm that a transaction keeps records back: those of Kafka Streams take 0.1 s."""
+
+ABORT = "`kafka-transactions.sh describe-producers` names its producer; end that, or `kafka-transactions.sh abort` it"
+
 MEASURED_S = 1.0
 """Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
 
@@ -77,6 +82,7 @@ ALARMS = frozenset({
     "log.shrunk",
     "marks.foreign",
     "marks.missing",
+    "pool.missing",
     "publish.refused",
     "question.second",
     "record.copied",
@@ -88,6 +94,7 @@ ALARMS = frozenset({
     "snapshot.crowded",
     "snapshot.refused",
     "tool.missing",
+    "transaction.open",
     "unauthorised",
 })  # fmt: skip
 """News that somebody has to act on. They are logged as warnings."""
@@ -136,7 +143,7 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
-        self._refused_s = self._line_due_s = 0.0
+        self._refused_s = self._line_due_s = self._transactions_s = 0.0
         self._measured_s = self._spent_s = self._given_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
@@ -193,7 +200,8 @@ class Host:
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
-                vitals.measure(self._services, self._log.depth())
+                vitals.measure(self._services, depth := self._log.depth())
+                self._warn_of(depth, ended)
                 self._rest(time.process_time())
             inbox = self._carry_out(orders)
             if not inbox:
@@ -211,6 +219,14 @@ class Host:
             self.vitals.tell(name, alarm=name in ALARMS)
             (log.warning if name in ALARMS else log.info)(name, **fields)
         news.clear()
+
+    def _warn_of(self, depth: Depth, now_s: float) -> None:
+        """Tell once a minute that a transaction keeps records back."""
+        place = max(depth.unstable, key=depth.unstable.__getitem__, default=None)
+        if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
+            self._transactions_s = now_s + LINE_S
+            facts = {"topic": place[0], "partition": place[1], "offset": depth.positions.get(place), "hint": ABORT}
+            self._tell([("transaction.open", facts)])
 
     def _check_threads(self) -> None:
         """**Raises** when a thread of this process is gone: alive without it, it would keep what others could do."""

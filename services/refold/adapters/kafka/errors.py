@@ -1,38 +1,70 @@
-"""Meaning of an error of Kafka: wait, nothing was written for certain, or the end of this process."""
+"""Meaning of each error of Kafka: for how long to wait, and what to do if it does not pass."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 
-UNKNOWN_TOPIC = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
-UNLED = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION})
-"""A partition is between two leaders: the broker is there, and the answer comes later."""
-
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
 """The broker will never take this record, and has not."""
 
-_FORBIDDEN = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
+
+class Meaning(NamedTuple):
+    """Time that an error may last, in seconds, before it ends a process: one that starts, and one that runs. 0: the
+    broker has refused, and waiting cannot help. `kind` and `hint` are those of the error that the user sees.
+    """
+
+    start_s: float
+    later_s: float
+    kind: type[RefoldError]
+    hint: str
+
+
+# A coordinator that fails over in the middle of a join may fence the very member that it answers.
+FENCED = Meaning(0, 60, ConflictError, "another process has this name: give each process its own --member")
+_FATAL = Meaning(0, 0, RefoldError, "the Kafka client cannot go on; restart this process")
+_AWAY = Meaning(
+    *(inf, inf, UnreachableError), "`refold doctor` checks the broker and its address, REFOLD_KAFKA__BOOTSTRAP"
 )
-_LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
-_FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED})
-_SETUP = frozenset(
-    {KafkaError.INCONSISTENT_GROUP_PROTOCOL, KafkaError.INVALID_SESSION_TIMEOUT, KafkaError._INVALID_ARG}
+_LOGIN = Meaning(0, 0, UsageError, "check the credentials and certificates in REFOLD_KAFKA__OPTIONS")
+# A broker that has just been started answers before it has its metadata.
+MISSING = Meaning(3, 60, UsageError, "create the topics with `refold topics apply`")
+_FORBIDDEN = Meaning(
+    *(0, 0, UsageError),
+    "grant this principal the ACLs of its role (`refold topics acls`); the role `operator` reads every topic",
 )
+_SETUP = Meaning(0, 0, UsageError, "all members of a group need the same settings, check REFOLD_KAFKA__*")
+_ELECTION = Meaning(inf, inf, UnreachableError, "leaders are being elected: try again in some seconds")
+
+MEANINGS: Mapping[int, Meaning] = {
+    getattr(KafkaError, name): meaning
+    for meaning, names in (
+        (MISSING, "UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID _UNKNOWN_TOPIC _UNKNOWN_PARTITION"),
+        (_ELECTION, "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION"),
+        (_FORBIDDEN, "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED"),
+        (_FORBIDDEN, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (_LOGIN, "SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM _SSL"),
+        (_LOGIN._replace(start_s=inf, later_s=inf, kind=UnreachableError), "_AUTHENTICATION"),
+        (FENCED, "FENCED_INSTANCE_ID _FENCED"),
+        (_SETUP, "INCONSISTENT_GROUP_PROTOCOL INVALID_SESSION_TIMEOUT _INVALID_ARG"),
+        (_FATAL, "_FATAL"),
+    )
+    for name in names.split()
+}
+"""Meanings of errors by their codes; all others are those of a broker that is away."""
+
+UNKNOWN_TOPIC = frozenset(code for code, known in MEANINGS.items() if known is MISSING)
+UNLED = frozenset(code for code, known in MEANINGS.items() if known is _ELECTION)
+"""A partition is between two leaders: the broker is there, and the answer comes later."""
+
+# librdkafka 2.16 gives `_AUTHENTICATION` to a refusal, to a connection that ends in the middle of a handshake, and to
+# each request that waits for either. Taken for a refusal, the restart of a broker ends services.
+_REFUSALS = ("SASL authentication error: ", "handshake failed: Broker: ")
 
 
 def of(error: KafkaException) -> KafkaError:
@@ -40,40 +72,25 @@ def of(error: KafkaException) -> KafkaError:
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))
 
 
-_GRANT = "grant this principal the ACLs of its role (`refold topics acls`); the role `operator` reads every topic"
+def meaning(error: KafkaError) -> Meaning:
+    """Meaning of an error, which depends on more than its code where a client is broken or a login fails."""
+    text = error.str()
+    known = MEANINGS.get(error.code(), _AWAY)
+    if error.code() == KafkaError._AUTHENTICATION and any(refusal in text for refusal in _REFUSALS):
+        known = _LOGIN
+    if error.fatal() and known.later_s:
+        known = _FATAL
+    return FENCED._replace(later_s=known.later_s) if "fenced" in text.lower() else known
 
 
 def is_final(error: KafkaError) -> bool:
     """True if waiting cannot help: the process has to stop and say why."""
-    code = error.code()
-    return (
-        error.fatal()
-        or code == KafkaError._FATAL
-        or any(code in group for group in (UNKNOWN_TOPIC, _FORBIDDEN, _LOGIN, _FENCED, _SETUP))
-    )
+    return meaning(error).later_s == 0
 
 
 def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
     """The error as one of ours, with the next action. `what` says what could not be done: "read the topics"."""
     if isinstance(error, KafkaException):
         error = of(error)
-    code, facts = error.code(), {"kafka": error.name()}
-    message = f"cannot {what}: {error.str()}"
-    if code in UNKNOWN_TOPIC:
-        return UsageError(message, hint="create the topics with `refold topics apply`", **facts)
-    if code in _FORBIDDEN:
-        return UsageError(message, hint=_GRANT, **facts)
-    if code in _LOGIN:
-        return UsageError(message, hint="check the credentials and certificates in REFOLD_KAFKA__OPTIONS", **facts)
-    if code in _FENCED or "fenced" in error.str().lower():
-        hint = "start it again after an outage of the broker; if there was none, give each process its own --member"
-        return ConflictError(message, hint=hint, **facts)
-    if code in _SETUP:
-        return UsageError(message, hint="all members of a group need the same settings, check REFOLD_KAFKA__*", **facts)
-    if error.fatal() or code == KafkaError._FATAL:
-        return RefoldError(message, hint="the Kafka client cannot go on; restart this process", **facts)
-    if code in UNLED:
-        return UnreachableError(message, hint="leaders are being elected: try again in some seconds", **facts)
-    return UnreachableError(
-        message, hint="`refold doctor` checks the broker and its address, REFOLD_KAFKA__BOOTSTRAP", **facts
-    )
+    known = meaning(error)
+    return known.kind(f"cannot {what}: {error.str()}", hint=known.hint, kafka=error.name())

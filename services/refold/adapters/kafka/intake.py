@@ -6,6 +6,7 @@ own: its fetch lies at the broker until something comes, and each fetch of the o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -35,6 +36,7 @@ class Intake:
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
+        self.absent: frozenset[str] = frozenset()
         self._logical = {names[topic]: topic for topic in membership.topics}
         # Never a silent reset: a position that is not there any more is news.
         own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
@@ -47,6 +49,8 @@ class Intake:
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
         self._paused: set[Place] = set()
+        self._read_through: dict[Place, int] = {}
+        self._unstable: dict[Place, tuple[int, float]] = {}
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
@@ -55,7 +59,8 @@ class Intake:
         Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
         **Raises** KafkaException when there is no answer for one of them.
         """
-        every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
+        topics = [topic for topic in self._topics if topic not in self.absent]
+        every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (
             rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
         ):
@@ -87,7 +92,7 @@ class Intake:
 
     def drop(self, number: int) -> None:
         self._stop([place for place in self._positions if place[1] == number])
-        for known in (self._ends, self._starting):
+        for known in (self._ends, self._starting, self._read_through):
             for place in [place for place in known if place[1] == number]:
                 del known[place]
         self._paused = {place for place in self._paused if place[1] != number}
@@ -144,7 +149,8 @@ class Intake:
             taken.records.append(record)
             self._positions[topic, number] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
-            self._passed((topic, number), message.offset() or 0, taken)
+            self._read_through[topic, number] = offset = message.offset() or 0
+            self._passed((topic, number), offset, taken)
         elif error.code() in OUT_OF_RANGE:
             self._out_of_range((topic, number), taken)
         else:
@@ -156,6 +162,23 @@ class Intake:
             if (position := self._positions.get(place, -1)) >= end:
                 del self._ends[place]
                 taken.reached.append(Reached(*place, position))
+
+    def look_for_transactions(self) -> None:
+        """Note where readers have all that they may have, and the log has more. It sends no request."""
+        now, before, self._unstable = time.monotonic(), self._unstable, {}
+        for place, position in self._positions.items():
+            if self._read_through.get(place) != position:
+                continue
+            where = TopicPartition(self._names[place[0]], place[1])
+            if self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
+                known = before.get(place, (position, now))
+                self._unstable[place] = known if known[0] == position else (position, now)
+
+    @property
+    def unstable(self) -> dict[Place, float]:
+        """See `Depth`. Any thread may ask."""
+        now = time.monotonic()
+        return {place: now - since for place, (_, since) in self._unstable.items()}
 
     @property
     def positions(self) -> dict[Place, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 
@@ -19,11 +19,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from refold.adapters.kafka import clients, offsets
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.adapters.kafka.errors import REFUSED, of, translate
+from refold.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, meaning, of, translate
 from refold.adapters.kafka.intake import Intake
 from refold.adapters.kafka.membership import GroupMembership
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.core.errors import UnreachableError
+from refold.core.topics import pool_of
 from refold.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Revoked, Taken
 from refold.runtime.settings import KafkaSettings
 
@@ -41,6 +42,9 @@ _PUSH_S = 0.001
 
 _IDLE_SLICE_S = 0.02
 """The time a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
+
+_LOOK_S = 1.0
+"""The time between two looks for topics that are unknown and for transactions: some milliseconds at most."""
 
 _ASK_AGAIN_S = 1.0
 """The time after an answer that did not come: partitions that are here already are served in between."""
@@ -69,7 +73,7 @@ class KafkaEventLog:
         self._reported: deque[Delivery] = deque()
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
-        self._apart, self._ask_s = False, 0.0
+        self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
         self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
 
     # What comes in
@@ -131,6 +135,10 @@ class KafkaEventLog:
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
+        if (now := time.monotonic()) >= self._look_s:
+            self._look_s = now + _LOOK_S
+            self._look_for_topics(now)
+            self._intake.look_for_transactions()
         while self._coming and time.monotonic() >= self._ask_s:
             self._open(taken)
 
@@ -142,6 +150,8 @@ class KafkaEventLog:
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
         try:
+            if self._membership.optional:
+                self._intake.absent = self._absent()[1]
             committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came))
         except KafkaException as error:
             self._opening.late(error)
@@ -156,7 +166,32 @@ class KafkaEventLog:
                 {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
             )
             self._assignments[number] = assignment = next(self._number)
-            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment))
+            absent = self._intake.absent
+            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, absent))
+
+    def _absent(self) -> tuple[Collection[str], frozenset[str]]:
+        """All topics by a fresh answer, and the optional ones that are not there. **Raises** KafkaException."""
+        there, optional = self._producer.list_topics(timeout=ONE_ANSWER_S).topics, self._membership.optional
+        is_there = lambda topic: self._names[topic] in there  # noqa: E731
+        return there, frozenset(own for own, beside in optional.items() if not (is_there(own) and is_there(beside)))
+
+    def _look_for_topics(self, now: float) -> None:
+        """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
+        if not ((unknown := self._trouble.unknown) or self._intake.absent):
+            return
+        try:
+            there, absent = self._absent()
+        except KafkaException:
+            return  # a broker that is away proves nothing
+        if absent != self._intake.absent:
+            for number in self._group.owned:
+                self._group.reopen(number)
+        for name, since in list(unknown.items()):
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{name} is gone")
+            if name in there or pool_of(self._names.logical(name)):
+                del unknown[name]
+            elif now - since >= meaning(error).later_s:
+                self._trouble.ends_with(error)
 
     def _collect(self, taken: Taken) -> None:
         self._intake.collect(taken)
@@ -216,9 +251,12 @@ class KafkaEventLog:
                 self._producer.poll(0.1)
                 self._trouble.check()
             except KafkaException as error:
-                if of(error).code() not in REFUSED:
+                code = of(error).code()
+                if code in UNKNOWN_TOPIC:  # whoever sends it again does so until `take` knows better
+                    self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
+                elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None
-                report(Delivery(token, NEVER))
+                report(Delivery(token, NEVER if code in REFUSED else None))
                 return
 
     def _delivered(
@@ -235,8 +273,9 @@ class KafkaEventLog:
         try:
             end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
-            owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
-            owed.late(error)
+            if of(error).code() not in UNKNOWN_TOPIC or not pool_of(topic):
+                owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
+                owed.late(error)
             raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
         if answered := self._ending.pop((name, partition), None):
             answered.over()
@@ -285,7 +324,7 @@ class KafkaEventLog:
 
     def depth(self) -> Depth:
         """See `EventLog`."""
-        return Depth(self._intake.positions, len(self._producer), self._group.placed)
+        return Depth(self._intake.positions, len(self._producer), self._group.placed, self._intake.unstable)
 
     def leave(self) -> None:
         """See `EventLog`."""

@@ -11,12 +11,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from math import inf
 from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.clients import Names
+from refold.adapters.kafka.errors import FENCED, is_final, meaning
 from refold.adapters.kafka.trouble import ONE_ANSWER_S, Trouble
 from refold.ports.log import Membership, Place
 from refold.runtime.settings import KafkaSettings
@@ -54,14 +56,16 @@ class GroupMembership:
         self._wanted: dict[Place, int] = {}
         self._again_s = 0.0
         self._joined = self._left = False
+        self._outage_s = -inf
 
     def look(self) -> tuple[set[int], set[int]]:
         """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
         if not (self._joined or self._left):
             self._join()
         message = self._consumer.poll(0)
-        if message is not None and (error := message.error()):
-            self._trouble.hear("kafka.read_error", error, f"read {message.topic() or 'the topics'}")
+        if message is not None and (error := message.error()) and not self._fenced(error):
+            topic = message.topic()
+            self._trouble.hear("kafka.read_error", error, f"read {topic or 'the topics'}", topic=topic)
         if not self._left:
             self._insist()
         gone, self._lost = self._lost, set()
@@ -124,6 +128,14 @@ class GroupMembership:
             Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
             self._join()
 
+    def _fenced(self, error: KafkaError) -> bool:
+        """True if this member was fenced after an outage, without another process of its name: it joins anew."""
+        if meaning(error).kind is not FENCED.kind or time.monotonic() - self._outage_s > FENCED.later_s:
+            return False
+        self._on_lost(self._consumer, [])
+        self._settled_s = -inf
+        return True
+
     def close(self, *, leave: bool) -> None:
         """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
         if self._joined and not self._left:
@@ -166,7 +178,9 @@ class GroupMembership:
     # What the group says, inside a poll
 
     def _on_error(self, client: int, error: KafkaError) -> None:
-        if client == self._client:
+        if client == self._client and not self._fenced(error):
+            if not is_final(error):
+                self._outage_s = time.monotonic()
             self._trouble.on_error(error)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka.clients import REQUEST_TIMEOUT_S
-from refold.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, is_final, of, translate
+from refold.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, meaning, of, translate
 
 LATEST, EARLIEST = -1, -2
-
-_UNKNOWN_S = 3.0
-"""The time a partition may be unknown: a broker that is just back answers before it has its partitions again."""
 
 
 def asked(
@@ -21,22 +18,22 @@ def asked(
 ) -> dict[tuple[str, int], int]:
     """The high watermarks now (or the first offsets), by topic and partition, in one request per broker.
 
-    **Raises** KafkaException, when there is no answer in time, as while a leader is elected: with what was said last.
+    **Raises** KafkaException, when there is no answer in time, as while a leader is elected: with the last error, which
+    names its topic.
     """
     begun = time.monotonic()
     places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while places:
         try:
             answers = asker.offsets_for_times(places, timeout=give_up_s)
-            if not (errors := [each.error for each in answers if each.error]):
+            if not (failed := [each for each in answers if each.error]):
                 return {(each.topic, each.partition): each.offset for each in answers}
-            error = errors[0]
+            error = KafkaError(failed[0].error.code(), f"{failed[0].topic}: {failed[0].error.str()}")
         except KafkaException as raised:
             error = of(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.
         waited = time.monotonic() - begun
-        longest = _UNKNOWN_S if error.code() in UNKNOWN_TOPIC else 0.0 if is_final(error) else give_up_s
-        if waited >= min(longest, give_up_s):
+        if waited >= min(meaning(error).start_s, give_up_s):
             raise KafkaException(error)
         if error.code() in UNKNOWN_TOPIC | UNLED:
             _look_again(asker, {each.topic for each in places}, give_up_s)
@@ -59,4 +56,4 @@ def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATES
     try:
         return asked(asker, partitions, which, give_up_s=REQUEST_TIMEOUT_S)
     except KafkaException as error:
-        raise translate(error, f"ask for the end of {partitions[0].topic}") from None
+        raise translate(error, "ask where topics end") from None

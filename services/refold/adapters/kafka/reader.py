@@ -37,12 +37,10 @@ class KafkaLogReader:
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
         """See `LogReader`. **Raises** UnreachableError when records stay away for 30 s."""
-        reading = self._open(topic, partition)
-        return reading.to_the_end()
+        return self._open(topic, partition).to_the_end()
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
-        reading = self._open(topic, partition)
-        return reading.for_ever()
+        return self._open(topic, partition).for_ever()
 
     def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
         """See `LogReader`. **Raises** UnreachableError too."""

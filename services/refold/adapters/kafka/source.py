@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 
@@ -42,10 +42,10 @@ class KafkaLogSource:
             raise translate(error, f"ask which log {name} is") from None
         return f"{cluster.cluster_id}/{name}/{topic.topic_id}"
 
-    def bounds(self) -> dict[Place, tuple[int, int]]:
+    def bounds(self, topics: Sequence[str] = TOPICS) -> dict[Place, tuple[int, int]]:
         """See `LogSource`. **Raises** UsageError for a topic that is not there."""
         prefix = self._settings.prefix
-        places = [TopicPartition(prefix + topic, number) for topic in TOPICS for number in range(self.partitions)]
+        places = [TopicPartition(prefix + topic, number) for topic in topics for number in range(self.partitions)]
         with closing(clients.consumer(self._settings, "reader")) as consumer:
             starts = offsets.latest(consumer, places, offsets.EARLIEST)
             ends = offsets.latest(consumer, places)

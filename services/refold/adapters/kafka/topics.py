@@ -25,9 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.errors import of, translate
+from refold.adapters.kafka.errors import MISSING, of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.core.topics import RUN_STREAM, TOOL_COMPLETED, kind_of
+from refold.core.topics import RUN_STREAM, TOOL_COMPLETED, kind_of, pool_of
 from refold.core.wire.resources import resource
 from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.runtime.settings import KafkaSettings
@@ -188,23 +188,25 @@ class Topics:
             if name.startswith(self._settings.prefix)
         ]
 
-    def check(self) -> None:
+    def check(self, *, pools: bool = True) -> None:
         """Requirements of a service at its start: all topics, with equal partition counts and the `_VITAL` settings.
 
-        `run-stream` may be missing, as nothing rests on it.
+        `run-stream` may be missing, as nothing rests on it; without `pools`, so may all topics of a pool.
         **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.
         """
-        there = self._metadata().topics
-        wrong: dict[str, int] = {}
-        prefix = self._settings.prefix
-        wanted = [topic for topic in self.wanted if kind_of(topic.name) != RUN_STREAM or prefix + topic.name in there]
-        for topic in wanted:
-            name = self._settings.prefix + topic.name
-            meta = there.get(name)
-            if meta is None or meta.error:
-                raise UsageError(f"the topic {name} is missing", hint="create the topics with `refold topics apply`")
-            if len(meta.partitions) != self._settings.partitions:
-                wrong[topic.name] = len(meta.partitions)
+        prefix, deadline = self._settings.prefix, time.monotonic() + MISSING.start_s
+        needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
+        needed = [name for name in needed if pools or not pool_of(name)]
+        while True:  # a broker that is just back lists none
+            there = {each.topic.removeprefix(prefix): each.partitions for each in self.present()}
+            missing = [name for name in needed if name not in there]
+            if not missing or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        if missing:
+            raise UsageError(f"the topic {prefix}{missing[0]} is missing", hint=MISSING.hint)
+        wanted = [topic for topic in self.wanted if topic.name in there]
+        wrong = {topic.name: there[topic.name] for topic in wanted if there[topic.name] != self._settings.partitions}
         if wrong:
             raise self._conflict(wrong)
         if unfit := [each for each in self._config_differences(wanted) if each.unfit]:

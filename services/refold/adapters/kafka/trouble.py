@@ -8,7 +8,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from refold.adapters.kafka.clients import Throttle
-from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, of, translate
+from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, meaning, of, translate
 from refold.core.errors import RefoldError
 
 _log = structlog.get_logger()
@@ -19,9 +19,6 @@ ONE_ANSWER_S = 2.0
 
 LONG_S = 10.0
 """The time the election of a leader takes at the most, where all is well."""
-
-MISSING_S = 60.0
-"""The time a topic may be unknown that was there when the service started: brokers that are just back know nothing."""
 
 
 class Overdue:
@@ -37,7 +34,7 @@ class Overdue:
             self._since_s, self._told = now, 1
             _log.warning("kafka.waiting", what=self._what, error=str(said))
         waited = now - self._since_s
-        if is_final(said) and (said.code() not in UNKNOWN_TOPIC or waited > MISSING_S):
+        if waited >= meaning(said).later_s:
             raise translate(said, self._what)
         if self._told == 1 and waited > LONG_S:
             self._told = 2
@@ -55,6 +52,8 @@ class Trouble:
     def __init__(self) -> None:
         self._fatal: RefoldError | None = None
         self._throttle = Throttle()
+        self.unknown: dict[str, float] = {}
+        """Topics that a broker has not known, and since when (monotonic): a fresh answer clears or confirms them."""
 
     def ends_with(self, error: RefoldError | KafkaError | KafkaException, what: str = "go on") -> None:
         if self._fatal is None:
@@ -72,6 +71,8 @@ class Trouble:
         if is_final(error):
             self.ends_with(error, what)
         else:
+            if error.code() in UNKNOWN_TOPIC and (topic := fields.get("topic")):
+                self.unknown.setdefault(str(topic), time.monotonic())
             self.warn(event, f"{event} {error.name()}", error=str(error), **fields)
 
     def warn(self, event: str, kind: str, **fields: object) -> None:

@@ -144,6 +144,8 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
+    for pool in showing.platform.without_topics(shown.state) if trusted else ():
+        output.warn(f"pool {pool} has no topics, so its calls wait: `refold topics apply --app APP` creates them")
     info = info_of(shown, turns_of(shown.state, texts) if showing.at else ())
     view = RunShown(**dict(info), halted=halted, family=[row_of(each) for each in below])
 

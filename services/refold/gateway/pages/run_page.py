@@ -247,6 +247,7 @@ def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -
         "asks": len(run.timeline.asking),
         "held": [] if run.state.over else run.timeline.in_status("held"),
         "serving": _serving(shared, agent) if run.status == "stalled" else [],
+        "without_topics": shared.platform.without_topics(run.state) if now else [],
         "left": partial(operations.left_behind, run.state),
         "behind": shared.writing.behind_s,
     }

@@ -41,6 +41,7 @@ from refold.core.topics import (
     RUN_SIGNALLED,
     RUN_SNAPSHOT,
     TOOL_REQUESTED,
+    pool_of,
     tool_requested,
 )
 from refold.core.wire import codec
@@ -139,10 +140,14 @@ LOOKS = 100
 
 
 class Halting:
-    """Of one lane. The runs go on meanwhile, up to where each call of theirs waits for its order."""
+    """Of one lane. The runs go on meanwhile, up to where each call of theirs waits for its order.
+
+    `missing` pools have no topics: their calls are held as if somebody had halted the pool.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._known = catalog, catalog.halts
+        self.missing: frozenset[str] = frozenset()
         self._never_sent: set[CallId] = set()
         self._paused: set[CallId] = set()
         self._resumed: set[RunId] = set()
@@ -154,7 +159,7 @@ class Halting:
         if not isinstance(order, ToolRequest):
             self._never_sent.discard(CallId(command.key))
             self._paused.discard(CallId(command.key))
-            return True
+            return pool_of(command.topic) not in self.missing
         if state.paused:
             self._paused.add(order.call_id)
         elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
@@ -165,6 +170,8 @@ class Halting:
         return False
 
     def _why(self, order: ToolRequest, pool: str) -> str:
+        if pool in self.missing:
+            return "its topics are missing"
         return self._catalog.halts.why(
             tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
         )
@@ -539,7 +546,8 @@ class Outbox:
             elif step:
                 orders += recall(state, step)
         for order in orders:
-            self._publish(self._record(state, order, 0, now), None)
+            if pool_of(order.topic) not in self.halting.missing:
+                self._publish(self._record(state, order, 0, now), None)
 
     def sweep(self, key: bytes) -> None:
         """Buries a record of the run log that can never count. If that is lost, the record is harmless still."""

@@ -124,16 +124,16 @@ class Served:
     member: str
     where: Addresses
 
-    def load(self, app: str, pools: tuple[str, ...] = ()) -> App:
-        """The app, after a look at Kafka as `check` takes it; of an executor, at the topics of its pool."""
+    def load(self, app: str) -> App:
+        """The app, after a look at Kafka as `check` takes it."""
         loaded = load_app(app)
-        self.check(pools or loaded.pools)
+        self.check(loaded.pools)
         return loaded
 
     def check(self, pools: tuple[str, ...]) -> None:
-        """**Raises** when Kafka lacks the topics of some pools, or lets everybody do everything."""
+        """**Raises** when Kafka lets everybody do everything or lacks topics, of a pool only an executor's own."""
         topics = self.topics(pools)
-        topics.check()
+        topics.check(pools=self.service == "executor")
         # Executors may not read the log: of them the claims say the same.
         topic, group = RUN_LOG, "reader" if self.service == "archivist" else f"refold-{self.service}"
         if self.service == "executor":
