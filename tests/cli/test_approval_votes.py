@@ -25,7 +25,7 @@ from refold.core.errors import (
 from refold.core.wire import canonical
 from refold.operations.approvals import changed
 from refold.runtime import keys
-from tests.approval.driving import POLICY, SERVICE, World, request
+from tests.approval.driving import GATEWAY, POLICY, SERVICE, World, request
 from tests.cli.desk import Desk
 from tests.cli.terminal import refold
 
@@ -72,6 +72,42 @@ class TestVoting:
         alone = Desk(world, None)
         with pytest.raises(UsageError, match="unentitled.*no approval service answered"):
             alone.approvals.answered(*alone.force(asked, "zoe"), 0)
+
+    @pytest.mark.parametrize("actor", ["ada", "bob", "zoe", "eve"])
+    @pytest.mark.parametrize("before", ["nothing", "remind", "approve", "close"])
+    def test_pages_offer_exactly_what_is_taken(self, actor: str, before: str, world: World, desk: Desk) -> None:
+        asked = request(by="two")
+        world.ask(asked)
+        if before == "close":
+            world.close(asked)
+        elif before != "nothing":
+            desk.vote(asked, "ada", before)
+        words: dict[str, dict[str, Any]] = {
+            "edit": {"args": asked.args},
+            "answer": {"result": "null"},
+            "comment": {"message": "why?"},
+            "delegate": {"to": ("bea",)},
+            "reassign": {"to": tuple(asked.requirement.approvers)},
+        }
+
+        def taken(action: str) -> bool:
+            try:
+                vote = desk.approvals.vote(
+                    asked.approval_id, action, question=asked.question, actor=actor, **words.get(action, {})
+                )
+                desk.approvals.send(vote, GATEWAY, Desk(world, None))  # type: ignore[arg-type]
+            except RefoldError:
+                return False
+            return True
+
+        index = desk.approvals.read()
+        known = index.find(asked.approval_id)
+        assert known is not None
+        offered = desk.approvals.offered(index, known, actor, (), GATEWAY)
+        # In this order, so that no vote takes from another what it needs.
+        actions = ("comment", "remind", "withdraw", "reassign", "delegate", "edit", "answer", "approve", "reject")
+        assert {action for action in actions if taken(action)} == offered
+        assert not desk.approvals.offered(index, known, actor, (), SERVICE), "the key is for no votes"
 
     def test_a_vote_by_an_unknown_key_is_not_sent(self, world: World, desk: Desk) -> None:
         asked = request()

@@ -18,7 +18,14 @@ from refold.core.errors import RefoldError
 from tests.cli.terminal import refold
 from tests.waiting import eventually
 
-FILES = [".gitignore", "README.md", "app.py", "policies/money.yaml", "pyproject.toml", "tests/test_app.py"]
+FILES = [
+    *(".gitignore", "README.md"),
+    "app.py",
+    "policies/money.yaml",
+    "pyproject.toml",
+    "roles.yaml",
+    "tests/test_app.py",
+]
 
 
 @pytest.fixture

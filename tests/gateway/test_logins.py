@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import html
 import json
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +16,7 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import pytest
@@ -27,6 +30,7 @@ from refold.gateway.apikeys import ApiKeys, new_api_key
 from refold.gateway.logins import COOKIE, Login, Logins
 from refold.projections import service
 from refold.runtime.settings import GatewayPart, OidcPart, ProxyPart
+from tests.cli.terminal import refold
 from tests.gateway.test_reading import Bench
 
 HOUR_MS = 3_600_000
@@ -737,3 +741,84 @@ def test_a_prefix_is_long_enough_to_be_one_key_s() -> None:
 
     assert text.startswith(f"{apikeys.KEY_PREFIX}{key.prefix}_")
     assert len(text) == 4 + 12 + 1 + 43
+
+
+class TestActing:
+    """Pages of `refold dev`, whose one user acts as the persons of the roles file."""
+
+    PEOPLE = GatewayPart(people={"ada": "ada.json", "bob": "bob.json"}, session_key=SECRET)
+    FROM: ClassVar = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://127.0.0.1"}
+
+    def act(self, http: TestClient, person: str, **more: str) -> Any:
+        """Chooses a person, as a page of this host does."""
+        body = urlencode({"person": person, "to": "/inbox?show=all", **more})
+        headers = self.FROM | {"Origin": str(http.base_url).rstrip("/")}
+        return http.post("/acting", content=body, headers=headers, follow_redirects=False)
+
+    def test_the_choice_is_a_cookie_that_no_other_site_and_no_script_sends(self) -> None:
+        with serving(self.PEOPLE) as http:
+            chosen = self.act(http, "ada")
+            cookie = chosen.headers["set-cookie"]
+
+            assert (chosen.status_code, chosen.headers["location"]) == (303, "/inbox?show=all")
+            assert cookie == "refold-acting=ada; Path=/; HttpOnly; SameSite=Strict"
+            assert http.get("/api/login").json()["actor"] == "ada"
+            assert "acting as ada" in http.get("/health").text
+
+            csrf = http.get("/api/login").json()["csrf"]
+            assert self.act(http, "bob").status_code == 403, "a form without what its page had"
+            assert self.act(http, "bob", csrf=csrf).status_code == 303
+            csrf = http.get("/api/login").json()["csrf"]
+            assert "Max-Age=0" in self.act(http, "", csrf=csrf).headers["set-cookie"]
+
+    def test_nobody_is_acted_as_whom_the_roles_file_does_not_name(self) -> None:
+        with serving(self.PEOPLE) as http:
+            myself = http.get("/api/login").json()["actor"]
+            assert self.act(http, "eve").status_code == 403
+            for cookie in ("refold-acting=eve", "refold-acting=ada; refold-acting=bob", "refold-acting="):
+                http.cookies.clear()
+                assert http.get("/api/login", headers={"Cookie": cookie}).json()["actor"] == myself
+
+    def test_where_people_log_in_nobody_acts_as_another(self, keys: Keys) -> None:
+        viewer = bearer(keys.new("eve", "viewer"))
+        with serving(self.PEOPLE.model_copy(update={"api_keys": str(keys.path)})) as http:
+            answer = http.get("/api/login", headers=viewer | {"Cookie": "refold-acting=ada"})
+            assert answer.json()["actor"] == "eve"
+            assert http.get("/api/login", headers={"Cookie": "refold-acting=ada"}).status_code == 401
+            refused = http.post("/acting", content=urlencode({"person": "ada"}), headers=self.FROM | viewer)
+            assert refused.status_code == 403
+
+    def test_a_gateway_that_refold_dev_has_not_started_refuses_to_start(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("REFOLD_GATEWAY__PEOPLE", '{"ada": "ada.json"}')
+        monkeypatch.setenv("REFOLD_KAFKA__BOOTSTRAP", "127.0.0.1:9")
+        (tmp_path / "lock").write_text(f"{os.getppid()}\n")  # which nobody holds
+
+        done = refold("serve", "gateway", "--data", str(tmp_path))
+        assert done.exit_code == 2
+        assert "pages act as other persons under `refold dev` alone" in done.output
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leads_to"),
+    [
+        ("/runs/r-1?seq=3&at=2", "/runs/r-1?seq=3&at=2"),
+        *(
+            (away, "/")
+            for away in ("//evil.example/runs/", "https://evil.example/", "/\\evil.example", "/api/runs", "x")
+        ),
+    ],
+)
+def test_a_login_leads_back_to_the_page_that_was_asked_for(keys: Keys, wanted: str, leads_to: str) -> None:
+    ada = keys.new("ada", "viewer")
+    with serving(GatewayPart(api_keys=str(keys.path))) as http:
+        if leads_to == wanted:
+            asked = http.get(wanted, follow_redirects=False)
+            wanted = parse_qs(urlsplit(asked.headers["location"]).query)["to"][0]
+            assert f'name="to" value="{html.escape(leads_to)}"' in http.get(asked.headers["location"]).text
+        origin = {"Origin": str(http.base_url).rstrip("/"), "Content-Type": "application/x-www-form-urlencoded"}
+        body = urlencode({"key": ada, "to": wanted})
+        done = http.post("/login", content=body, headers=origin, follow_redirects=False)
+
+        assert (done.status_code, done.headers["location"]) == (303, leads_to)

@@ -43,6 +43,7 @@ SCREENS = {
     "/policies": ("policies", "draft", "problems"),
     "/login": ("login", "login-refused"),
     "/logout": (),  # it leads to /login
+    "/acting": (),  # it leads back
 }
 """Pictures of screens, by the route that answers with them: each is taken, and checked for everybody, by a test."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

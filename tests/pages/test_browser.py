@@ -263,7 +263,7 @@ def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Pa
     expect(page.locator("main")).to_contain_text("Nothing was sent so far")
     expect(page.locator(".diff .add mark")).to_have_text("15")
     page.keyboard.press("a")
-    expect(page.locator(":focus")).to_have_text("Approve with these arguments")
+    expect(page.locator(":focus")).to_have_text("Ask others about these arguments")
     edited = re.search("/approvals/(.+)/vote", page.locator("#ask-edit form").get_attribute("action") or "")
     assert edited is not None
     page.keyboard.press("Enter")
@@ -312,3 +312,31 @@ def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Pa
     assert numbers == list(range(1, len(numbers) + 1))
     page.keyboard.press("/")
     assert focused(page) == "q"
+
+
+@pytest.mark.pages
+def test_an_incident_is_walked_to_its_end_on_its_own_page(dev: Dev, page: Page) -> None:
+    start(dev, "inc-page")
+    page.goto("/")
+    expect(page.locator("a.fam", has_text="inc-page").first).to_be_visible(timeout=60_000)
+    page.goto("/runs/inc-page")
+    page.evaluate("window.stays = true")
+    question = page.locator("section[id^=ask-]")
+    expect(question.locator("a[href='/runs/inc-page.3']").first).to_be_visible(timeout=60_000)
+    assert page.evaluate("window.stays === true")
+
+    page.click("#acting summary")
+    page.click("#acting button:text-is('cleo')")
+    expect(page.locator("#acting summary")).to_have_text("acting as cleo")
+    expect(question).to_contain_text("It waits for a person of oncall")
+    expect(question.locator("button[name=action]")).to_have_count(0)
+    question.locator("button:text-is('Act as bob')").click()
+    question.locator("textarea[name=message]").fill("50 is too much")
+    question.locator("button:text-is('Reject')").click()
+    page.goto("/runs/inc-page")
+    expect(question.locator("button:text-is('Approve')")).to_be_visible(timeout=60_000)  # the smaller change
+    question.locator("button:text-is('Approve')").click()
+    page.goto("/runs/inc-page")
+    page.evaluate("window.stays = true")
+    expect(page.locator("#result")).to_contain_text("cause", timeout=60_000)
+    assert page.evaluate("window.stays === true")

@@ -51,7 +51,7 @@ def test_every_screen_of_questions_is_for_everybody(shop: Dev, http: httpx.Clien
     checked(page, "outcome-refused")
 
     page.goto(f"/approvals/{approval}")
-    page.click("summary:text-is('Edit the arguments and approve')")
+    page.click("summary:text-is('Edit the arguments')")
     page.fill("textarea[name=args]", '{"to":"eve","amount":600}')
     page.click("button:text-is('Ask the policy about these arguments')")
     checked(page, "approval-edit")
@@ -80,7 +80,7 @@ def test_every_screen_of_questions_is_for_everybody(shop: Dev, http: httpx.Clien
 def test_a_key_leads_to_a_button_and_presses_none(shop: Dev, http: httpx.Client, page: Page) -> None:
     approval = asked(shop, http, "key-1")
     page.goto(f"/approvals/{approval}")
-    for key, words in (("a", "Approve"), ("r", "Reject"), ("e", "Edit the arguments and approve")):
+    for key, words in (("a", "Approve"), ("r", "Reject"), ("e", "Edit the arguments")):
         page.keyboard.press(key)
         expect(page.locator(":focus")).to_have_text(words)
     page.keyboard.press("Enter")
@@ -94,7 +94,7 @@ def test_a_key_leads_to_a_button_and_presses_none(shop: Dev, http: httpx.Client,
     expect(page.locator("h1")).to_contain_text("with these arguments?")
     assert said(shop, approval) == []
     page.keyboard.press("a")
-    expect(page.locator(":focus")).to_have_text("Approve with these arguments")
+    expect(page.locator(":focus")).to_have_text("Ask others about these arguments")
     assert said(shop, approval) == []
     page.keyboard.press("Enter")
     expect(page.locator("#head .pill").first).not_to_have_text("completed")

@@ -77,6 +77,10 @@ class FolderLock:
         handle.flush()
         self._handle = handle
 
+    def holder(self) -> int:
+        """Return the process that holds it, 0 if none does."""
+        return int(self._path.read_text() or 0) if self.held() else 0
+
     def held(self) -> bool:
         try:
             with self._path.open() as handle:

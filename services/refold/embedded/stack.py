@@ -30,8 +30,8 @@ BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
 METRICS = "REFOLD_METRICS__ADDRESS"
 # The reverse of the order in which they stop.
 _BROKER, _VALKEY, _SERVICES = range(3)
-# How long a broken supervision stays unnoticed while nothing else happens.
-_WATCH_S = 1.0
+# How long a broken supervision, a gateway that answers by now, or a changed file stays unnoticed.
+_WATCH_S = 0.25
 # How long our own broker may need after its start, on a machine that compiles something beside it.
 _BUSY_S, _AGAIN_S = 60.0, 0.5
 
@@ -156,18 +156,18 @@ class DevStack:
                 self.dev_json.unlink(missing_ok=True)
             self._lock.release()
 
-    def run_until_stopped(self, on_ready: Callable[[], None] = lambda: None) -> None:
+    def run_until_stopped(self, turn: Callable[[], None] = lambda: None) -> None:
         """Wait for SIGINT or SIGTERM, then stop all; a second signal kills what has not stopped yet.
 
-        `on_ready` is called as soon as signals are listened to: say there, and not before, that they may come.
+        `turn` is called as soon as signals are listened to, and again four times a second.
 
         **Raises**: NotFoundError when the data folder is deleted meanwhile: all is killed, as nothing is left to save.
         """
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as asked:
-            on_ready()
+            turn()
             while supervisor.active and not asked.wait(_WATCH_S) and self._lock.holds():
-                pass
+                turn()
             if lost := not self._lock.holds():
                 supervisor.hurry()
             self.stop()

@@ -15,6 +15,7 @@ from contextlib import aclosing
 from hashlib import sha256
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from refold.core.errors import not_installed
 
@@ -38,6 +39,8 @@ from refold.runtime.settings import GatewayPart
 _log = structlog.get_logger()
 
 COOKIE = "__Host-refold"
+ACTING = "refold-acting"
+"""Cookie of `refold dev`: the person whom its pages act as. It is a choice of the one user, and no login."""
 CSRF_HEADER, SECRET_HEADER = "refold-csrf", "refold-proxy-secret"
 SESSION_S = 12 * 3_600
 FAILED_S = 0.5
@@ -55,7 +58,8 @@ class Login(NamedTuple):
     """Somebody who asks. `roles` are what they may use, and what goes into their votes.
 
     `until` is in seconds since 1970. `key` is the prefix of the API key that it rests on. `local`: the one user of this
-    machine, who may do everything, and of whom no login has told roles. `cookie`: what a browser sends by itself.
+    machine, who may do everything, and of whom no login has told roles. `cookie`: what a browser sends by itself; of
+    the one user, the person whom the pages act as.
     """
 
     actor: str
@@ -93,6 +97,7 @@ class Logins:
         self._session_key = keys.shared_key(part.session_key) or secrets.token_bytes(32)
         self._failing, self._logged = 0, RateLimit(LOGGED_A_MINUTE)
         self.local = not (part.api_keys or part.oidc.issuer or part.proxy.actor)
+        self.people = part.people if self.local else {}
         if part.proxy.actor and not (self._proxy_secret or part.proxy.peers):
             hint = "set REFOLD_GATEWAY__PROXY__SECRET, REFOLD_GATEWAY__PROXY__PEERS, or both"
             raise UsageError("anybody could send the header of the proxy", hint=hint)
@@ -138,6 +143,16 @@ class Logins:
         text = urlsafe_b64encode(json.dumps(said).encode()).decode()
         return f"{text}.{self._mac('session', text)}", until
 
+    def acting(self, name: str) -> str:
+        """Return the header by which pages act as a person; without a name, as the one user of this machine.
+
+        **Raises** UnauthorisedError for anybody else, and where `refold dev` has not started this gateway.
+        """
+        if name and name not in self.people:
+            hint = "`refold dev` acts as the persons of the roles file beside the app's policies, and nothing else does"
+            raise UnauthorisedError(f"these pages do not act as {name[:LONGEST_NAME]!r}", hint=hint)
+        return f"{ACTING}={quote(name, safe='')}; Path=/; HttpOnly; SameSite=Strict{'' if name else '; Max-Age=0'}"
+
     def csrf(self, cookie: str) -> str:
         """Return what a page sends with every write, as it is for its cookie."""
         return self._mac("csrf", cookie)
@@ -164,7 +179,9 @@ class Logins:
 
     async def _login(self, request: Request) -> Login | None:
         if self.local:
-            return Login(self._actor, local=True)
+            chosen = [unquote(each) for each in _cookies(request.headers.getlist("cookie"), ACTING)]
+            person = chosen[0] if len(chosen) == 1 and chosen[0] in self.people else ""
+            return Login(person or self._actor, local=True, cookie=person)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
         bearers = request.headers.getlist("authorization")
         if len(proxied) + len(bearers) > 1:  # of two, somebody on the way may have checked the other
@@ -275,9 +292,9 @@ def _unknown() -> HTTPException:
     return HTTPException(401, detail, {"WWW-Authenticate": 'Bearer realm="refold"'})
 
 
-def _cookies(headers: Iterable[str]) -> list[str]:
+def _cookies(headers: Iterable[str], wanted: str = COOKIE) -> list[str]:
     pairs = (pair.strip().partition("=") for header in headers for pair in header.split(";"))
-    return [value for name, _, value in pairs if name == COOKIE]
+    return [value for name, _, value in pairs if name == wanted]
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:

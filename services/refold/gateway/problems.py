@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from refold.core.errors import not_installed
 
 try:
@@ -50,10 +52,14 @@ MOST_DETAIL = 500
 async def problem(request: Request, error: Exception) -> Response:
     """Return any error as a problem, and to people who look at pages as a page."""
     found, headers = _told(error)
+    shared = request.scope.get("state", {}).get("gateway")
+    if found.status == 503 and shared is not None and shared.dev:
+        hint = f"ask again in a moment; `refold dev status` shows what runs, {shared.data}/logs what is wrong"
+        found = found.model_copy(update={"hint": hint})
     if is_page(request.url.path):
         if found.status == 401 and request.method == "GET":
-            return below_prefix(request, RedirectResponse("/login", 303))
-        shared = request.scope.get("state", {}).get("gateway")
+            back = quote(f"{request.url.path}?{request.url.query}".rstrip("?"))
+            return below_prefix(request, RedirectResponse(f"/login?to={back}" if back != "/" else "/login", 303))
         shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
         shown.headers.update(headers)
         return below_prefix(request, shown)

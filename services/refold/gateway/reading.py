@@ -214,7 +214,8 @@ class ReadSide:
             with _in_use():
                 return self._database.store(Shipped.name, serving(self._database, Shipped.name))
         except NotFoundError as error:
-            raise UnreachableError(error.message, hint="`refold serve projections` builds the views") from None
+            message = f"the views are not built so far: {error.message}"
+            raise UnreachableError(message, hint="`refold serve projections` builds them") from None
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:

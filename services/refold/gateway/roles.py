@@ -27,6 +27,7 @@ ROUTE_ROLES: Mapping[str, str] = {
     "login_page": PUBLIC,
     "login_form": PUBLIC,
     "logout_form": PUBLIC,
+    "acting_form": _VIEWER,
     "static_file": PUBLIC,
     "vote_form": _APPROVER,
     "inbox_form": _APPROVER,

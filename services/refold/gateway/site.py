@@ -25,11 +25,12 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 from refold.adapters.blobs.store import ObjectBlobs
+from refold.client.addresses import vote_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.approval.signature import SigningKey
-from refold.core.errors import may_be_archived
+from refold.core.errors import RefoldError, may_be_archived
 from refold.core.ids import run_id
 from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import canonical
@@ -38,7 +39,7 @@ from refold.gateway.forking import ForkRoom
 from refold.gateway.logins import Login, Logins
 from refold.gateway.rates import BusyError, RateLimit, SharedRoom
 from refold.gateway.reading import NotYetError, ReadSide, after_of, patiently
-from refold.gateway.roles import SAFE
+from refold.gateway.roles import SAFE, role_of
 from refold.gateway.streams import RunStreams
 from refold.gateway.writing import Refusals, WriteSide
 from refold.operations.run import Signed, signing
@@ -76,6 +77,12 @@ class Gateway:
     client: AsyncClient
     request_key: SigningKey | None = None
     forks: ForkRoom = field(default_factory=ForkRoom)
+    data: str = ""
+    """The folder of keys that no setting names."""
+    dev: bool = False
+    """True if `refold dev` has started this gateway, and the planner and executors with it."""
+    address: str = field(default="/inbox", init=False)
+    """The page that was asked for: forms that lead back to it name it."""
     login: Login | None = field(default=None, init=False)
     archived: str = field(default="", init=False)
     """The file of the archive that this request was answered from."""
@@ -90,11 +97,20 @@ class Gateway:
         self._writes = RateLimit(WRITES_A_MINUTE)
         self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
-    def by(self, login: Login | None) -> Gateway:
+    def by(self, login: Login | None, address: str = "/inbox") -> Gateway:
         """Return the same for a request of somebody: what it writes is in their name."""
-        found, client = copy(self), self.client.of(login.actor, roles=login.roles) if login else self.client
-        vars(found).update(login=login, client=client)
+        found, client = copy(self), self.client
+        if login is not None:
+            client = client.of(login.actor, roles=login.roles, vote_key=self.logins.people.get(login.actor, ""))
+        vars(found).update(login=login, client=client, address=address)
         return found
+
+    def signer(self) -> SigningKey | None:
+        """The key that signs votes of who asks; None where there is none."""
+        file = self.logins.people.get(self.actor, "") or self.platform.settings.gateway.vote_key
+        with suppress(RefoldError):
+            return vote_key(file, self.data)
+        return None
 
     @property
     def actor(self) -> str:
@@ -105,6 +121,10 @@ class Gateway:
         """**Raises** UnauthorisedError if who asks may not do what needs a role."""
         if self.login is not None:
             self.login.check(role)
+
+    def may_use(self, route: str) -> bool:
+        """True if a form of who asks would be taken by a route, as far as roles say: else pages do not show it."""
+        return self.login is None or self.login.may(role_of(route, ["POST"]))
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -215,7 +235,8 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             gateway: Gateway = request.state.gateway
             login = await gateway.logins.admit(request, self.name)
-            shared = request.scope["state"]["gateway"] = gateway.by(login)
+            address = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "/inbox"
+            shared = request.scope["state"]["gateway"] = gateway.by(login, address)
             if login is not None and (after := request.headers.get("refold-after", "")):
                 with suppress(NotYetError):  # the handler says so
                     await shared.wait(lambda: shared.reading.check_after(after_of(after)))
@@ -235,7 +256,7 @@ class StrictRoute(APIRoute):
         return strict
 
 
-_LINKS = re.compile(rb' (href|src|action|data-stream)="(?=/(?!/))')
+_LINKS = re.compile(rb' (href|src|action|formaction|data-stream)="(?=/(?!/))')
 _PREFIX = re.compile("(/[A-Za-z0-9._~-]+)+")
 
 

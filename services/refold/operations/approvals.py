@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict, Unpack
 
 from refold.core.approval import ballot, decision, signature
 from refold.core.approval.ballot import Objection, Remember, Vote
@@ -99,7 +99,7 @@ class Approvals:
 
         The latter is about a question that no service takes: somebody has written what no planner asks.
         """
-        index = self.read(self._home(approval_id))
+        index = self.read(self.home_of(approval_id))
         approval = index.find(approval_id)
         if approval is None and (problem := index.unsound.get(approval_id)):
             raise ConflictError(
@@ -176,32 +176,49 @@ class Approvals:
             raise UsageError(problem, hint=f"`refold approval show {approval_id}` shows who may decide, and the votes")
         return vote
 
+    def offered(
+        self, index: ApprovalIndex, approval: Approval, actor: str, roles: tuple[str, ...], key: SigningKey
+    ) -> frozenset[str]:
+        """Actions on a question whose vote `vote` and `send` would take now: pages offer these alone."""
+        request, keys = approval.request, index.catalogs[self.home_of(approval.request.approval_id)].keys
+        name = request.approval_id, "none", request.question, request.environment
+        vote = Vote(*name, actor, "remind", approval.now, roles, message="?")
+        try:
+            vote = ballot.open_vote(signature.sign(vote.payload(), key), keys)
+        except RefoldError:
+            return frozenset()
+        blank: dict[str, dict[str, Any]] = {"edit": {"args": request.args}, "delegate": {"to": ("somebody",)}}
+        blank |= {"reassign": {"to": approval.count.approvers}}
+        wanted = ("reject", "withdraw", "comment", "remind") if approval.held else ballot.ACTIONS[:-1]
+        found = (each for each in wanted if not _objection(approval, replace(vote, action=each, **blank.get(each, {}))))
+        return frozenset(found if approval.state == "open" and not approval.over else ())
+
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
         """Sends a vote and waits for what becomes of it. **Raises** as `send`, `answered`."""
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
         """The vote that has this id already, and where it lies."""
-        cast = self.read(self._home(approval_id)).cast(approval_id, vote)
+        cast = self.read(self.home_of(approval_id)).cast(approval_id, vote)
         return (cast[0], Cause(APPROVAL_VOTED, *cast[1])) if cast else None
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Waits for a question that a run log has and its topic not yet, for a while at most."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
-        for _ in self._rounds(index, self._home(approval_id)):
+        for _ in self._rounds(index, self.home_of(approval_id)):
             if index.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
 
     def granted(self, approval_id: str) -> Decision:
         """The decision that gave a grant. **Raises** NotFoundError."""
-        made = self.read(self._home(approval_id)).decided(approval_id)
+        made = self.read(self.home_of(approval_id)).decided(approval_id)
         if made is None or made.grant is None:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
         return made
 
     def _no_revoker(self, given: Decision, vote: Vote) -> str:
         """Why somebody may not end a grant; nothing if they may."""
-        place, behind = self._home(vote.approval), decision.behind(given)
+        place, behind = self.home_of(vote.approval), decision.behind(given)
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
 
@@ -211,7 +228,7 @@ class Approvals:
             raise _decided(approval_id, approval.decision)
         if approval.over:
             call = approval.request.call_id
-            index = self.read(self._home(approval_id))
+            index = self.read(self.home_of(approval_id))
             waits = next(filter(index.waiting, index.named(f"{call}~")), "")
             hint = (
                 f"the run waits under {waits} now"
@@ -240,7 +257,7 @@ class Approvals:
         """
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
-        for _ in self._rounds(index, self._home(vote.approval)):
+        for _ in self._rounds(index, self.home_of(vote.approval)):
             if void := index.letters.get((position.partition, position.offset)):
                 raise _refusal(index, vote, void, position)
             answer = _answer(index, vote, position)
@@ -273,7 +290,7 @@ class Approvals:
                     index.feed(record)
             yield changed
 
-    def _home(self, approval_id: str) -> int:
+    def home_of(self, approval_id: str) -> int:
         return home(parse_approval_id(approval_id)[0], self._partitions)
 
 

@@ -232,6 +232,8 @@ class GatewayPart(_Room):
     """The key that signs the cookies of all gateways: 64 hexadecimal digits, or a file. Empty: this process's own."""
     vote_key: str = ""
     """The file of the key that signs votes. Empty: the only one in the data folder."""
+    people: dict[str, str] = {}
+    """Persons whom the pages may act as, with the file of each one's vote key. `refold dev` alone sets it."""
     request_key: str = ""
     """The file of the key that signs who asks for runs. Empty: the only one in the data folder, if there is one."""
 

@@ -12,17 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Any
+from urllib.request import ProxyHandler, build_opener
 
 import typer
 
 from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
-from refold.cli.commands.provision import Provision, folder_of
+from refold.cli.commands.provision import Provision, folder_of, people_of
 from refold.cli.platform import Printer, quiet
-from refold.client.addresses import data_dir, running_dev
+from refold.cli.reloading import CodeWatch, running_code
+from refold.client.addresses import data_dir, on_loopback, running_dev
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.redaction import public_url
@@ -45,6 +49,9 @@ SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started"
 SERVES |= {"planner": "lane.live", "executor": "partition.assigned"}
 """Event in the log of a service by which it serves."""
 MOST_GAP_S = 15.0
+MOST_READY_S = 120.0
+"""The time after which the addresses are printed all the same: something is wrong, and its log says what."""
+_SESSION = "REFOLD_GATEWAY__SESSION_KEY"
 
 HELLO = "refold.cli.commands.hello:hello_app"
 
@@ -62,6 +69,7 @@ def dev(
     data: options.DataOption = "",
     fresh: Annotated[bool, "Delete all earlier runs first."] = False,
     policies: options.PoliciesOption = "",
+    no_reload: Annotated[bool, "Keep the code as it was loaded, whatever becomes of the app's files."] = False,
     own: OwnServers,
 ) -> None:
     """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
@@ -72,7 +80,10 @@ def dev(
     if own.postgres and named:
         raise UsageError(f"{VIEWS_URL} names other views than --postgres", hint="leave one of them out")
     rules = Path(policies) if policies else folder_of(app)
-    needs = Provision(_pools(app), data_dir(data).resolve() / "keys", rules, few=True)
+    keys = data_dir(data).resolve() / "keys"
+    # Of a Kafka that others reach, a key of this machine is no person's.
+    people = people_of(rules, keys) if on_loopback(own.kafka or "localhost") else {}
+    needs = Provision(_pools(app), keys, rules, few=True, people=people)
     stack = DevStack(
         data_dir(data),
         servers=Servers(own.kafka or None, own.redis or None, postgres=own.postgres),
@@ -82,12 +93,20 @@ def dev(
         told=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
     )
 
-    def ready() -> None:
-        _tell_ready(stack, app, needs)
-        output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
-
     with stack:
-        stack.run_until_stopped(ready)
+        users = ["planner", "approval", "executor", *["projections", "gateway"] * bool(load_app(app).projections)]
+        watch, told = CodeWatch(app, stack.data_dir, lambda: stack.supervisor.restart(users)), False
+
+        def turn() -> None:
+            nonlocal told
+            if not told and (answers(stack) or time.monotonic() - began > MOST_READY_S):
+                told = True
+                _tell_ready(stack, app, needs, watch.version)
+                output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
+            if not no_reload:
+                watch.look()
+
+        stack.run_until_stopped(turn)
     output.say("stopped; the data is kept for the next start")
 
 
@@ -112,7 +131,10 @@ def dev_services(
     executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
     projections = ServiceProcess("projections", (*serve, "projections", "--app", app), env)
     data = str(needs.keys.parent)
-    gateway = ServiceProcess("gateway", (*serve, "gateway", "--app", app, "--data", data), env)
+    # Forms of open pages hold when the gateway is started again.
+    session = os.environ.get(_SESSION) or token_hex(32)
+    acting = {**env, "REFOLD_GATEWAY__PEOPLE": json.dumps(dict(needs.people)), _SESSION: session}
+    gateway = ServiceProcess("gateway", (*serve, "gateway", "--app", app, "--data", data), acting)
     views = [gateway] if has("fastapi") else []
     if has("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
         views.insert(0, projections)
@@ -122,6 +144,15 @@ def dev_services(
         *executors,
         *views,
     ]
+
+
+def answers(stack: DevStack) -> bool:
+    """True if the pages answer, or there are none."""
+    if "gateway" not in stack.supervisor.pids():
+        return True
+    with suppress(OSError, HTTPException):  # a proxy of the environment does not reach this machine
+        return bool(build_opener(ProxyHandler({})).open(f"{stack.gateway}/readyz", timeout=1).status == 200)
+    return False
 
 
 def has(module: str) -> bool:
@@ -142,7 +173,7 @@ def _tell_trouble(text: str) -> None:
         output.warn(text)
 
 
-def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
+def _tell_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None:
     pids = stack.supervisor.pids()
     if "gateway" in pids:
         output.say(f"pages     [bold]{stack.gateway}/[/]")
@@ -151,7 +182,7 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision) -> None:
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
     if has("sqlalchemy"):
         output.say(f"views     [bold]{output.escape(stack.views_shown)}[/]")
-    output.say(f"app       {output.escape(app)}")
+    output.say(f"app       {output.escape(app)}, code {code}")
     if not load_app(app).agents:
         output.warn("the app has no agents: import the modules that define them in its file")
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
@@ -228,7 +259,9 @@ def kill_processes(
     if not victims:
         hint = "`refold dev status` shows them; one that has just died has no process for a moment"
         raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
+    code = running_code(data_dir(beside.data))
     rows = _kill(victims, data_dir(beside.data) / "logs", wait=not no_wait)
+    rows = [row | {"code": code if row["role"] in SERVES else ""} for row in rows]
     beside.tell(rows, "\n".join(map(_killed, rows)))
 
 
@@ -248,7 +281,8 @@ def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dic
 def _killed(row: Mapping[str, Any]) -> str:
     gap = row["gap_ms"]
     then = "`refold dev status` shows its successor" if gap is None else f"its successor served after {gap} ms"
-    return f"killed [bold]{row['role']} {row['pid']}[/] (SIGKILL); {then}"
+    code = f" with code {row['code']}" if row["code"] else ""
+    return f"killed [bold]{row['role']} {row['pid']}[/] (SIGKILL); {then}{code}"
 
 
 def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,8 @@ from refold.runtime.clock import clock_ms
 from refold.runtime.settings import PARTITIONS, Settings
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
+MOST_PEOPLE = 100
+"""Persons whom pages act as: their keys are in the environment of the gateway, which has room for some hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Provision:
     policies: Path | None = None
     own: Mapping[str, Path] = field(default_factory=dict)
     few: bool = False
+    people: Mapping[str, str] = field(default_factory=dict)
+    """Persons whom the pages of `refold dev` act as, and the file of each one's vote key; see `people_of`."""
 
     @property
     def root(self) -> Path:
@@ -129,6 +134,7 @@ class Provision:
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
         signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if where.closed else [])]
+        signing += [_key(Path(path), "vote", (name,)) for name, path in self.people.items()]
         # Off this machine another policy may be in force, which stays.
         if not folder and not (where.local or (where.closed and in_force is None)):
             return [*signing, *people]
@@ -225,14 +231,25 @@ def folder_of(app: str) -> Path | None:
     return next((folder for folder in (beside, Path(_POLICIES)) if folder.is_dir()), None)
 
 
+def people_of(policies_folder: Path | None, folder: Path) -> dict[str, str]:
+    """Persons of the roles file beside a folder of policies, each with the file in a folder of keys for their votes."""
+    path = policies_folder.parent / _ROLES_FILE if policies_folder else None
+    if path is None or not path.is_file():
+        return {}
+    roles = Roles.parse(policies.load_file(path))
+    names = sorted(frozenset[str]().union(*roles.by_role.values()) - roles.revoked)[:MOST_PEOPLE]
+    files = (folder / "people" / f"{blake2b(name.encode(), digest_size=8).hexdigest()}.json" for name in names)
+    return dict(zip(names, map(str, files), strict=True))
+
+
 def _differs(there: CatalogEntry | None, entry: CatalogEntry) -> bool:
     return there is None or (entry.kind != "key" and there.content != entry.content)
 
 
-def _key(path: Path, use: str) -> CatalogEntry:
+def _key(path: Path, use: str, actors: tuple[str, ...] = ()) -> CatalogEntry:
     try:
         key = keys.load(path)
     except NotFoundError:
         key = keys.new(use, f"dev-{use}")
         keys.save(key, path)
-    return key_entry(key.public(strength="login") if use == "vote" else key.public(), _ACTOR)
+    return key_entry(key.public(strength="login", actors=actors) if use == "vote" else key.public(), _ACTOR)

@@ -20,7 +20,7 @@ from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.wire import canonical
 from refold.gateway.pages import wording
 from refold.gateway.pages.forms import form_of, one_of
-from refold.gateway.pages.questions import PageQuestion, checked_vote, known_of, may_vote, question_in, verdict_on
+from refold.gateway.pages.questions import PageQuestion, checked_vote, informed, question_in, topics_of, verdict_on
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.roles import DOUBT_ROLES
 from refold.gateway.selecting import ASKS
@@ -29,16 +29,13 @@ from refold.operations.run import Settlement, settle_call
 from refold.views.approval import Approval
 
 VERBS = tuple(action for action in ballot.ACTIONS if action != "revoke-grant")
-REMIND_MS = 10 * 60_000
-"""Shortest time between two reminders about a question, whoever sends them."""
 
 
 def approval_pages(site: APIRouter) -> None:
     @site.get("/approvals/{approval:path}", response_class=HTMLResponse)
     def approval_page(shared: Site, approval: str) -> HTMLResponse:
-        question = _shown(shared, approval)
-        mine = may_vote(shared, question.known) if question.known else None
-        return html_page("approval.html", shared, place="/inbox", q=question, mine=mine, types=" ".join(ASKS))
+        q = _shown(shared, approval)
+        return html_page("approval.html", shared, place="/inbox", q=q, types=" ".join(ASKS))
 
     @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
     async def vote_form(shared: Site, approval: str, request: Request) -> Response:
@@ -48,7 +45,7 @@ def approval_pages(site: APIRouter) -> None:
         words = _words(fields, action)
         written = {"action": action, "question": fields.get("question", ""), **words}
         try:
-            asked = await run_in_threadpool(_checked, shared, approval, fields, action, words)
+            asked = await run_in_threadpool(checked_vote, shared, approval, written["question"], action, words)
             if action == "edit" and not fields.get("sure"):
                 return await run_in_threadpool(_before_sending, shared, asked, words)
             words["result"] = canonical.parse(words["result"]) if action == "answer" else None
@@ -75,7 +72,8 @@ def approval_pages(site: APIRouter) -> None:
             if asks_people:
                 words = {"message": message, "about": DOUBT}
                 words |= {"result": canonical.dumps(result)} if came == "happened" else {}
-                await run_in_threadpool(_checked, shared, approval, fields, VERDICTS_ON_DOUBT[came], words)
+                question = fields.get("question", "")
+                await run_in_threadpool(checked_vote, shared, approval, question, VERDICTS_ON_DOUBT[came], words)
                 wait = timedelta(seconds=LONGEST_WAIT_S)
                 await shared.client.resolve(approval, cast(Came, came), result=result, message=message, timeout=wait)
             else:
@@ -87,9 +85,10 @@ def approval_pages(site: APIRouter) -> None:
 
 
 def _shown(shared: Gateway, approval: str) -> PageQuestion:
-    run, known = parse_approval_id(approval)[0], known_of(shared, approval)
     with shared.view("") as view:
-        return question_in(view, shared.reading.run(view, RunId(run)), approval, known, alone=True)
+        run = shared.reading.run(view, RunId(parse_approval_id(approval)[0]))
+        question = question_in(view, run, approval, alone=True)
+    return informed(shared, [question])[0]
 
 
 def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
@@ -106,19 +105,9 @@ def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
     return words
 
 
-def _checked(shared: Gateway, approval: str, fields: Mapping[str, str], action: str, words: dict[str, Any]) -> Approval:
-    """Check at the click what could have changed since the page was made. Nothing is sent. **Raises** as it says."""
-    asked = checked_vote(shared, approval, fields.get("question", ""), action, words)
-    reminded = [vote.issued for vote in asked.said if vote.action == "remind"]
-    if action == "remind" and reminded and asked.now - max(reminded) < REMIND_MS:
-        hint = f"once in {REMIND_MS // 60_000} minutes is enough"
-        raise UsageError("people were reminded of this question a moment ago", hint=hint)
-    return asked
-
-
 def _said_already(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
     """True if this very vote has been said: a form that comes twice, by a second click or a lost answer, is no news."""
-    known = known_of(shared, approval)
+    known = index.find(approval) if (index := topics_of(shared, approval)) else None
     mine = [vote for vote in known.said if vote.actor == shared.actor] if known else []
     return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in mine)
 

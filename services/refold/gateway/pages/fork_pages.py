@@ -30,7 +30,6 @@ from refold.gateway.pages.rendering import html_file, html_page, seen
 from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, Passage, url
 from refold.gateway.rates import BusyError
 from refold.gateway.reading import number_of
-from refold.gateway.roles import role_of
 from refold.gateway.routes.forks import fork_of, known_policies
 from refold.gateway.site import Gateway, Site
 from refold.views.api import LARGEST_NUMBER, ForkBody
@@ -107,7 +106,7 @@ def _page(shared: Gateway, run: str, fields: Mapping[str, str], status: int, par
     with shared.view_of(run, "") as view:
         found = shared.reading.run(view, run)
     at = number_of(fields.get("at", "")) or 0
-    may = shared.login is None or shared.login.may(role_of("fork_form", ["POST"]))
+    may = shared.may_use("fork_form")
     form = _form(shared, found, fields, at) if shared.forks.app and may else _command(shared, run, at, may=may)
     heading, back = f"Fork of {run} from event {at}", ("Back to the run", url(f"/runs/{run}", at=at))
     about = {"title": f"Fork of {run}", "heading": heading, "lead": "" if parts else LEAD, "actions": [back]}

@@ -10,12 +10,12 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from refold.core.errors import MalformedError, RefoldError, TimedOutError, UnreachableError, UsageError
+from refold.core.errors import MalformedError, RefoldError, TimedOutError
 from refold.core.events import DOUBT
 from refold.core.ids import RunId, parse_approval_id
 from refold.gateway.listing import doubt_page
 from refold.gateway.pages.forms import form_of, one_of
-from refold.gateway.pages.questions import PageQuestion, checked_vote, may_vote, question_in
+from refold.gateway.pages.questions import PageQuestion, checked_vote, informed, offers_of, question_in, topics_of
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import page_behind
 from refold.gateway.selecting import ASKS
@@ -68,9 +68,9 @@ def inbox_pages(site: APIRouter) -> None:
             runs = {run["run_id"]: run for run in named}
         if show != "decided":
             rows.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
-        rows, away = _mine(shared, rows) if show == "mine" else (rows, False)
-        shown: dict[str, Any] = {"rows": rows, "runs": runs, "doubts": doubts, "cursor": cursor, "counts": counts}
-        shown |= {"away": away, "show": show, "tabs": TABS, "types": " ".join(ASKS)}
+        rows, away = _known(shared, rows, mine=show == "mine") if show in ("mine", "all") else (rows, False)
+        shown: dict[str, Any] = {"rows": rows, "runs": runs, "cursor": cursor, "counts": counts}
+        shown |= {"doubts": _judged(shared, doubts), "away": away, "show": show, "tabs": TABS, "types": " ".join(ASKS)}
         return html_page("inbox.html", shared, place="/inbox", **shown)
 
     @site.post("/inbox", response_class=HTMLResponse)
@@ -96,16 +96,22 @@ def _listed(show: str) -> TableQuery:
     return TableQuery(APPROVALS, (open_,), order="asked_ms", descending=show == "decided", limit=MOST_LISTED)
 
 
-def _mine(shared: Gateway, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
-    if not rows:
-        return rows, False
-    try:
-        with shared.log():
-            index = shared.platform.approvals.read()
-    except (UnreachableError, UsageError):
-        return rows, True
+def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    known = iter(informed(shared, [each["q"] for each in doubts if each["q"]]))
+    return [each | {"q": each["q"] and next(known)} for each in doubts]
+
+
+def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[list[dict[str, Any]], bool]:
+    """Questions with their arguments and what is offered about each, those first that are for who asks.
+
+    True beside them while Kafka does not say it.
+    """
+    if not rows or (index := topics_of(shared)) is None:
+        return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
     known = [(row, index.find(str(row["approval_id"]))) for row in rows]
-    return [row for row, approval in known if approval is not None and may_vote(shared, approval)], False
+    found = [row | {"args": of.request.args if of else ""} | offers_of(shared, index, of) for row, of in known]
+    shown = [row for row in found if "reject" in row["offers"] or row["stand_ins"] or not mine]
+    return sorted(shown, key=lambda row: "reject" not in row["offers"]), False
 
 
 def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
@@ -121,7 +127,8 @@ def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[s
 
 def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
     with shared.view("") as view:
-        return [question_in(view, shared.reading.run(view, parse_approval_id(each)[0]), each) for each in picked]
+        asked = [question_in(view, shared.reading.run(view, parse_approval_id(each)[0]), each) for each in picked]
+    return informed(shared, asked)
 
 
 async def _voted(shared: Gateway, approval: str, digest: str, action: str, words: dict[str, Any]) -> CameOf:

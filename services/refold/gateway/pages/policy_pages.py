@@ -56,7 +56,8 @@ def policy_pages(site: APIRouter) -> None:
             left, right = (yaml_of(_policy(catalog, each)) for each in (wanted.left, wanted.right))
             title = f"From {wanted.left[:12]} to {wanted.right[:12]}"
             parts.append(TextChange("change", title, text_diff(title, left, right)))
-        parts += [_rules(catalog.policy), _known(catalog), _roles(catalog), _draft_form(DRAFT, "")]
+        parts += [_rules(catalog.policy), _known(catalog), _roles(catalog)]
+        parts += [_draft_form(DRAFT, "")] if shared.may_use("try_policy_form") else []
         return _policies(shared, parts)
 
     @site.post("/policies", response_class=HTMLResponse)

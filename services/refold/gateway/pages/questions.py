@@ -7,29 +7,34 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from refold.client.back_test import OF_THE_APP, BackTest
-from refold.core.approval.ballot import Vote
+from refold.core.approval import ballot
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.question import args_digest, named
 from refold.core.approval.requester import is_verified
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError, UsageError
+from refold.core.errors import MalformedError, NotFoundError, UnreachableError, UsageError
 from refold.core.events import ApprovalEscalated, ApprovalRequested
-from refold.core.ids import approval_id, parse_approval_id
+from refold.core.ids import approval_id, parse_approval_id, root_of
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.asking import question_of
 from refold.gateway.pages.wording import TextDiff, change_in
 from refold.gateway.site import Gateway
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.shipped.tables import VOTES
-from refold.views.approval import Approval, against, others, vote_row
+from refold.views.approval import Approval, ApprovalIndex, against, others, vote_row
 from refold.views.history import Run, at_seqs
 from refold.views.model import json_text
 from refold.views.steps import Ask, RunStep
 
 MOST_VOTES = 100
 """Votes that a page shows of a question."""
+MOST_STAND_INS = 8
+"""Persons whom a question offers to act as."""
+REMIND_MS = 10 * 60_000
+"""Shortest time between two reminders about a question that pages send, whoever sends them."""
 ASKED_S = 2.0
 """Time for which a vote waits for a question that the view has and its topic not yet."""
 MOST_INLINE = 10_000
@@ -47,16 +52,20 @@ class RuleSeen(NamedTuple):
 
 @dataclass(frozen=True)
 class PageQuestion:
-    """A question with its step and how it ended. `waits` is the open question about its call, if there is one.
+    """A question with its step and how it ended. `waits` is the open question about its call, if there is one, `run`
+    the run as it is, `then` as it was when people were asked.
 
-    `known` is what the topics say of it; None while they are not read. `warning` is a reason not to vote at all.
-    `alone`: the page is of this question, and has all of it.
+    `known` is what the topics say of it; None while they are not read, see `informed`. `warning` is a reason not to
+    vote at all. `alone`: the page is of this question, and has all of it. `child`: it stands on the page of a run that
+    waits for its run.
     """
 
     request: ApprovalRequest
     step: RunStep
     ask: Ask
     waits: str
+    run: Run
+    then: Run
     votes: list[dict[str, Any]] = field(default_factory=list)
     known: Approval | None = None
     rule: RuleSeen | None = None
@@ -64,6 +73,16 @@ class PageQuestion:
     seq: int = 0
     """The last event of the run."""
     alone: bool = False
+    child: bool = False
+    offers: frozenset[str] = frozenset()
+    """Actions whose vote would be taken now, of who asks for the page."""
+    stand_ins: list[str] = field(default_factory=list)
+    """Persons who may decide, and whom the pages of `refold dev` may act as."""
+
+    @property
+    def place(self) -> str:
+        """The name of the question on a page: its step, and for a child the run as well."""
+        return f"{self.step.step}-{self.request.run_id}" if self.child else f"{self.step.step}"
 
     @property
     def whole(self) -> bool:
@@ -77,8 +96,8 @@ class PageQuestion:
 
     @property
     def decidable(self) -> bool:
-        """True if the page may offer to decide it: it is open, and all that a vote binds is on the page."""
-        return self.open and self.whole and not self.warning
+        """True if the page offers to decide it: a vote would be taken, and all that it binds is on the page."""
+        return self.open and self.whole and not self.warning and not self.offers.isdisjoint(ballot.DECIDING)
 
     @property
     def open(self) -> bool:
@@ -117,20 +136,18 @@ class PageQuestion:
         return self.known is not None and is_verified(self.request, self.known.roles.askers)
 
 
-def question_in(
-    view: ViewReader, run: Run, approval: str, known: Approval | None = None, *, alone: bool = False
-) -> PageQuestion:
+def question_in(view: ViewReader, run: Run, approval: str, *, alone: bool = False) -> PageQuestion:
     """Return a question of a run, as it was asked. **Raises** NotFoundError, MalformedError for what is no id."""
     _, seq, _ = parse_approval_id(approval)
     for at, event in _asked(run):
         then = at_seqs(run, [at])[0]
         if approval_id(then.timeline.steps[event.step - 1].call_id, event.question) == approval:
-            return replace(_question(view, run, then, event.step, known), alone=alone)
+            return replace(_question(view, run, then, event.step), alone=alone)
     raise NotFoundError(f"run {run.state.run_id} has asked no such question about its event {seq}")
 
 
-def open_questions(view: ViewReader, run: Run) -> list[PageQuestion]:
-    return [_question(view, run, run, step.step, None) for step in run.timeline.asking]
+def open_questions(view: ViewReader, run: Run, *, child: bool = False) -> list[PageQuestion]:
+    return [replace(_question(view, run, run, step.step), child=child) for step in run.timeline.asking]
 
 
 def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalated]]:
@@ -142,7 +159,7 @@ def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalate
                 yield seq, event
 
 
-def _question(view: ViewReader, run: Run, then: Run, step: int, known: Approval | None) -> PageQuestion:
+def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
     call, now = then.state.call(step), run.timeline.steps[step - 1]
     request = question_of(then.state, call, then.state.open[step])
     asked = then.timeline.steps[step - 1]
@@ -152,12 +169,70 @@ def _question(view: ViewReader, run: Run, then: Run, step: int, known: Approval 
         now,
         ended,
         now.asked.approval_id if now.asked else "",
-        votes=_votes(view, request, known),
-        known=known,
-        rule=_rule(then, step, request, known) if known else None,
-        warning=_other_content(request) or (_warning(run, known) if known else ""),
+        run,
+        then,
+        votes=_votes(view, request),
+        warning=_other_content(request),
         seq=run.state.head.seq,
     )
+
+
+def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestion]:
+    """Questions with what only Kafka's topics say of them, and with what the page offers about each.
+
+    While Kafka is away they stay as they are, and nothing is offered: no vote could be sent.
+    """
+    if not questions:
+        return questions
+    first = next((each for each in questions if each.open), questions[0])
+    family = len({root_of(each.request.run_id) for each in questions}) == 1
+    index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
+    return [_informed(shared, index, each) for each in questions] if index else questions
+
+
+def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
+    """Return what the topics say of questions, of those at the home of one alone if it is named; None without Kafka.
+
+    With `wait` a question is waited for that the view has and its topic not yet.
+    """
+    with suppress(UnreachableError, UsageError), shared.log():
+        approvals = shared.platform.approvals
+        partition = approvals.home_of(near) if near else None
+        index = approvals.read(partition)
+        if not (wait and near) or index.find(near):
+            return index
+        approvals.asked(near, ASKED_S)
+        return approvals.read(partition)
+    return None
+
+
+def _informed(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> PageQuestion:
+    if (known := index.find(question.request.approval_id)) is None:
+        return question
+    return replace(
+        question,
+        known=known,
+        votes=[vote_row(known, each) for each in known.said[-MOST_VOTES:]],
+        rule=_rule(question.then, question.step.step, question.request, known),
+        warning=question.warning or _warning(question.run, known),
+        **offers_of(shared, index, known),
+    )
+
+
+def offers_of(shared: Gateway, index: ApprovalIndex, known: Approval | None) -> dict[str, Any]:
+    """Return `offers`, the actions whose vote would be taken now, and `stand_ins`, see `PageQuestion`."""
+    if known is None or known.state != "open":
+        return {"offers": frozenset(), "stand_ins": []}
+    offers, roles = frozenset[str](), shared.login.roles if shared.login else ()
+    if shared.may_use("vote") and (key := shared.signer()):
+        offers = shared.platform.approvals.offered(index, known, shared.actor, roles, key)
+    others = (name for name in shared.logins.people if name != shared.actor and known.may_decide(name))
+    offers -= {"remind"} if _reminded(known) else set()
+    return {"offers": offers, "stand_ins": [*islice(others, MOST_STAND_INS)]}
+
+
+def _reminded(known: Approval) -> bool:
+    return any(known.now - vote.issued < REMIND_MS for vote in known.said if vote.action == "remind")
 
 
 def _other_content(request: ApprovalRequest) -> str:
@@ -175,10 +250,8 @@ def _warning(run: Run, known: Approval) -> str:
     )
 
 
-def _votes(view: ViewReader, request: ApprovalRequest, known: Approval | None) -> list[dict[str, Any]]:
-    """The votes in order. Those of the view are cut, and it does not know which are void."""
-    if known is not None:
-        return [vote_row(known, each) for each in known.said[-MOST_VOTES:]]
+def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
+    """The votes in order as the view has them: cut, and without a mark of those that are void."""
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}
@@ -201,13 +274,6 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
     return RuleSeen(rule.when.source, values, sorted(rule.when.needs & OF_THE_APP))
 
 
-def known_of(shared: Gateway, approval: str) -> Approval | None:
-    """Return what the topics say of a question; None while Kafka is away, and of one that they do not have any more."""
-    with suppress(UnreachableError, NotFoundError, ConflictError, UsageError), shared.log():
-        return shared.platform.approvals.get(approval)
-    return None
-
-
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
     """Return the question that a vote would be on, if the vote would count now. Nothing is sent.
 
@@ -226,14 +292,10 @@ def checked_vote(shared: Gateway, approval: str, question: str, action: str, wor
             roles=shared.login.roles if shared.login else (),
             **({"result": ""} | words),
         )
+    if action == "remind" and _reminded(asked):
+        hint = f"once in {REMIND_MS // 60_000} minutes is enough"
+        raise UsageError("people were reminded of this question a moment ago", hint=hint)
     return asked
-
-
-def may_vote(shared: Gateway, known: Approval) -> bool:
-    """True if a decision of who is logged in would count now."""
-    roles = shared.login.roles if shared.login else ()
-    name = known.request.approval_id, "none", known.request.question, known.request.environment
-    return known.void(Vote(*name, shared.actor, "reject", known.now, roles)) is None
 
 
 def verdict_on(asked: Approval, args: str) -> str:

@@ -97,8 +97,12 @@ def run_list_pages(site: APIRouter) -> None:
             AskField("label", "Labels, NAME=VALUE with spaces between them"),
         )
         form = AskForm("start", "What should it do?", "/start", fields, "Start", says, back="/")
-        nobody = Passage("nobody", "No planner runs", "Start one first: refold serve planner --app app.py")
-        return html_page(SCREEN, shared, place="/", title="Start a run", parts=[form if agents else nobody])
+        wait = "A planner reports its agents some seconds after it starts. This page looks again by itself."
+        more = "" if shared.dev else " If none runs: refold serve planner --app app.py"
+        part = form if agents else Passage("again", "No planner has reported an agent so far", wait + more)
+        if not shared.may_use("start_form"):
+            part = Passage("nobody", "Starting a run needs the role operator", "GET /api/login shows what you have.")
+        return html_page(SCREEN, shared, place="/", title="Start a run", parts=[part])
 
     @site.post("/start", response_class=HTMLResponse)
     async def start_form(shared: Site, request: Request) -> Response:

@@ -17,12 +17,11 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.values import texts_of
-from refold.core.errors import MalformedError, UnreachableError
+from refold.core.errors import ConflictError, MalformedError, UnreachableError
 from refold.core.events import Event
 from refold.core.ids import RunId, child_id, is_below, parent_of, parents_of, parse_call_id, root_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.planning.redrive import child_refusal
 from refold.core.topics import MEMBER, RUN_LOG
 from refold.core.wire import canonical
 from refold.gateway.pages import wording
@@ -37,7 +36,7 @@ from refold.gateway.pages.panel import (
     record_of,
     saw_model,
 )
-from refold.gateway.pages.questions import PageQuestion, open_questions
+from refold.gateway.pages.questions import PageQuestion, informed, open_questions
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import number_of, summary_of
 from refold.gateway.routes.inputs import refuse_effects
@@ -66,6 +65,8 @@ MOST_PANELS = 6
 """Events that are open beside each other."""
 MOST_BELOW = 1_000
 """Steps of the runs below one that are read for its page."""
+MOST_ASKING = 5
+"""Runs below one whose questions are on its page."""
 NOT_AGAIN = ("stored", "probed", "late")
 """Ways in which calls were answered that were not executed again."""
 
@@ -93,15 +94,16 @@ def run_pages(site: APIRouter) -> None:
             found.stall(_hold_of(view, run))
             last, texts = found.state.head.seq, texts_of(found.state.run_id, shared.blobs)
             at, seqs = min(wanted.at or last, last), [seq for seq in dict.fromkeys(wanted.seq) if 1 <= seq <= last]
-            summary, asked = view.rows(RUNS, [(run,)]).get((run,)), open_questions(view, found)
+            summary = view.rows(RUNS, [(run,)]).get((run,))
             opened = list(dict.fromkeys(wanted.opened))
             below = _below(view, found, frozenset({*opened, *map(str, seqs)}))
+            asked = _asked_on(shared, view, found, below) * (at == last)
             family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
             reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
-        info, words = info_of(found), _words(found)
+        info, words = info_of(found), _words(shared, found)
         chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
         said = conversation(points[at], texts) if wanted.show == "conversation" else []
@@ -115,7 +117,7 @@ def run_pages(site: APIRouter) -> None:
             words=words,
             doing=wanted.do if wanted.do in words else "",
             parent=parent_of(found.state.run_id),
-            **_stuck(shared, found, asked, now=at == last),
+            **_stuck(shared, found, informed(shared, asked), now=at == last),
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
@@ -156,15 +158,7 @@ def run_pages(site: APIRouter) -> None:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
         fields = await form_of(request, shared)
 
-        def build(found: Run) -> OperationRow:
-            if word != "retry":
-                return operations.word(found.state, word, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
-            if not found.state.over:
-                return operations.retry_code(found, shared.actor)
-            changes = _changes_in(found, fields)
-            if changes.from_step and "repeat" not in fields:
-                refuse_effects(operations.left_behind(found.state, changes.from_step))
-            return operations.redrive(found.state, shared.actor, changes)
+        build = partial(_operation, shared, word, fields)
 
         def perform() -> None:
             found = shared.writing.get(run_id(run))
@@ -189,6 +183,18 @@ def run_pages(site: APIRouter) -> None:
 
         await run_in_threadpool(settle)
         return RedirectResponse(f"/runs/{parse_call_id(call)[0]}", 303)
+
+
+def _operation(shared: Gateway, word: str, fields: Mapping[str, str], run: Run) -> OperationRow:
+    """Return what a button of the page does. **Raises** ConflictError for a run that it cannot be done to."""
+    if word != "retry":
+        return operations.word(run.state, word, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
+    if not run.state.over:
+        return operations.retry_code(run, shared.actor)
+    changes = _changes_in(run, fields)
+    if changes.from_step and "repeat" not in fields:
+        refuse_effects(operations.left_behind(run.state, changes.from_step))
+    return operations.redrive(run.state, shared.actor, changes)
 
 
 def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
@@ -240,10 +246,11 @@ def _panels(
 
 
 def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -> dict[str, Any]:
-    """What waits for people or operators, and what they may do about it; questions only where the page is of `now`."""
+    """What waits for people or operators, and what they may do about it."""
     agent = run.state.request.agent if run.state.request else ""
     return {
-        "asked": asked if now else [],
+        "asked": asked,
+        "settles": shared.may_use("settle_form"),
         "asks": len(run.timeline.asking),
         "held": [] if run.state.over else run.timeline.in_status("held"),
         "serving": _serving(shared, agent) if run.status == "stalled" else [],
@@ -251,6 +258,14 @@ def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -
         "left": partial(operations.left_behind, run.state),
         "behind": shared.writing.behind_s,
     }
+
+
+def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below) -> list[PageQuestion]:
+    """Questions of a run, and of the first runs below it that have any: it waits for those, too."""
+    asking = (row.run_id for row in below.runs.values() if row.waiting_for_people or row.doubt)
+    runs = [shared.reading.run(view, child) for child in islice(asking, MOST_ASKING)]
+    children = [question for child in runs for question in open_questions(view, child, child=True)]
+    return open_questions(view, run) + children
 
 
 def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
@@ -305,7 +320,16 @@ def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
     return {run.state.head.seq: run, **dict(zip(earlier, at_seqs(run, earlier), strict=True))}
 
 
-def _words(run: Run) -> list[str]:
-    if run.state.over:
-        return ["retry"] if run.state.status == "failed" and child_refusal(run.state) is None else []
-    return ["retry", "cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
+def _words(shared: Gateway, run: Run) -> list[str]:
+    """The buttons of the page, the way out first: none whose click would be refused, by state or by role."""
+    if shared.archived or not shared.may_use("run_form"):
+        return []
+    words = ["retry"]
+    if not run.state.over:
+        words += ["cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
+    found = []
+    for word in words:
+        with suppress(ConflictError):
+            _operation(shared, word, {}, run)
+            found.append(word)
+    return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from refold.core.errors import NotFoundError
+from refold.gateway.guard import is_page
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import ASSETS, html_page
 from refold.gateway.routes.logins import cookie_of, no_cookie
@@ -15,24 +18,38 @@ FOR_EVER = "public, max-age=31536000, immutable"
 """Of a file whose URL has the digest of its content: browsers ask for it once."""
 
 
+def page_of(address: str) -> str:
+    """Return an address if it is that of a page here, else that of the runs: a form leads to no other site."""
+    parts = urlsplit(address)
+    here = not parts.scheme and not parts.netloc and address.startswith("/") and is_page(parts.path)
+    return address if here and parts.path not in ("/login", "/logout", "/acting") else "/"
+
+
 def site_pages(site: APIRouter) -> None:
     @site.get("/login", response_class=HTMLResponse)
-    def login_page(shared: Site) -> Response:
+    def login_page(shared: Site, to: str = "/") -> Response:
         if shared.login is not None:
-            return RedirectResponse("/", 303)
-        return html_page("login.html", shared, place="/login")
+            return RedirectResponse(page_of(to), 303)
+        return html_page("login.html", shared, place="/login", to=page_of(to))
 
     @site.post("/login", response_class=HTMLResponse)
     async def login_form(shared: Site, request: Request) -> Response:
-        """Set the cookie for an API key or token, and show the runs."""
+        """Set the cookie for an API key or token, and show the page that was asked for."""
         fields = await form_of(request, shared)
         login = await shared.logins.proven(request, fields.get("key", "").strip())
-        return RedirectResponse("/", 303, {"Set-Cookie": cookie_of(shared, login)[0]})
+        return RedirectResponse(page_of(fields.get("to", "")), 303, {"Set-Cookie": cookie_of(shared, login)[0]})
 
     @site.post("/logout", response_class=HTMLResponse)
     async def logout_form(shared: Site, request: Request) -> Response:
         await form_of(request, shared)
         return RedirectResponse("/login", 303, {"Set-Cookie": no_cookie()})
+
+    @site.post("/acting", response_class=HTMLResponse)
+    async def acting_form(shared: Site, request: Request) -> Response:
+        """Act as a person of the roles file, in `refold dev`, and show the page again that was left."""
+        fields = await form_of(request, shared)
+        cookie = shared.logins.acting(fields.get("person", ""))
+        return RedirectResponse(page_of(fields.get("to", "")), 303, {"Set-Cookie": cookie})
 
     @site.get("/static/{name}")
     def static_file(name: str, request: Request) -> Response:

@@ -30,6 +30,7 @@ DECIDED = {
     "approve": "approved",
     "reject": "rejected",
     "edit": "approved with other arguments",
+    "amend": "edited the arguments of",
     "answer": "answered in its place",
     "expire": "decided in time",
 }

@@ -14,12 +14,13 @@ import structlog
 
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, served
 from refold.cli.commands.serve.projections import keep_views, view_metrics
-from refold.client.addresses import on_loopback, own_key
+from refold.client.addresses import data_dir, on_loopback, own_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
 from refold.client.views import views
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError, not_installed
+from refold.embedded.files import FolderLock
 from refold.runtime.gauges import Vitals
 from refold.runtime.settings import GatewayPart
 
@@ -58,6 +59,10 @@ def gateway(
     """
     process = served("gateway", member, data)
     settings = process.where.settings
+    dev = FolderLock(data_dir(data) / "lock").holder() == os.getppid()
+    if settings.gateway.people and not dev:
+        hint = "leave REFOLD_GATEWAY__PEOPLE out, and have people log in: REFOLD_GATEWAY__API_KEYS, __OIDC or __PROXY"
+        raise UsageError("pages act as other persons under `refold dev` alone, which has not started this", hint=hint)
     check_homes(process.where.settings.kafka, RUN_LOG)
     at, number = (host or settings.gateway.host).strip("[]"), port or settings.gateway.port
     place = f"[{at}]:{number}" if ":" in at else f"{at}:{number}"
@@ -69,7 +74,8 @@ def gateway(
         raise UsageError("--actor names the one user there is without logins", hint="leave it out: they have names")
     platform = Platform(process.where, source="refold-gateway")
     client = AsyncClient(data=data, actor=name, vote_key=part.vote_key)
-    shared = Gateway(platform, views(settings), logins, client, own_key(REQUEST, part.request_key, data), ForkRoom(app))
+    key, forks = own_key(REQUEST, part.request_key, data), ForkRoom(app)
+    shared = Gateway(platform, views(settings), logins, client, key, forks, str(data_dir(data)), dev)
     who = f"{name} alone" if logins.local else "logins"
     _log.info("service.started", service="gateway", url=f"http://{place}", who=who)
     config = uvicorn.Config(

@@ -26,6 +26,7 @@ EVERY_S = 86_400.0
 """The topic forgets records after eight days, so that those of killed members go. A member writes its own each day."""
 
 AGAIN_S = 60.0
+"""Longest pause after a record that was not acknowledged. The first is short: a busy machine may just be late."""
 LAST_S = 1.0
 """For the tombstone of a member that leaves: milliseconds, but for brokers that do not answer."""
 
@@ -98,7 +99,7 @@ class Presence:
                 wait_s = EVERY_S
             except RefoldError as error:
                 _log.warning("presence.unwritten", code=error.code, reason=str(error))
-                wait_s = AGAIN_S
+                wait_s = min(AGAIN_S, 2 * wait_s)
 
     def _send(self, publisher: KafkaPublisher, value: bytes | None, timeout_s: float) -> None:
         name, at_ms = self._member.name, clock_ms()

@@ -13,24 +13,39 @@ const reachable = part => [...part.querySelectorAll("a[href], button, input:not(
 
 // Replaces the parts of a page, by id, that differ from those of a page that was loaded just now. What is open stays
 // open, what is being written stays written, and the focus stays.
-function replaceParts(html, parts) {
+function replaceParts(html, listed) {
   const page = new DOMParser().parseFromString(html, "text/html");
   const focused = document.activeElement, around = [];
   for (let each = focused; each; each = each.parentElement) if (each.id) around.push([each.id, each === focused ? -1 : reachable(each).indexOf(focused)]);
-  for (const id of parts) {
+  const own = [page, document].flatMap(each => [...each.querySelectorAll("#run > [id]:not(:has(#rows, #travel))")].map(part => part.id));
+  for (const id of new Set([...listed, ...own])) {
     const now = document.getElementById(id), then = page.getElementById(id);
-    if (now && !then && !(page.querySelector("[data-part]") && ROWS.includes(id))) now.remove();
+    if (!now && then) insert(then);
+    if (!now || writing(now)) continue;
+    if (then && now.dataset.offers !== undefined && now.dataset.offers === then.dataset.offers) continue; // its votes are parts of their own
+    if (!then && !(page.querySelector("[data-part]") && ROWS.includes(id))) now.remove();
     for (const each of now && then ? now.querySelectorAll("details[id]") : []) then.querySelector(`#${CSS.escape(each.id)}`)?.toggleAttribute("open", each.open);
     if (!now || !then || now.isEqualNode(then) || now.querySelector(":is(textarea, input[type=text]):not(:placeholder-shown):focus, input:checked")) continue;
     const scrolled = [...now.querySelectorAll("pre, .msgs")].map(each => each.scrollTop);
-    now.replaceWith(document.adoptNode(then));
-    if (scrolled.some(Boolean)) [...then.querySelectorAll("pre, .msgs")].forEach((each, n) => { each.scrollTop = scrolled[n] || 0; });
+    const fresh = document.importNode(then, true); // not the part itself: those behind it are found by it
+    now.replaceWith(fresh);
+    if (scrolled.some(Boolean)) [...fresh.querySelectorAll("pre, .msgs")].forEach((each, n) => { each.scrollTop = scrolled[n] || 0; });
   }
   // The same element, else the one at its place within the innermost part that is still there, else the first of it.
   const [id, nth] = around.find(each => document.getElementById(each[0])) || [], part = document.getElementById(id);
   const back = part && (nth < 0 ? part : reachable(part)[nth] || reachable(part)[0]);
   if (back && !focused.isConnected) back.focus({ preventScroll: true });
   return page;
+}
+
+// Inserts a part that the open page does not have, behind the nearest part before it that both pages have.
+function insert(part) {
+  const fresh = document.importNode(part, true);
+  for (let each = part.previousElementSibling; each; each = each.previousElementSibling) {
+    const before = each.id && document.getElementById(each.id);
+    if (before) { before.after(fresh); return; }
+  }
+  document.getElementById(part.parentElement?.id)?.prepend(fresh);
 }
 
 function say(word, old) {
@@ -66,11 +81,8 @@ async function refresh(wanted, part) {
     const html = await answer.text();
     if (number !== fresh) return; // what was asked for since then is later
     tag = answer.headers.get("etag") || "";
-    const asked = [...document.querySelectorAll("section[id^=ask-]")].map(each => each.id).join();
     const page = replaceParts(html, [...PARTS, ...[...document.querySelectorAll("[id^=votes-]")].map(each => each.id)]);
     const then = page.getElementById("run");
-    // Another set of questions changes the order of the page: it is loaded whole, unless somebody writes an answer.
-    if (run && [...page.querySelectorAll("section[id^=ask-]")].map(each => each.id).join() !== asked && !writing()) location.reload();
     if (run && then) run.dataset.seq = then.dataset.seq;
     if (run && then && !("follow" in then.dataset)) delete run.dataset.follow;
     slider();
@@ -81,8 +93,8 @@ async function refresh(wanted, part) {
   } catch { say("the gateway is away: this may be old", true); }
 }
 
-function writing() {
-  return [...document.querySelectorAll("main textarea, main input[type=text]")].some(each => each.value !== each.defaultValue);
+function writing(part) {
+  return [...part.querySelectorAll("textarea, input[type=text]")].some(each => each.value !== each.defaultValue);
 }
 
 // Where a model is answering, its last words, by call. They are lossy, and nothing rests on them.
