@@ -346,7 +346,7 @@ def _listed_at(
         found := views.listed_at(settings, which, shell.limit, at_ms, only)
     ):
         return [run_then(run) for run in found.runs], found.meant, found.total
-    there = [run for run in shell.runs.all() if which.takes(run) and run.state.requested_ms <= at_ms]
+    there = [run for run in shell.runs.all() if which.takes(run) and run.state.asked_ms <= at_ms]
     then = list(filter(only, (at_time(run, at_ms) for run in there)))
     return [run_then(run) for run in then[-shell.limit :]], len(then), len(there)
 

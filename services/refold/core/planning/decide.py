@@ -162,6 +162,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
             deadline_ms=deadline_of(budget, ask.deadline_ms, now),
             above=origin.above if origin else [],
             budget=budget,
+            sent_ms=sent_ms or 0,
         )
     ]
     if what.pause is not None:

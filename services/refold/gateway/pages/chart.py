@@ -135,7 +135,7 @@ def step_kind(step: RunStep) -> str:
 
 def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     """Return the timeline of a run, as it is at a time, with the runs below it."""
-    timeline, start = run.timeline, run.state.requested_ms or run.state.at_ms
+    timeline, start = run.timeline, run.state.asked_ms or run.state.at_ms
     end = max(start, run.state.at_ms if run.state.over else now_ms)
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
     spans = sorted(span for step in drawn for span in _busy(step, end))
