@@ -226,6 +226,7 @@ def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
         "[dim]all of the run, in memory: its own calls are not in the log[/]" * step.name.startswith(AGENT_TOOL),
         *wait_lines(step, over=over),
         *(line for ask in step.approvals for line in _ask_lines(step, ask, over=over)),
+        f"[bold yellow]{escape(step.waits)}[/]" * bool(step.waits),
         *_tried_lines(step, began_ms),
         *_settled_lines(step),
         *_way_out_lines(step, over=over),

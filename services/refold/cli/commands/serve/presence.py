@@ -43,7 +43,7 @@ def planner_member(name: str, app: App) -> Member:
     return Member(name, "planner", app.name, clock_ms(), agents=agents)
 
 
-def executor_member(name: str, app: App, pool: str) -> Member:
+def executor_member(name: str, app: App, pool: str, slots: int = 0) -> Member:
     """The tools of an executor, which are those of its pool."""
     tools = []
     for tool in sorted((tool for tool in app.tools.values() if tool.pool == pool), key=lambda tool: tool.name):
@@ -51,7 +51,7 @@ def executor_member(name: str, app: App, pool: str) -> Member:
         schema = canonical.dumps(tool.schema())
         own = (facts.effect, pool, sorted(facts.tags), facts.approval, schema)
         tools.append(MemberTool(tool.name, facts.version, *own))
-    return Member(name, "executor", app.name, clock_ms(), pool=pool, tools=tools)
+    return Member(name, "executor", app.name, clock_ms(), pool=pool, tools=tools, slots=slots)
 
 
 def fitted(member: Member, limit: int) -> Member:
