@@ -62,7 +62,7 @@ def test_a_platform_that_nothing_runs_lacks_a_planner_and_nothing_else(settings:
 
     assert [each.name for each in found.groups if each.missing] == ["planner"]
     assert group(found, "planner").unserved == [0, 1, 2]
-    assert found.idle_pools == {"default", "mail"}
+    assert {each.pool for each in found.groups if not each.members} == {"", "default", "mail"}
 
 
 def test_a_killed_worker_is_gone_though_its_report_stays_and_a_living_one_is_there(settings: KafkaSettings) -> None:

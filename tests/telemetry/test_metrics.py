@@ -73,8 +73,8 @@ def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
     assert found['refold_turn_seconds_bucket{"le": "+Inf"}'] == found["refold_turn_seconds_count{}"] == 3
     assert found["refold_turn_seconds_sum{}"] == pytest.approx(60.3005)
     assert (found["refold_void_records_total{}"], found['refold_lag_records{"topic": "t"}']) == (3, 4)
-    assert found['refold_alarms_total{"alarm": "run.frozen"}'] == 2
-    assert found['refold_alarms_total{"alarm": "log.shrunk"}'] == 0, "an alarm that never came is there to be watched"
+    assert found['refold_alarms_total{"alarm": "run.frozen", "severity": "critical"}'] == 2
+    assert found['refold_alarms_total{"alarm": "log.shrunk", "severity": "critical"}'] == 0, "an alarm that never came is there to be watched"
 
 
 def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up() -> None:

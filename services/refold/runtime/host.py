@@ -22,6 +22,7 @@ from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, Delivery, End, EventLog, Outgoing, Record, Revoked, Taken
 from refold.ports.tools import Tools
+from refold.runtime.alarms import ALARMS
 from refold.runtime.blobs import BlobBackend
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
@@ -61,36 +62,6 @@ the second there is one more line about it: it is asked many times a second."""
 
 MEASURED_S = 1.0
 """Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
-
-ALARMS = frozenset({
-    "agent.raised",
-    "approval.held",
-    "call.doubted",
-    "call.held",
-    "call.late",
-    "call.unauthorised",
-    "catalog.lost",
-    "catalog.void",
-    "input.dead",
-    "ledger.full",
-    "ledger.unreadable",
-    "log.shrunk",
-    "marks.foreign",
-    "marks.missing",
-    "publish.refused",
-    "question.second",
-    "record.copied",
-    "request.stale",
-    "request.void",
-    "run.frozen",
-    "run.stalled",
-    "snapshot.broken",
-    "snapshot.crowded",
-    "snapshot.refused",
-    "tool.missing",
-    "unauthorised",
-})  # fmt: skip
-"""News that somebody has to act on. They are logged as warnings."""
 
 log = structlog.get_logger()
 

@@ -19,8 +19,8 @@ import structlog
 
 from refold.core.errors import UsageError, not_installed
 from refold.ports.log import Place
+from refold.runtime.alarms import ALARMS
 from refold.runtime.gauges import SECONDS, WAITING_INPUTS, Durations, Vitals
-from refold.runtime.host import ALARMS
 
 try:
     from prometheus_client import CollectorRegistry, Metric
@@ -79,14 +79,14 @@ class VitalMetrics(Collector):
         waiting = {(why,): count for why, count in of.waiting.items()}
         if waiting:
             yield _family(GaugeMetricFamily, WAITING_INPUTS, "Inputs that wait for something", labels, waiting, "for")
-        lag, alarms = Counter[tuple[str]](), {(name,): of.alarms[name] for name in ALARMS}
+        lag, alarms = Counter[tuple[str]](), {(name, alarm.severity): of.alarms[name] for name, alarm in ALARMS.items()}
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
         asked = {(kind,): count for kind, count in self._requests().items()}
         if asked:
             yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, asked, "request")
-        yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm")
+        yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm", "severity")
 
 
 def _family(kind: Any, name: str, text: str, labels: dict[str, str], values: Mapping[Any, float], *by: str) -> Metric:

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field, field_serializer
 
 from refold.core.messages import Member, MemberTool
 from refold.views.history import ReadRecord, read
 from refold.views.model import ReadModel, json_text
-
-
-class MemberReport(NamedTuple):
-    """The last report of a member: what it serves, and when it said so."""
-
-    kind: str
-    pool: str
-    member: str
-    versions: list[str]
-    slots: int
-    started_ms: int
-    at_ms: int
 
 
 class Worker(ReadModel):
@@ -81,16 +69,6 @@ class Workers(ReadModel):
     groups: list[WorkerGroup]
     workers: list[Worker]
 
-    @property
-    def alive(self) -> set[str]:
-        """Names of the members that live."""
-        return {worker.member for worker in self.workers if worker.alive}
-
-    @property
-    def idle_pools(self) -> set[str]:
-        """Pools whose calls nobody takes."""
-        return {group.pool for group in self.groups if group.role == "executor" and not group.members}
-
 
 class ServedBy(ReadModel):
     """A member that serves it, or did until it was killed: `alive` is asked of its group, None where nobody asked.
@@ -142,13 +120,19 @@ class ToolServed(ReadModel):
 _Row = TypeVar("_Row", AgentServed, ToolServed)
 
 
-def reports_of(records: Iterable[ReadRecord]) -> list[MemberReport]:
-    """The last report of each member, by the records of `member`."""
+def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
+    """What members have reported last, by the records of `member`, and as if all of them were killed since."""
     return [
-        MemberReport(
-            *(member.kind, member.pool, member.name),
-            [*(f"{each.name} {each.version}" for each in member.agents), *(each.name for each in member.tools)],
-            *(member.slots, member.started_ms, by.reported_ms),
+        Worker(
+            role=member.kind,
+            member=member.name,
+            alive=False,
+            seen_ms=by.reported_ms,
+            versions=[
+                *(f"{each.name} {each.version}" for each in member.agents),
+                *(each.name for each in member.tools),
+            ],
+            **{name: getattr(member, name) for name in ("pool", "slots", "started_ms")},
         )
         for member, by in _members(records)
     ]
