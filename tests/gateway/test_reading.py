@@ -510,7 +510,7 @@ def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
 
 def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None:
     for _ in range(60):
-        with site.gateway.by(Login("ada", local=True)).write():
+        with site.gateway.by(Login("ada", local=True)).room("writes"):
             pass
 
     found = site.http.post("/api/runs", json={"agent": "ten"})

@@ -27,6 +27,8 @@ _log = structlog.get_logger()
 LISTEN_AGAIN_S = 1.0
 ASK_S = 5.0
 """Time between two questions to Kafka if it is there."""
+DEAF_S = 20.0
+"""Silence after which the client counts as broken: an answer may take ten seconds."""
 LAG_S = 2.0
 """Time between two looks at the end of the log, from which it is told how far the view is behind."""
 REMEMBERED_REFUSALS = 10_000
@@ -98,7 +100,8 @@ class WriteSide:
 
     @property
     def listens(self) -> bool:
-        return self._refusals.listens.is_set()
+        """True if Kafka has answered lately: a client that is broken for good, or its dead thread, hears nothing."""
+        return self._refusals.listens.is_set() and time.monotonic() - self._refusals.heard_s < DEAF_S
 
     @property
     def lag_s(self) -> int:

@@ -393,11 +393,11 @@ MANY_RECORDS = 1_000
 
 
 def keep_all(
-    slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[..., None] = lambda *, ready: None
+    slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[[str], None] = lambda _: None
 ) -> None:
     """Keep projections up to date until told to stop. One that stands still holds up no other.
 
-    `stand` is told each time whether all that are kept have caught up.
+    `stand` is called each time with what stands still or is behind.
     """
     read = MANY_RECORDS
     while not stop():
@@ -408,7 +408,8 @@ def keep_all(
                 give_back()
             busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
         read += busy
-        stand(ready=busy < MOST_RECORDS and all(slot.serves for slot in slots))
+        late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
+        stand(f"{late} has not caught up, or stands still" if late else "")
         if 0 < busy < MOST_RECORDS:
             time.sleep(PACE_S)
     for slot in slots:

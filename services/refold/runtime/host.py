@@ -164,7 +164,7 @@ class Host:
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
-                vitals.measure(self._services, self._log.depth())
+                vitals.measure(self._services, self._log.depth(), "Redis" * bool(self._line_due_s))
                 self._rest(time.process_time())
             inbox = self._carry_out(orders)
             if not inbox:

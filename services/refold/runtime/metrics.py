@@ -136,9 +136,15 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         vitals, path = self.server.vitals, self.path.partition("?")[0]
-        states = {"/livez": not vitals.hung(), "/readyz": vitals.ready, "/startupz": vitals.started}
+        states = {"/livez": not vitals.hung(), "/startupz": vitals.started}
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
+        elif path == "/readyz":
+            lacks = vitals.readiness
+            # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy
+            # of more members than there are partitions would wait for it for ever.
+            spare = ": in reserve, others serve all partitions" * vitals.spare
+            self._send(503 if lacks else 200, "text/plain", f"{f'no: {lacks}' if lacks else f'yes{spare}'}\n".encode())
         elif path in states:
             self._send(200 if states[path] else 503, "text/plain", b"yes\n" if states[path] else b"no\n")
         else:

@@ -379,13 +379,20 @@ def limits(
     value: Annotated[str, "Only limits for this value of a label, such as a tenant."] = "",
     shell: Shell,
 ) -> None:
-    """List what runs have spent of the limits per day and month. The newest period is first."""
+    """List what runs have spent of the limits per day and month, the newest first, and a gateway's limits a minute."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
         if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
     ]
     shell.tell_rows(found, "window runs usd tokens calls reached", "nothing was spent", cells=map(_limit_row, found))
+    if not shell.json_:
+        gateway = shell.platform.settings.gateway
+        for kind, rates in (("WRITES", gateway.writes), ("READS", gateway.reads)):
+            each = ", ".join(f"{name} {most:,}" for name, most in rates.items())
+            output.say(
+                f"[dim]{kind.lower()} a minute at a gateway with these settings: {each} (REFOLD_GATEWAY__{kind})[/]"
+            )
 
 
 def _limit_row(limit: LimitInUse) -> dict[str, str]:

@@ -48,6 +48,7 @@ def archivist(
                 raise _Stopped
 
         while not asked.is_set():
+            lacks = ""
             try:
                 # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
                 writer = KafkaWriter(options.kafka, process.member)
@@ -56,10 +57,11 @@ def archivist(
             except UnreachableError as error:
                 if once:
                     raise
+                lacks = error.message
                 _log.warning("archivist.interrupted", reason=str(error))
             if once:
                 return
-            vitals.stand(ready=True)
+            vitals.stand(lacks)
             asked.wait(options.archive.every_ms / 1000)
 
 

@@ -51,7 +51,7 @@ def telemetry(
             except (UnreachableError, ConflictError, NotFoundError) as error:
                 _log.warning("telemetry.waits", reason=error.message, next_s=WAIT_S)
                 count, wait_s = 0, WAIT_S
-            vitals.stand(ready=wait_s == LOOK_S)
+            vitals.stand("" if wait_s == LOOK_S else "it waits for the views or the collector")
             if not count:
                 asked.wait(wait_s)
         database.close()
