@@ -8,8 +8,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-import structlog
-
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.client.platform import Platform
@@ -20,9 +18,8 @@ from refold.core.topics import DEAD_LETTER, RUN_LOG
 from refold.gateway.reading import POLL_S, ReadSide
 from refold.operations.operation import Followed, OperationRow, Performed, follow_up, publish_input, refusals
 from refold.ports.log import Place, Record
+from refold.runtime.outages import OUTAGES
 from refold.views.history import Run
-
-_log = structlog.get_logger()
 
 LISTEN_AGAIN_S = 1.0
 ASK_S = 5.0
@@ -82,7 +79,7 @@ class Refusals:
             except RefoldError as error:
                 self.listens.clear()
                 if not self._stop.is_set():
-                    _log.warning("gateway.refusals_unread", reason=error.message)
+                    OUTAGES.failed("gateway.refusals_unread", reason=error.message)
                 self._stop.wait(LISTEN_AGAIN_S)
 
     def _take(self, records: list[Record]) -> None:

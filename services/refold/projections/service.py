@@ -21,6 +21,7 @@ from refold.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.turn import PriceOf
 from refold.runtime.memory import give_back
+from refold.runtime.outages import OUTAGES
 from refold.sdk.prices import Price, Prices
 from refold.sdk.projection import Projection
 
@@ -99,7 +100,7 @@ class KeptProjection:
         except (UnreachableError, ConflictError, NotFoundError) as error:  # away, or another process has gone on
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
-            _log.warning("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
+            OUTAGES.failed("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
         except (UsageError, ProjectionError) as error:
             self._stop(error)
         self.close()

@@ -28,6 +28,7 @@ from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 from refold.runtime.gauges import Vitals
 from refold.runtime.memory import give_back
+from refold.runtime.outages import OUTAGES
 
 T = TypeVar("T")
 
@@ -56,9 +57,8 @@ after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may b
 
 LONGEST_AGAIN_S = 16.0
 
-ANSWERS_S, LINE_S = 2.0, 60.0
-"""A ledger that refuses writes answers questions in between: after the first time without a refusal it is back. After
-the second there is one more line about it: it is asked many times a second."""
+ANSWERS_S = 2.0
+"""A ledger that refuses writes answers questions in between: after so long without a refusal it is back."""
 
 MEASURED_S = 1.0
 """Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
@@ -107,7 +107,7 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
-        self._refused_s = self._line_due_s = 0.0
+        self._refused_s, self._ledger_away = 0.0, False
         self._measured_s = self._spent_s = self._given_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
@@ -164,7 +164,7 @@ class Host:
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
-                vitals.measure(self._services, self._log.depth(), "Redis" * bool(self._line_due_s))
+                vitals.measure(self._services, self._log.depth(), "Redis" * self._ledger_away)
                 self._rest(time.process_time())
             inbox = self._carry_out(orders)
             if not inbox:
@@ -260,7 +260,7 @@ class Host:
         try:
             self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
         except UnreachableError as error:
-            log.warning("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
+            OUTAGES.failed("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
             self._queue.put(effects.Looked(*fetch, None, known=False))
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
@@ -275,14 +275,10 @@ class Host:
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
-            self._refused_s = begun
-            if begun >= self._line_due_s:
-                self._line_due_s = begun + LINE_S
-                log.warning("ledger.unreachable", error=str(error))
+            self._refused_s, self._ledger_away = begun, True
+            OUTAGES.failed("ledger.unreachable", error=str(error))
             return [effects.Answers(batch.batch, None) for batch in asked]
-        if self._line_due_s and begun - self._refused_s > ANSWERS_S:
-            log.info("ledger.answered")
-            self._line_due_s = 0.0
+        self._ledger_away &= begun - self._refused_s <= ANSWERS_S
         self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]

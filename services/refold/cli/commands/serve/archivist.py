@@ -16,6 +16,7 @@ from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, Served
 from refold.client.stores import archived_values
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.gauges import Vitals
+from refold.runtime.outages import OUTAGES
 
 _log = structlog.get_logger()
 
@@ -58,7 +59,7 @@ def archivist(
                 if once:
                     raise
                 lacks = error.message
-                _log.warning("archivist.interrupted", reason=str(error))
+                OUTAGES.failed("archivist.interrupted", reason=str(error))
             if once:
                 return
             vitals.stand(lacks)

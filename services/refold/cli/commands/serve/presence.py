@@ -6,8 +6,6 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 
-import structlog
-
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.errors import RefoldError
 from refold.core.ids import home
@@ -16,6 +14,7 @@ from refold.core.topics import MEMBER
 from refold.core.wire import canonical, codec
 from refold.core.wire.headers import cloud_event
 from refold.runtime.clock import clock_ms
+from refold.runtime.outages import OUTAGES
 from refold.runtime.settings import Settings
 from refold.sdk.app import App
 
@@ -28,8 +27,6 @@ EVERY_S = 86_400.0
 AGAIN_S = 60.0
 LAST_S = 1.0
 """For the tombstone of a member that leaves: milliseconds, but for brokers that do not answer."""
-
-_log = structlog.get_logger()
 
 
 def planner_member(name: str, app: App) -> Member:
@@ -97,7 +94,7 @@ class Presence:
                 self._send(self._publisher, codec.encode(self._member), LAST_S)
                 wait_s = EVERY_S
             except RefoldError as error:
-                _log.warning("presence.unwritten", code=error.code, reason=str(error))
+                OUTAGES.failed("presence.unwritten", code=error.code, reason=str(error))
                 wait_s = AGAIN_S
 
     def _send(self, publisher: KafkaPublisher, value: bytes | None, timeout_s: float) -> None:

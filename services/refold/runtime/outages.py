@@ -1,0 +1,68 @@
+"""Log lines of what fails again and again: one at once, one an interval with count and duration, one at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import structlog
+
+LINE_S = 30.0
+"""Interval of lines about one outage. With Kafka away a planner wrote 146 lines a minute."""
+QUIET_S = 15.0
+"""Silence after which an outage is over: more than the longest pause between two tries of a client."""
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class _Outage:
+    begun_s: float
+    last_s: float
+    line_s: float
+    failures: int = 1
+
+
+class Outages:
+    """Open outages by event and kind. Any thread may report."""
+
+    def __init__(self, line_s: float = LINE_S, quiet_s: float = QUIET_S) -> None:
+        self._line_s, self._quiet_s, self._lock = line_s, quiet_s, threading.Lock()
+        self._open: dict[tuple[str, str], _Outage] = {}
+
+    def failed(self, event: str, kind: str = "", *, level: str = "warning", **fields: object) -> None:
+        """Report a failure: a line for the first, and for the first of each interval."""
+        now, key = time.monotonic(), (event, kind)
+        with self._lock:
+            outage = self._open.get(key)
+            if outage is None:
+                self._open[key] = _Outage(now, now, now)
+                self._watch(key, self._quiet_s)
+            else:
+                outage.failures, outage.last_s = outage.failures + 1, now
+                if now - outage.line_s < self._line_s:
+                    return
+                outage.line_s = now
+                fields |= {"failures": outage.failures, "seconds": round(now - outage.begun_s)}
+        getattr(_log, level)(event, **fields)
+
+    def _watch(self, key: tuple[str, str], after_s: float) -> None:
+        timer = threading.Timer(after_s, self._end, (key,))
+        timer.daemon = True
+        timer.start()
+
+    def _end(self, key: tuple[str, str]) -> None:
+        with self._lock:
+            outage = self._open[key]
+            if (left_s := outage.last_s + self._quiet_s - time.monotonic()) > 0:
+                self._watch(key, left_s)
+                return
+            del self._open[key]
+        if outage.failures > 1:
+            seconds = round(outage.last_s - outage.begun_s, 1)
+            _log.info("outage.over", of=key[0], kind=key[1], failures=outage.failures, seconds=seconds)
+
+
+OUTAGES = Outages()
+"""Those of this process."""
