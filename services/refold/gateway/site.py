@@ -29,7 +29,7 @@ from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.approval.signature import SigningKey
-from refold.core.errors import may_be_archived
+from refold.core.errors import UnreachableError, may_be_archived
 from refold.core.ids import run_id
 from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import canonical
@@ -40,7 +40,7 @@ from refold.gateway.rates import BusyError, RateLimit, SharedRoom
 from refold.gateway.reading import NotYetError, ReadSide, after_of, patiently
 from refold.gateway.roles import SAFE
 from refold.gateway.streams import RunStreams
-from refold.gateway.writing import Refusals, WriteSide
+from refold.gateway.writing import REBUILD, Refusals, WriteSide
 from refold.operations.run import Signed, signing
 from refold.operations.runs import Runs
 from refold.ports.tables import ViewDatabase, ViewReader
@@ -129,9 +129,12 @@ class Gateway:
     def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
         """The view, or one of the run's copy in the archive, where that is set and the view has the run no more.
 
-        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`.
+        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`;
+        UnreachableError for a view that stands still: what it has may be erased by now, and what it lacks be there.
         """
         with self.view(after) as view:
+            if reason := self.writing.stands_still(view.notes()):
+                raise UnreachableError(reason, hint=f"{REBUILD}; `refold run show` reads the log")
             missing = self.reading.missing(view, run) if self._archive else None
             if missing is None or self._archive is None or not may_be_archived(missing):
                 yield view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 
 from refold.adapters.kafka.news import KafkaNews
@@ -30,6 +30,7 @@ LAG_S = 2.0
 """Time between two looks at the end of the log, from which it is told how far the view is behind."""
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
+REBUILD = "set REFOLD_VIEWS__URL to the views of this log, or rebuild them: `refold projection rebuild`"
 _UNSEEN = object()
 
 
@@ -113,9 +114,11 @@ class WriteSide:
             ends.popleft()
         return int(time.monotonic() - ends[0][0]) if ends else 0
 
-    def other_log(self) -> str:
-        """Return why the outcome of a write would never be seen: the view is of another log. Else nothing."""
-        viewed, written = self._reading.store().notes().get("log", ""), self._refusals.log
+    def stands_still(self, notes: Mapping[str, str]) -> str:
+        """Return why a view with these notes shows nothing new: it has stopped, or is of another log. Else nothing."""
+        if stopped := notes.get("stopped"):
+            return f"the views stand still: {stopped.partition(chr(10))[0]}"
+        viewed, written = notes.get("log", ""), self._refusals.log
         return f"the views are of the log {viewed}, and Kafka has {written}" if written and viewed != written else ""
 
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
@@ -125,8 +128,8 @@ class WriteSide:
         """
         if not self._refusals.listens.wait(LISTEN_AGAIN_S):
             raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
-        if reason := self.other_log():
-            raise UnreachableError(reason, hint="set REFOLD_VIEWS__URL to the views of this log, or rebuild them")
+        if reason := self.stands_still(self._reading.store().notes()):
+            raise UnreachableError(reason, hint=REBUILD)
         position = publish_input(self._platform.publisher, operation.message)
         deadline = time.monotonic() + wait_s
         seen: object = _UNSEEN
