@@ -32,7 +32,7 @@ def test_kinds_are_apart_and_what_fails_once_has_no_end() -> None:
     outages = Outages(line_s=9, quiet_s=0.1)
     with capture_logs() as lines:
         for kind in ("FAIL", "ERROR", "FAIL"):
-            outages.failed("kafka.client", kind, level="error", line=kind)
+            outages.failed("kafka.client", kind, "error", line=kind)
         eventually(lambda: not outages._open, what="the end of all")
 
     assert [(line["event"], line["log_level"]) for line in lines[:2]] == [("kafka.client", "error")] * 2

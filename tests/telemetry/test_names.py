@@ -16,6 +16,7 @@ from refold.core.errors import UnreachableError
 from refold.core.ids import RunId
 from refold.core.wire.resources import resource
 from refold.embedded.ports import free_port
+from refold.projections.metrics import ViewMetrics
 from refold.runtime.alarms import ALARMS
 from refold.runtime.gauges import Vitals
 from refold.runtime.metrics import shown
@@ -99,7 +100,7 @@ def test_a_rule_says_what_is_the_matter_and_what_comes_next() -> None:
         assert rule["labels"]["severity"] in ("warning", "critical")
 
 
-def exported(*beside: object) -> dict[str, float]:
+def exported(*beside: ViewMetrics) -> dict[str, float]:
     """What a process shows, by name and labels."""
     with shown(str(port := free_port()), Vitals(), beside, service="planner", ends=lambda _: {}):
         return {

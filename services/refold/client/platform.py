@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -32,7 +33,7 @@ from refold.views.member import Workers
 KNOCK_S = 3.0
 """The time a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
 KNOCK_AGAIN_S = 0.3
-IDLE_S = 3.0
+POOL_KNOWN_S = 3.0
 """Age up to which an answer about a pool is used again: a page that is open asks for each event of its run."""
 
 
@@ -70,7 +71,7 @@ class Platform:
     def idle_pools(self, pools: Collection[str]) -> set[str]:
         """Pools that no executor serves, as of some seconds ago at most; none where nobody says."""
         now = time.monotonic()
-        if stale := [pool for pool in pools if now - self._pools.get(pool, (0.0, False))[0] > IDLE_S]:
+        if stale := [pool for pool in pools if now - self._pools.get(pool, (-math.inf, False))[0] > POOL_KNOWN_S]:
             self._pools.update(dict.fromkeys(stale, (now, False)))
             with suppress(RefoldError):
                 found = self.groups(map(executors, stale))

@@ -8,12 +8,12 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from refold.adapters.kafka.groups import GroupState, group_states
+from refold.adapters.kafka.groups import GroupMember, GroupState, group_states
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.core.errors import RefoldError
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
-from refold.ports.log import LogReader, Record
+from refold.ports.log import LogReader, Place, Record
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from refold.views.member import (
@@ -67,16 +67,12 @@ def workers(settings: KafkaSettings) -> Workers:
     ends = source.ends(places.union(*(state.committed for state in states.values())))
     rows, found = list[Worker](), list[WorkerGroup]()
     for group, (role, pool, topic) in groups.items():
-        state, served, lag = states[group], set[int](), Counter[str]()
-        for name, host, partitions in state.members:
-            blank = Worker(role=role, pool=pool, member=name, alive=True)
-            now = {"alive": True, "host": host, "partitions": list(partitions), "seen_ms": now_ms}
-            rows.append(reports.pop((role, pool, name), blank).model_copy(update=now))
-            served.update(partitions)
+        state = states[group]
+        living = [
+            _alive(reports.pop((role, pool, each.name), None), role, pool, each, now_ms) for each in state.members
+        ]
         gone = [each for each in reports.values() if (each.role, each.pool) == (role, pool)]
-        rows += gone
-        for place, offset in state.committed.items():
-            lag[place[0]] += max(0, ends.get(place, 0) - offset)
+        rows += living + gone
         starts = {number: state.committed.get((topic, number), 0) for number in numbers}
         behind = {number: at for number, at in starts.items() if at < ends.get((topic, number), 0)}
         waiting = _waiting(reader.since(topic, behind).to_the_end()) if behind else []
@@ -84,15 +80,28 @@ def workers(settings: KafkaSettings) -> Workers:
             WorkerGroup(
                 role=role,
                 pool=pool,
-                members=len(state.members),
-                unserved=sorted({*numbers} - served),
+                members=len(living),
+                unserved=sorted({*numbers}.difference(*(each.partitions for each in living))),
                 needed=role == "planner" or bool(waiting or gone),
                 waiting=len(waiting),
                 oldest_s=max(0, now_ms - min(waiting, default=now_ms)) / 1000,
-                lag=lag,
+                lag=_lag(state.committed, ends),
             )
         )
     return Workers(groups=found, workers=rows)
+
+
+def _alive(report: Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> Worker:
+    now = {"alive": True, "host": member.host, "partitions": list(member.partitions), "seen_ms": now_ms}
+    known = report or Worker(role=role, pool=pool, member=member.name, alive=True)
+    return known.model_copy(update=now)
+
+
+def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str, int]:
+    lag = Counter[str]()
+    for place, offset in committed.items():
+        lag[place[0]] += max(0, ends.get(place, 0) - offset)
+    return lag
 
 
 def _waiting(records: Iterable[Record]) -> list[int]:

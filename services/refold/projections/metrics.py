@@ -33,7 +33,7 @@ BUSIEST = 100
 OTHER = "other"
 """The label of all tools but the busiest: each is a time series."""
 
-ASK_S = 3.0
+KAFKA_S = 3.0
 
 _OF_GROUPS: dict[str, tuple[str, Callable[[WorkerGroup], float]]] = {
     "refold_workers": ("Members of the group", lambda group: group.members),
@@ -56,7 +56,7 @@ _SUMS = {
 class ViewMetrics(Collector):
     """See the module. While the database or Kafka is away, nothing is shown of it but that.
 
-    Kafka has `ASK_S` to answer: Prometheus would take a process whose metrics are late for one that is gone.
+    Kafka has `KAFKA_S` to answer: Prometheus would take a process whose metrics are late for one that is gone.
     """
 
     def __init__(self, database: ViewDatabase, source: LogSource, ask: Callable[[], Workers] | None = None) -> None:
@@ -77,7 +77,7 @@ class ViewMetrics(Collector):
             if self._asked.done():
                 self._asked = self._asker.submit(lambda: [*self._read_log()])
             try:
-                self._found += self._asked.result(ASK_S)
+                self._found += self._asked.result(KAFKA_S)
             except (RefoldError, TimeoutError):
                 unheard = 1
             gauges = {

@@ -230,10 +230,10 @@ class GatewayPart(_Room):
     port: int = Field(8321, ge=1, le=65_535)
     hosts: tuple[str, ...] = ()
     """Names by which it is reached, besides those of this machine."""
-    writes: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.WRITES))] = defaults.WRITES
+    writes: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.GATEWAY_WRITES))] = defaults.GATEWAY_WRITES
     """Writes a minute of a `person` (cookie, proxy), a `program` (API key, token), a role, or an API key by its prefix:
     the one that names the login best."""
-    reads: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.READS))] = defaults.READS
+    reads: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.GATEWAY_READS))] = defaults.GATEWAY_READS
     """Reads a minute, likewise."""
     api_keys: str = ""
     """The file of API keys."""

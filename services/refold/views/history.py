@@ -82,9 +82,9 @@ class Run:
         """Takes note of why the code of the run is not run, or that it is again."""
         self.hold = hold
 
-    def mark(self, idle: Callable[[Collection[str]], Collection[str]]) -> None:
-        """Marks calls that wait for an executor. `idle` returns which of their pools have none."""
-        if not self.state.over and (pools := idle(self.timeline.pools)):
+    def mark(self, idle: Callable[[Collection[str]], Collection[str]], *, now: bool = True) -> None:
+        """Marks calls that wait for an executor `now`. `idle` returns which of their pools have none."""
+        if now and not self.state.over and (pools := idle(self.timeline.pools)):
             self.timeline = self.timeline.marked(pools)
 
     def take(self, judged: JudgedRecord, fold: LogFold) -> None:

@@ -69,7 +69,7 @@ class _Log:
         line = message % args if args else message
         if structlog.is_configured():
             name = next(name for least, name in self._METHODS if level >= least)
-            OUTAGES.failed("kafka.client", line.partition(" ")[0], level=name, line=line)
+            OUTAGES.failed("kafka.client", line.partition(" ")[0], name, line=line)
 
 
 class SentRequests:

@@ -14,7 +14,7 @@ from refold.core.errors import UnreachableError
 from refold.ports.log import Place
 from refold.runtime.settings import KafkaSettings
 
-ANSWER_S = 5.0
+COORDINATOR_S = 5.0
 """Longest wait for coordinators: a move of one takes a second or two."""
 
 
@@ -45,9 +45,11 @@ def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, Gr
 
 def _asked(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
-    described = admin.describe_consumer_groups(names, request_timeout=ANSWER_S)
+    described = admin.describe_consumer_groups(names, request_timeout=COORDINATOR_S)
     asked = {name: [ConsumerGroupTopicPartitions(name)] for name in names}
-    offsets = {name: admin.list_consumer_group_offsets(asked[name], request_timeout=ANSWER_S)[name] for name in names}
+    offsets = {
+        name: admin.list_consumer_group_offsets(asked[name], request_timeout=COORDINATOR_S)[name] for name in names
+    }
     found, prefix = dict[str, GroupState](), settings.prefix
     for name in names:
         members = getattr(_answer(described[name], name), "members", ())

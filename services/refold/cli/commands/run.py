@@ -140,9 +140,9 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
         showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
         return
     below = family() if shown.state.children and not showing.at else []
-    if not (archive or showing.at or bundle):
-        shown.mark(showing.platform.idle_pools)
-    trusted = not (archive or showing.at or bundle) and showing.platform.where.trust
+    live = not (archive or showing.at or bundle)
+    shown.mark(showing.platform.idle_pools, now=live)
+    trusted = live and showing.platform.where.trust
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")

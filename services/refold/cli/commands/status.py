@@ -10,16 +10,16 @@ from typing import Annotated
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.recorded import views_of
+from refold.core.planning.windows import DAY_MS
 from refold.core.topics import DEAD_LETTERS
 from refold.runtime.clock import clock_ms
 from refold.views.letter import letters_in
 from refold.views.member import Worker, Workers
 from refold.views.run import row_of
 
-DAY_MS = 86_400_000
-"""Age of dead letters that count. Older ones stay in their topic for two weeks, whatever was done about them."""
 LATE_S = 60.0
 """Age at which a request or a call that nobody has taken needs people."""
+# Older dead letters stay in their topic for two weeks, whatever was done about them.
 _SEES = {
     "stalled": "runs stalled; refold run list --status stalled",
     "doubts": "calls in doubt; refold run list --status doubt",

@@ -115,8 +115,7 @@ def run_pages(site: APIRouter) -> None:
             reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
-        if at == last:
-            found.mark(shared.platform.idle_pools)
+        found.mark(shared.platform.idle_pools, now=at == last)
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
         info, words = info_of(found), _words(found)
         chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
