@@ -13,7 +13,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.core.errors import RefoldError
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
-from refold.ports.log import LogReader, Place, Record
+from refold.ports.log import LogReader, Place
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from refold.views.member import (
@@ -73,9 +73,7 @@ def workers(settings: KafkaSettings) -> Workers:
         ]
         gone = [each for each in reports.values() if (each.role, each.pool) == (role, pool)]
         rows += living + gone
-        starts = {number: state.committed.get((topic, number), 0) for number in numbers}
-        behind = {number: at for number, at in starts.items() if at < ends.get((topic, number), 0)}
-        waiting = _waiting(reader.since(topic, behind).to_the_end()) if behind else []
+        waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
         found.append(
             WorkerGroup(
                 role=role,
@@ -104,10 +102,12 @@ def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str,
     return lag
 
 
-def _waiting(records: Iterable[Record]) -> list[int]:
-    """Times of records that no tombstone has taken back since."""
+def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mapping[int, int]) -> list[int]:
+    """Times of records behind a group's positions that no tombstone has taken back since."""
+    starts = {number: state.committed.get((topic, number), 0) for number in ends}
+    behind = {number: at for number, at in starts.items() if at < ends[number]}
     waiting = dict[bytes | None, int]()
-    for record in islice(records, MOST_READ):
+    for record in islice(reader.since(topic, behind).to_the_end(), MOST_READ) if behind else ():
         waiting.setdefault(record.key, record.at_ms)
         if record.value is None:
             del waiting[record.key]

@@ -45,22 +45,15 @@ class Outages:
             outage = self._open.get(key)
             if outage is None:
                 self._open[key] = _Outage(now)
-                self._watch(key, self._quiet_s)
+                threading.Thread(target=self._end, args=(key, self._open[key]), daemon=True, name="outage").start()
             counts = outage.add(now, self._line_s) if outage else {}
         if counts is not None:
             getattr(_log, level)(event, **fields, **counts)
 
-    def _watch(self, key: tuple[str, str], after_s: float) -> None:
-        timer = threading.Timer(after_s, self._end, (key,))
-        timer.daemon = True
-        timer.start()
-
-    def _end(self, key: tuple[str, str]) -> None:
+    def _end(self, key: tuple[str, str], outage: _Outage) -> None:
+        while (left_s := outage.last_s + self._quiet_s - time.monotonic()) > 0:
+            time.sleep(left_s)
         with self._lock:
-            outage = self._open[key]
-            if (left_s := outage.last_s + self._quiet_s - time.monotonic()) > 0:
-                self._watch(key, left_s)
-                return
             del self._open[key]
         if outage.failures > 1:
             seconds = round(outage.last_s - outage.begun_s, 1)
