@@ -25,6 +25,7 @@ from refold.gateway.selecting import Cursor, Selection
 from refold.gateway.streams import RunStreams
 from refold.operations.operation import RunInput
 from refold.projections import service
+from refold.runtime.settings import GatewayPart
 from tests.gateway.test_reading import Bench
 
 DOCUMENT = routed().openapi()
@@ -137,10 +138,9 @@ def site() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "REFRESH_S", 0.0)
         patch.setattr(reading, "WAIT_S", 0.0)
-        patch.setattr("refold.gateway.site.WRITES_A_MINUTE", 10**9)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         patch.setattr(gateway_site, "RunStreams", Ending)
-        site = Bench(Heard)
+        site = Bench(Heard, GatewayPart(writes={"program": 10**9}))
         site.log.mark("run-5")
         site.log.bury("run-5")
         site.catch_up()

@@ -677,7 +677,7 @@ def test_no_more_writes_are_under_way_than_there_is_room_for(keys: Keys) -> None
     bench = Bench(part=GatewayPart(api_keys=str(keys.path)))
     with bench.http as http, ExitStack() as under_way:
         for number in range(64):
-            under_way.enter_context(bench.gateway.by(Login(f"other-{number}")).write())
+            under_way.enter_context(bench.gateway.by(Login(f"other-{number}")).room("writes"))
         busy = [http.post("/api/runs", headers=bearer(each)) for each in tokens]
         under_way.close()
         after = http.post("/api/runs", headers=bearer(tokens[0]))
@@ -727,13 +727,13 @@ def test_what_is_remembered_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch
     from refold.gateway import rates
 
     monkeypatch.setattr(rates, "MOST_NAMES", 10)
-    limit = rates.RateLimit(2)
+    limit = rates.RateLimit()
     for number in range(1_000):
-        limit.wait_s(f"actor-{number}")
+        limit.wait_s(f"actor-{number}", 1)
 
     assert len(limit._times) == 10
-    assert limit.wait_s("actor-999") == 0
-    assert 0 < limit.wait_s("actor-999") <= 60
+    assert limit.wait_s("actor-999", 2) == 0
+    assert 0 < limit.wait_s("actor-999", 2) <= 60
 
 
 def test_a_prefix_is_long_enough_to_be_one_key_s() -> None:

@@ -30,7 +30,7 @@ from refold.gateway import guard, reading, writing
 from refold.gateway.app import build_api
 from refold.gateway.logins import Login, Logins
 from refold.gateway.site import Gateway
-from refold.ports.tables import ViewDatabase
+from refold.ports.tables import ViewChanges, ViewDatabase
 from refold.projections import service
 from refold.projections.runs import ViewedRuns
 from refold.projections.service import KeptProjection
@@ -522,9 +522,18 @@ def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
     assert found.headers["content-type"] == "application/problem+json"
 
 
-def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None:
+@pytest.fixture
+def slow_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A gateway that lets programs write 60 times a minute."""
+    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    with (site := Bench(part=GatewayPart(writes={"program": 60}))).http:
+        yield site
+
+
+def test_more_writes_than_a_minute_has_room_for_are_refused(slow_site: Bench) -> None:
+    site = slow_site
     for _ in range(60):
-        with site.gateway.by(Login("ada", local=True)).write():
+        with site.gateway.by(Login("ada", local=True)).room("writes"):
             pass
 
     found = site.http.post("/api/runs", json={"agent": "ten"})
@@ -533,7 +542,8 @@ def test_more_writes_than_a_minute_has_room_for_are_refused(site: Bench) -> None
     assert int(found.headers["retry-after"]) > 50
 
 
-def test_a_refused_write_counts_too(site: Bench) -> None:
+def test_a_refused_write_counts_too(slow_site: Bench) -> None:
+    site = slow_site
     for _ in range(60):
         assert site.http.post("/api/runs/nobody/cancel").status_code == 404
 
@@ -569,9 +579,22 @@ def test_nothing_is_written_beside_views_of_another_log(monkeypatch: pytest.Monk
 
         assert (found.status_code, found.json()["detail"][:30]) == (503, "the views are of the log log-1")
         assert "log-2" in site.get("/readyz", 503)["views"]
-        assert site.get("/api/runs/run-1")["status"] == "completed"
+        assert site.get("/api/runs/run-1", 503)["code"] == "unreachable", "this Kafka may have no such run"
 
 
 def test_questions_are_read_from_kafka_and_503_while_it_is_away(site: Bench) -> None:
     assert site.get("/api/approvals", 503)["code"] == "unreachable"
     assert site.get("/api/approvals/run-1/3", 503)["code"] == "unreachable"
+
+
+def test_a_view_that_stands_still_answers_for_no_run_that_it_has_and_for_none_that_it_lacks(site: Bench) -> None:
+    store = site.gateway.reading.store()
+    store.commit(ViewChanges((), notes={"stopped": "KeyError: 'x'\nTraceback"}))
+
+    answers = [site.http.get(path) for path in ("/api/runs/run-1", "/api/runs/run-99", "/runs/run-1", "/runs/run-99")]
+    store.commit(ViewChanges((), notes={"stopped": ""}))
+
+    assert [answer.status_code for answer in answers] == [503] * 4
+    assert answers[0].json()["detail"] == "the views stand still: KeyError: 'x'"
+    assert "refold run show" in answers[0].json()["hint"]
+    assert [site.http.get(f"/api/runs/run-{number}").status_code for number in (1, 99)] == [200, 404]

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from refold.gateway import logins, reading, writing
 from refold.gateway.app import routed
+from refold.gateway.logins import Login
 from refold.gateway.roles import ACCESS, GRANTS, PUBLIC, ROUTE_ROLES, SAFE, role_of
 from refold.gateway.site import StrictRoute
 from refold.projections import service
@@ -46,10 +47,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, dict
         patch.setattr(service, "REFRESH_S", 0.0)
         patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(logins, "FAILED_S", 0.0)
-        patch.setattr("refold.gateway.site.WRITES_A_MINUTE", 10**9)
         patch.setattr("refold.gateway.site.RunStreams", Ending)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
-        bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+        bench = Bench(Heard, GatewayPart(api_keys=str(keys.path), writes={"program": 10**9}))
         with bench.http:
             yield bench, tokens
 
@@ -149,12 +149,15 @@ def test_a_refusal_says_how_to_log_in_and_not_what_was_wrong(site: tuple[Bench, 
     assert found[0].json()["code"] == "login"
 
 
-def test_writes_are_counted_for_each_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_and_reads_are_counted_by_key_and_their_limits_are_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = Keys(tmp_path / "api.json")
-    ada, bob, again = keys.new("ada", "operator"), keys.new("bob", "operator"), keys.new("ada", "admin")
+    ada, bob, own = keys.new("ada", "operator"), keys.new("bob", "admin"), keys.new("ada", "operator")
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr("refold.gateway.site.WRITES_A_MINUTE", 60)
-    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
+    monkeypatch.setattr(logins, "FAILED_S", 0.0)
+    limits = {"operator": 60, own[4:16]: 2}
+    bench = Bench(Heard, GatewayPart(api_keys=str(keys.path), writes=limits, reads={own[4:16]: 1}))
     unsafe = [(method, path) for name, method, path in CLOSED if role_of(name, {method}) == "operator"]
 
     with bench.http:
@@ -162,9 +165,28 @@ def test_writes_are_counted_for_each_actor(tmp_path: Path, monkeypatch: pytest.M
             method, path = unsafe[number % len(unsafe)]
             asked(bench, method, path, **bearer(ada))
         writes = [(method, path) for _, method, path in CLOSED if method not in SAFE]
-        assert {asked(bench, method, path, **bearer(again)) for method, path in writes} == {429}
+        refused = bench.http.post("/api/runs", headers=bearer(ada))
+        assert {asked(bench, *each, **bearer(ada)) for each in writes if each in unsafe} == {429}
+        assert (refused.json()["detail"], "REFOLD_GATEWAY__WRITES" in refused.json()["hint"]) == (
+            "60 writes a minute",
+            True,
+        )
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
         assert asked(bench, "GET", "/api/login", **bearer(ada)) == 200
-        assert asked(bench, "POST", "/api/runs", **bearer(bob)) == 422
+        assert [asked(bench, "POST", "/api/runs", **bearer(own)) for _ in range(3)] == [422, 422, 429]
+        assert [asked(bench, "GET", "/api/login", **bearer(own)) for _ in range(2)] == [200, 429]
+        assert {asked(bench, "POST", "/api/runs", **bearer(bob)) for _ in range(70)} == {422}
+
+
+def test_people_and_programs_have_limits_of_their_own_whatever_else_is_set() -> None:
+    part = GatewayPart(writes={"approver": 100, "0123456789ab": 5})
+    person, program = Login("ada", ("viewer",), cookie="c"), Login("ci", ("viewer",), key="f" * 12)
+
+    assert [each.most(part.writes) for each in (person, program)] == [60, 6_000]
+    assert Login("eve", ("viewer", "approver"), cookie="c").most(part.writes) == 100
+    assert Login("ci", ("approver",), key="0123456789ab").most(part.writes) == 5
+    assert Login("me", local=True).most(part.writes) == 6_000
+    assert Login("proxied", ("viewer",)).most(part.writes) == 60
 
 
 def test_what_came_of_a_doubt_is_a_vote_where_people_are_asked(site: tuple[Bench, dict[str, str]]) -> None:

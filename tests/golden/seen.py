@@ -29,6 +29,7 @@ from refold.cli import platform as cli_platform
 from refold.cli.main import app
 from refold.client.platform import Platform
 from refold.core import events
+from refold.core.errors import UnreachableError
 from refold.core.events import Cause, Event
 from refold.core.ids import RunId, callback_token, home
 from refold.core.messages import ApprovalVote, DeadLetter, RunOperation, RunRequest, RunSignal
@@ -373,6 +374,10 @@ class Recorded(Platform):
 
     def knock(self) -> None:
         """It is there."""
+
+    def groups(self, names: object) -> Any:
+        """It has none: nobody is alive or dead."""
+        raise UnreachableError("there are no groups in memory")
 
     def wait(self, timeout_s: float, tell: object) -> None:
         """It is there."""

@@ -30,6 +30,7 @@ from refold.gateway.pages import rendering
 from refold.gateway.pages.fork_pages import fork_file, fork_parts
 from refold.gateway.pages.screen import SCREEN
 from refold.projections import service
+from refold.runtime.settings import GatewayPart
 from refold.testing import reject
 from refold.views.history import Run
 from tests.forks.recording import Noted
@@ -74,8 +75,7 @@ def site() -> Iterator[Bench]:
         patch.setenv("REFOLD_ENVIRONMENT", "test")
         patch.chdir(ROOT)
         patch.setattr(service, "REFRESH_S", 0.0)
-        patch.setattr("refold.gateway.site.WRITES_A_MINUTE", 10**9)
-        bench = Bench()
+        bench = Bench(part=GatewayPart(writes={"program": 10**9}))
         bench.gateway.forks = ForkRoom(TARGET)
         write(bench, recorded())
         with bench.http:

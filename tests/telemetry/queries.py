@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     r"|(?P<range>\[(?:\d+[smhd]|\$__rate_interval)\])|(?P<sign>==|!=|=~|!~|<=|>=|[-+*/(){}<>=,]))"
 )
 _AGGREGATES = {"sum", "max", "min", "avg", "count", "topk"}
-_FUNCTIONS = {"rate", "increase", "deriv", "histogram_quantile"}
+_FUNCTIONS = {"absent", "rate", "increase", "deriv", "histogram_quantile"}
 
 
 def board() -> dict[str, Any]:

@@ -77,27 +77,30 @@ def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
     assert found['refold_turn_seconds_bucket{"le": "+Inf"}'] == found["refold_turn_seconds_count{}"] == 3
     assert found["refold_turn_seconds_sum{}"] == pytest.approx(60.3005)
     assert (found["refold_void_records_total{}"], found['refold_lag_records{"topic": "t"}']) == (3, 4)
-    assert found['refold_alarms_total{"alarm": "run.frozen"}'] == 2
-    assert found['refold_alarms_total{"alarm": "log.shrunk"}'] == 0, "an alarm that never came is there to be watched"
+    assert found['refold_alarms_total{"alarm": "run.frozen", "severity": "critical"}'] == 2
+    assert found['refold_alarms_total{"alarm": "log.shrunk", "severity": "critical"}'] == 0, "it is there to be watched"
 
 
 def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up() -> None:
     vitals, port = Vitals(), free_port()
     with shown(f"127.0.0.1:{port}", vitals, (), service="planner", ends=ends):
         first = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
-        vitals.stand(ready=False)
+        vitals.stand("it reads")
         begun_ = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
-        vitals.stand(ready=True)
+        vitals.stand("")
         vitals.begin_turn(time.monotonic() - HUNG_S + 10)
         slow = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
         vitals.begin_turn(time.monotonic() - HUNG_S - 1)
         hung = ask(port, "/livez")[0]
+        vitals.ask = lambda: "views ok, Kafka not heard"
+        asked = ask(port, "/readyz")
         other = ask(port, "/etc/passwd")[0]
 
     assert first == [200, 503, 503]
     assert begun_ == [200, 503, 200]
     assert slow == [200, 200, 200]
     assert (hung, other) == (503, 404)
+    assert asked == (503, "no: views ok, Kafka not heard\n")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/startupz"])
@@ -128,6 +131,18 @@ def test_a_member_is_ready_once_the_group_has_placed_it_though_no_partition_is_l
     vitals.measure([service], Depth({}, 0, placed))
 
     assert vitals.ready == ready
+    assert vitals.spare == (placed and not lanes.lanes)
+
+
+def test_an_executor_whose_redis_is_away_is_not_ready_and_says_so() -> None:
+    vitals, service = Vitals(), cast(Service, SimpleNamespace(counts=Counter(), lanes_now=lambda: LanesNow(2)))
+    with shown(str(port := free_port()), vitals, (), service="executor", ends=ends):
+        vitals.measure([service], Depth({}, 0, True), "Redis")
+        away = ask(port, "/readyz")
+        vitals.measure([service], Depth({}, 0, True))
+        back = ask(port, "/readyz")
+
+    assert (away, back) == ((503, "no: Redis does not answer\n"), (200, "yes\n"))
 
 
 def test_a_probe_that_hangs_up_leaves_no_traceback_between_the_lines_of_a_log(

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from refold.core.errors import UnreachableError
 from refold.core.ids import RunId
 from refold.core.wire.resources import resource
+from refold.embedded.ports import free_port
+from refold.projections.metrics import ViewMetrics
+from refold.runtime.alarms import ALARMS
+from refold.runtime.gauges import Vitals
+from refold.runtime.metrics import shown
 from refold.telemetry import names
 from refold.telemetry.spans import Style
+from refold.views.member import WorkerGroup, Workers
+from tests.planner.clocked import Rig
 from tests.telemetry.queries import board, expressions, metrics_of, queried, rules
 from tests.telemetry.receiver import Receiver
+from tests.telemetry.test_metrics import ask, viewed
 from tests.telemetry.test_spans import GEN_AI, World, chats, of, ran
 
+ROOT = Path(names.__file__).parents[1]
+OPERATING = ROOT.parents[1] / "docs" / "guides" / "operating.md"
 REGISTRY: dict[str, Any] = json.loads(Path(__file__).with_name("gen_ai.json").read_text())
 TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "any": str, "enum": str}
 
@@ -82,8 +95,81 @@ def test_a_rule_says_what_is_the_matter_and_what_comes_next() -> None:
     assert len({rule["alert"] for rule in found}) == len(found)
     for rule in found:
         assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}, rule
-        assert rule["annotations"].keys() == {"summary", "next"}
+        assert rule["annotations"].keys() == {"summary", "next", "runbook"}
+        assert rule["annotations"]["runbook"] == f"docs/guides/operating.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+def exported(*beside: ViewMetrics) -> dict[str, float]:
+    """What a process shows, by name and labels."""
+    with shown(str(port := free_port()), Vitals(), beside, service="planner", ends=lambda _: {}):
+        return {
+            of.name: of.value
+            for each in text_string_to_metric_families(ask(port, "/metrics")[1])
+            for of in each.samples
+        }
+
+
+def group(role: str, *, members: int) -> WorkerGroup:
+    """A group as a projector sees it."""
+    unserved = [] if members else [0]
+    lag = {"run-log": 1}
+    return WorkerGroup(
+        role=role, pool="", members=members, unserved=unserved, needed=True, waiting=1, oldest_s=9.0, lag=lag
+    )
+
+
+def test_every_metric_that_a_rule_asks_for_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = viewed(monkeypatch, 1)
+    vars(views).update(_ask=lambda: Workers(groups=[group("planner", members=0)], workers=[]))
+    there = exported(views)
+
+    assert {name for rule in rules() for name in metrics_of(rule["expr"])} - there.keys() == set()
+    assert (there["refold_partitions_unserved"], there["refold_workers"]) == (1, 0)
+    assert (there["refold_oldest_waiting_seconds"], there["refold_kafka_unreachable"]) == (9, 0)
+
+
+def test_a_platform_that_shows_nothing_fires_an_alert_and_one_whose_kafka_is_away_does_not_call_its_views_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (absent,) = (rule["expr"] for rule in rules() if rule["expr"].startswith("absent("))
+    views = viewed(monkeypatch, 1)
+
+    def away() -> Workers:
+        raise UnreachableError("Kafka is away")
+
+    vars(views).update(_ask=away)
+    there = exported(views)
+
+    assert metrics_of(absent) <= there.keys(), "it would fire while the process that shows the others lives"
+    assert (there["refold_kafka_unreachable"], there["refold_views_unreadable"]) == (1, 0)
+    assert "refold_partitions_unserved" not in there, "nobody knows"
+
+
+def test_a_request_with_a_typo_is_no_critical_alarm_and_every_alarm_is_one_that_a_service_raises() -> None:
+    rig = Rig()
+    rig.start("r-1", "lookign", {})
+    rig.run()
+    names = [name for name, _ in rig.news]
+    source = "".join(path.read_text() for path in ROOT.rglob("*.py") if path.name != "alarms.py")
+
+    assert "run.unserved" in names
+    assert ALARMS["run.unserved"].severity == "info"
+    assert "run.stalled" not in names
+    assert [name for name in ALARMS if f'"{name}"' not in source] == []
+    assert {alarm.severity for alarm in ALARMS.values()} == {"critical", "warning", "info"}
+
+
+def test_the_table_of_the_docs_is_that_of_the_code() -> None:
+    rows = [f"| `{name}` | {of.severity} | {of.cause} | {of.action} |" for name, of in ALARMS.items()]
+    table = "\n".join(("| event | severity | cause | what to do |", "|---|---|---|---|", *rows))
+    text = OPERATING.read_text()
+    if os.environ.get("REFOLD_WRITE_OUTPUTS"):
+        begin, end = text.index("| event |"), text.index("\n\n", text.index("| event |"))
+        text = text[:begin] + table + text[end:]
+        OPERATING.write_text(text)
+
+    assert table in text, "REFOLD_WRITE_OUTPUTS=1 writes it"
 
 
 def test_the_board_is_of_the_classic_model_and_asks_the_data_source_that_is_chosen() -> None:

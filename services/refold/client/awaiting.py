@@ -36,7 +36,6 @@ from refold.core.ids import RunId, asked_about, parse_call_id, run_id
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.topics import MEMBER
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.approvals import names_the_question
@@ -46,7 +45,7 @@ from refold.ports.blobs import Blobs
 from refold.sdk.budget import Budget
 from refold.views.approval import Question, question_row
 from refold.views.history import Run
-from refold.views.member import AgentServed, ToolServed, agents_served, tools_served
+from refold.views.member import AgentServed, ToolServed, Workers
 from refold.views.outcome import CommandResult, SignalResult, Started, Voted
 from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
@@ -292,16 +291,23 @@ class AsyncClient:
     async def agents(self) -> list[AgentServed]:
         """The versions of agents that planners report to have, each with its members.
 
-        For display: any executor may write such a report, and that of a killed member stays for up to nine days.
+        For display: any executor may write such a report. That of a killed member (`alive` is False) stays for up to
+        nine days.
         """
-        return await self._do(lambda: agents_served(self._platform.runs.reader.scan(MEMBER)))
+        return await self._do(lambda: self._platform.served().agents)
 
     async def tools(self) -> list[ToolServed]:
         """The tools that executors report to run, each with its members and the JSON Schema of its arguments.
 
         For display, as `agents`.
         """
-        return await self._do(lambda: tools_served(self._platform.runs.reader.scan(MEMBER)))
+        return await self._do(lambda: self._platform.served().tools)
+
+    async def workers(self) -> Workers:
+        """Planners, executors and approval services, living and killed, and what waits for them. **Raises** UsageError
+        for who may not see Kafka's groups.
+        """
+        return await self._do(self._platform.workers)
 
     async def approvals(self, state: State = "open") -> list[Question]:
         """Lists what people are asked, the oldest first; what was closed long ago is in its run's history."""

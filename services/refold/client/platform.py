@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import math
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from functools import cached_property
 from confluent_kafka import KafkaException
 
 from refold.adapters.kafka import clients
+from refold.adapters.kafka.groups import GroupState, group_states
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
@@ -20,16 +22,20 @@ from refold.client.addresses import Addresses
 from refold.client.catalog import CatalogReader
 from refold.core.approval.signature import Trust
 from refold.core.confusables import spelt
-from refold.core.errors import UnreachableError, UsageError
+from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.run.state import RunState
-from refold.core.topics import RUN_STREAM, TOOL_REQUESTED, pool_of
+from refold.core.topics import RUN_STREAM, TOOL_REQUESTED, executors, pool_of
 from refold.operations.approvals import Approvals
 from refold.operations.runs import Runs
+from refold.operations.workers import Served, served, workers
 from refold.runtime.settings import Settings
+from refold.views.member import Workers
 
 KNOCK_S = 3.0
 """The time a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
 KNOCK_AGAIN_S = 0.3
+POOL_KNOWN_S = 3.0
+"""Age up to which an answer about a pool is used again: a page that is open asks for each event of its run."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,35 @@ class Platform:
         """The runs in the log. **Raises** UnreachableError at once when nobody listens."""
         self.knock()
         return Runs(KafkaLogReader(self.settings.kafka))
+
+    def workers(self) -> Workers:
+        """Workers, asked now. **Raises** as `workers`, and at once when nobody listens."""
+        self.knock()
+        return workers(self.settings.kafka)
+
+    def served(self) -> Served:
+        """Agents and tools that members report. **Raises** UnreachableError."""
+        return served(self.runs.reader, self.groups)
+
+    def groups(self, names: Iterable[str]) -> dict[str, GroupState]:
+        """Groups by name, asked now. **Raises** as `group_states`."""
+        self.knock()
+        return group_states(self.settings.kafka, names)
+
+    def idle_pools(self, pools: Collection[str]) -> set[str]:
+        """Pools that no executor serves, as of some seconds ago at most; none where nobody says."""
+        now = time.monotonic()
+        if stale := [pool for pool in pools if now - self._pools.get(pool, (-math.inf, False))[0] > POOL_KNOWN_S]:
+            self._pools.update(dict.fromkeys(stale, (now, False)))
+            with suppress(RefoldError):
+                found = self.groups(map(executors, stale))
+                self._pools.update({pool: (now, not found[executors(pool)].members) for pool in stale})
+        return {pool for pool in pools if self._pools[pool][1]}
+
+    @cached_property
+    def _pools(self) -> dict[str, tuple[float, bool]]:
+        """Pools with the time of the last question, and if they had no executor."""
+        return {}
 
     @cached_property
     def trust(self) -> Trust:

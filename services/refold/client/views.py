@@ -24,6 +24,7 @@ from refold.projections.runs import ViewedRuns, runs_with
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import RUNS
+from refold.projections.status import needs_of, status_of
 from refold.runtime.settings import Settings
 from refold.views.history import Run
 
@@ -129,6 +130,19 @@ def runs_then(
             break
         query = replace(query, after=query.place(rows[-1]))
     return Listed(found[::-1], meant, total)
+
+
+def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | None, list[str]]:
+    """Return counts as `needs_of` has them, None where the log has to be asked, and why projections stand still."""
+    database, source = views(settings), KafkaLogSource(settings.kafka)
+    try:
+        infos = [status_of(name, database, settings.views.url, source).row for name in database.projections()]
+    finally:
+        database.close()
+    stopped = [f"projection {row.projection} stands still: {row.reason.partition(chr(10))[0]}" for row in infos]
+    with _current(settings, source, range(source.partitions)) as view:
+        counts = None if view is None else needs_of(view, since_ms)
+    return counts, [f"{why}; refold projection list" for why, row in zip(stopped, infos, strict=True) if row.reason]
 
 
 _LIVE = ("pending", "running", "suspended")

@@ -141,6 +141,7 @@ class RunRequested:
     anything; a child has that of its root. `outlives`: it goes on when its parent is over. At `deadline_ms` it fails;
     0: never. `above` are the agents of the runs that wait for it, from the first on. A `budget` bounds what it takes.
     `forked`: its first entries are copies of those of another run, and nothing follows of them, see `RunForked`.
+    `sent_ms` is when the broker appended the request; 0: another run has started it, or an older planner wrote this.
     """
 
     agent: str
@@ -159,6 +160,12 @@ class RunRequested:
     above: list[str] = field(default_factory=list)
     budget: Spendable | None = None
     forked: ForkedFrom | None = None
+    sent_ms: int = 0
+
+    def asked_ms(self, at_ms: int) -> int:
+        """Time of the request: before the entry at `at_ms` by as long as the request waited for a planner."""
+        # An entry that lies of a time would break every list that is sorted by it.
+        return self.sent_ms if 0 < self.sent_ms <= at_ms and self.forked is None else at_ms
 
     @property
     def session(self) -> str:

@@ -550,7 +550,8 @@ class Member:
     """Topic `member`, key name: what a planner or an executor serves. A tombstone follows when it leaves cleanly.
 
     For display alone: no service reads it, as any executor may write it (ADR 30). `kind` is planner or executor, `pool`
-    that of an executor. `cut`: schemas, or more, are left out, as the record would exceed the payload limit.
+    that of an executor, `slots` the calls that it acts on at once. `cut`: schemas, or more, are left out, as the record
+    would exceed the payload limit.
     **Units**: milliseconds since 1970, by the member's wall clock.
     """
 
@@ -562,6 +563,7 @@ class Member:
     agents: list[MemberAgent] = field(default_factory=list)
     tools: list[MemberTool] = field(default_factory=list)
     cut: bool = False
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
     415: ("Unsupported Media Type", "media_type", "content-type 'text/plain', content-encoding ''"),
     421: ("Misdirected Request", "other_host", "'example.org' is no name of this machine"),
     422: ("Unprocessable Content", "malformed", "'no id' is not a run id"),
-    429: ("Too Many Requests", "busy", "60 writes a minute"),
+    429: ("Too Many Requests", "busy", "6000 writes a minute"),
     503: ("Service Unavailable", "behind", "the view is behind run-log/0/7"),
 }
 _EXAMPLES = {

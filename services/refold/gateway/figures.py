@@ -9,14 +9,11 @@ from contextlib import closing, suppress
 from dataclasses import fields, replace
 from typing import Any, cast
 
-import structlog
-
 from refold.core.errors import MalformedError, RefoldError
 from refold.core.messages import RunInsight
 from refold.core.wire import codec
 from refold.ports.log import Record
-
-_log = structlog.get_logger()
+from refold.runtime.outages import OUTAGES
 
 WINDOW_MS = 900_000
 """Age of the oldest minute that counts."""
@@ -70,7 +67,7 @@ class LiveFigures:
                     if time.monotonic() - self._asked > WATCHED_S:
                         return
         except RefoldError as error:  # the next who asks tries again
-            _log.warning("gateway.figures_unread", reason=error.message)
+            OUTAGES.failed("gateway.figures_unread", reason=error.message)
             self._there.set()
 
     def _take(self, record: Record) -> None:

@@ -31,7 +31,7 @@ _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
 _PAGES = re.compile(
     r"/((runs|approvals|calls|dead-letters|static)/.*|inbox|sessions|tools|dead-letters|policies|versions|limits|operators"
-    r"|health|start|login|logout|acting)?",
+    r"|health|workers|start|login|logout|acting)?",
     re.DOTALL,
 )
 _JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)

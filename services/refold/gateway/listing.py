@@ -93,7 +93,7 @@ def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], asked: dict[ViewRow, View
 
 
 def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
-    have = {(each.agent, each.version): [by.member for by in each.members] for each in serving}
+    have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
     live = (Where("ended_ms", "=", 0), Where("version", ">", ""))
     found = view.counts(Query(RUNS, live), ("agent", "version"))
     rows = []

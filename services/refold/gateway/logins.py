@@ -76,6 +76,12 @@ class Login(NamedTuple):
         """True if it is known by the login that limits of this label count for it: its name, or a role `NAME=VALUE`."""
         return self.local or value == self.actor or f"{name}={value}" in self.roles
 
+    def most(self, rates: Mapping[str, int]) -> int:
+        """Requests a minute, by what names it best: its API key, the largest of its roles, or that it is a program."""
+        program = not self.cookie and (self.local or self.key or self.until < math.inf)
+        roles = [rates[role] for role in self.roles if role in rates]
+        return rates.get(self.key) or max(roles, default=rates["program" if program else "person"])
+
     def check(self, role: str) -> None:
         """**Raises** UnauthorisedError if it may not use what needs a role."""
         if not self.may(role):
@@ -95,7 +101,7 @@ class Logins:
         self._keys.load()
         self._proxy_secret = keys.shared_key(part.proxy.secret).hex()
         self._session_key = keys.shared_key(part.session_key) or secrets.token_bytes(32)
-        self._failing, self._logged = 0, RateLimit(LOGGED_A_MINUTE)
+        self._failing, self._logged = 0, RateLimit()
         self.local = not (part.api_keys or part.oidc.issuer or part.proxy.actor)
         self.people = part.people if self.local else {}
         if part.proxy.actor and not (self._proxy_secret or part.proxy.peers):
@@ -266,7 +272,7 @@ class Logins:
             raise UnauthorisedError(_FROM_PAGES, hint="send in Refold-Csrf what GET /api/login has given")
 
     async def _refuse(self, request: Request, kind: str) -> None:
-        if not self._logged.wait_s("failed"):
+        if not self._logged.wait_s("failed", LOGGED_A_MINUTE):
             _log.warning("gateway.login_failed", kind=kind, peer=request.client.host if request.client else "")
         if self._failing >= MOST_FAILING:
             raise BusyError(f"{MOST_FAILING} logins fail at once", retry_after=FAILED_S)

@@ -11,7 +11,6 @@ from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-import structlog
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key
@@ -19,9 +18,8 @@ from joserfc.jwt import JWTClaimsRegistry
 
 from refold.client.addresses import is_here
 from refold.core.errors import UnreachableError, UsageError
+from refold.runtime.outages import OUTAGES
 from refold.runtime.settings import OidcPart
-
-_log = structlog.get_logger()
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 """All of them have a public half: with one that has none, whoever verifies could sign."""
@@ -100,7 +98,7 @@ class TokenVerifier:
         try:
             self._keys = await asyncio.get_running_loop().run_in_executor(None, _fetched, self._url)
         except (OSError, HTTPException, ValueError, RecursionError) as error:
-            _log.warning("gateway.issuer_unread", url=self._url, reason=str(error)[:200] or type(error).__name__)
+            OUTAGES.failed("gateway.issuer_unread", url=self._url, reason=str(error)[:200] or type(error).__name__)
         else:
             self._read = time.monotonic()
 

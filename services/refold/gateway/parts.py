@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-import structlog
-
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.platform import Platform
@@ -22,8 +20,7 @@ from refold.core.ids import RunId, parse_call_id
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_STREAM, pool_of
 from refold.gateway.reading import ReadSide, events_after
-
-_log = structlog.get_logger()
+from refold.runtime.outages import OUTAGES
 
 GIVE_UP_S = 5.0
 """Time for which a part waits until the view has its call."""
@@ -66,7 +63,7 @@ class LiveParts:
                         if found := list(self._believed()):
                             self._give(found)
             except RefoldError as error:  # the streams go on without parts
-                _log.warning("gateway.parts_unread", reason=error.message)
+                OUTAGES.failed("gateway.parts_unread", reason=error.message)
                 time.sleep(PARTS_AGAIN_S)
 
     def _believed(self) -> Iterator[LivePart]:

@@ -45,11 +45,11 @@ class SharedRoom:
 class RateLimit:
     """At most so many times a minute, for each name. Any thread may ask. **Units**: seconds."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def wait_s(self, name: str) -> float:
+    def wait_s(self, name: str, most: int) -> float:
         """Count one more time and return 0, or how long to wait if there were too many in the last minute."""
         now = time.monotonic()
         with self._lock:
@@ -59,7 +59,7 @@ class RateLimit:
                 self._times.popitem(last=False)
             while times and now - times[0] > 60:
                 times.popleft()
-            if len(times) >= self._most:
+            if len(times) >= most:
                 return 60 - (now - times[0])
             times.append(now)
             return 0.0

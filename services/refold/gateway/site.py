@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from refold.core.errors import not_installed
 
@@ -30,7 +30,7 @@ from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.approval.signature import SigningKey
-from refold.core.errors import RefoldError, may_be_archived
+from refold.core.errors import RefoldError, UnreachableError, may_be_archived
 from refold.core.ids import run_id
 from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import canonical
@@ -41,7 +41,7 @@ from refold.gateway.rates import BusyError, RateLimit, SharedRoom
 from refold.gateway.reading import NotYetError, ReadSide, after_of, patiently
 from refold.gateway.roles import SAFE, role_of
 from refold.gateway.streams import RunStreams
-from refold.gateway.writing import Refusals, WriteSide
+from refold.gateway.writing import REBUILD, Refusals, WriteSide
 from refold.operations.run import Signed, signing
 from refold.operations.runs import Runs
 from refold.ports.tables import ViewDatabase, ViewReader
@@ -60,7 +60,6 @@ BUSY_S = 2.0
 """The time after which a read is refused for which there is no room to wait."""
 SEND_S = 20.0
 """The time a client may take to read a part of a file: one that reads nothing holds a place for no longer."""
-WRITES_A_MINUTE = 60
 LEAST_PACKED = 1_000
 """Bytes of a page or a file that is compressed."""
 DEFAULT_WAIT_S = 2.0
@@ -94,7 +93,7 @@ class Gateway:
         self._archive = _archive(self.platform.settings.archive.url)
         self.streams = RunStreams(self.reading, self.platform)
         self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))
-        self._writes = RateLimit(WRITES_A_MINUTE)
+        self._rate = RateLimit()
         self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
     def by(self, login: Login | None, address: str = "/inbox") -> Gateway:
@@ -150,9 +149,12 @@ class Gateway:
     def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
         """The view, or one of the run's copy in the archive, where that is set and the view has the run no more.
 
-        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`.
+        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`;
+        UnreachableError for a view that stands still: what it has may be erased by now, and what it lacks be there.
         """
         with self.view(after) as view:
+            if reason := self.writing.stands_still(view.notes()):
+                raise UnreachableError(reason, hint=f"{REBUILD}; `refold run show` reads the log")
             missing = self.reading.missing(view, run) if self._archive else None
             if missing is None or self._archive is None or not may_be_archived(missing):
                 yield view
@@ -184,13 +186,16 @@ class Gateway:
             await asyncio.sleep(BUSY_S)  # else hundreds that are refused come again more often than they could wait
             raise
 
-    @contextmanager
-    def write(self) -> Iterator[None]:
-        """Room for a write of who asks. **Raises** BusyError when they had too many, or too many are under way."""
-        if wait_s := self._writes.wait_s(self.actor):
-            raise BusyError(f"{WRITES_A_MINUTE} writes a minute", retry_after=wait_s)
-        with self.place("writes"):
-            yield
+    def room(self, kind: Literal["reads", "writes"]) -> AbstractContextManager[None]:
+        """Room for a request of who asks. **Raises** BusyError when they had too many, or too many writes go on."""
+        part, login = self.platform.settings.gateway, self.login
+        if login is None:
+            return nullcontext()
+        most = login.most(part.reads if kind == "reads" else part.writes)
+        if wait_s := self._rate.wait_s(f"{kind} {bool(login.cookie)} {login.key or login.actor}", most):
+            hint = f"REFOLD_GATEWAY__{kind.upper()} sets it by person, program, role and API key"
+            raise BusyError(f"{most} {kind} a minute", retry_after=wait_s, hint=hint)
+        return self.place(kind) if kind == "writes" else nullcontext()
 
 
 def _archive(url: str) -> ArchivedRuns | None:
@@ -240,7 +245,7 @@ class StrictRoute(APIRoute):
             if login is not None and (after := request.headers.get("refold-after", "")):
                 with suppress(NotYetError):  # the handler says so
                     await shared.wait(lambda: shared.reading.check_after(after_of(after)))
-            with shared.write() if login is not None and request.method not in SAFE else nullcontext():
+            with shared.room("reads" if request.method in SAFE else "writes"):
                 response = below_prefix(request, await handle(StrictRequest(request.scope, request.receive)))
             if shared.archived:
                 response.headers["Refold-Archive"] = shared.archived

@@ -18,8 +18,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-import structlog
-
 from refold.client.platform import Platform
 from refold.client.streams import LivePart
 from refold.core.errors import NotFoundError, RefoldError, TransientError
@@ -43,8 +41,8 @@ from refold.gateway.selecting import (
 from refold.ports.tables import Query, ViewReader, Where
 from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import RUN_SESSIONS, RUNS
+from refold.runtime.outages import OUTAGES
 
-_log = structlog.get_logger()
 _T = TypeVar("_T")
 
 NEWS_S = 0.05
@@ -333,7 +331,7 @@ class RunStreams:
         try:
             return await _in_thread(lambda: read(self._reading.store()))
         except RefoldError as error:
-            _log.warning("gateway.view_unread", reason=error.message)
+            OUTAGES.failed("gateway.view_unread", reason=error.message)
             return None
 
     async def _look_for_ever(self) -> None:
@@ -352,7 +350,7 @@ class RunStreams:
                 news = await _in_thread(self._look)
             except RefoldError as error:
                 self._store = None
-                _log.warning("gateway.view_unread", reason=error.message)
+                OUTAGES.failed("gateway.view_unread", reason=error.message)
                 wait_s = AWAY_S
             else:
                 self._give(news, known)

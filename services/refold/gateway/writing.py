@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-
-import structlog
 
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.source import KafkaLogSource
@@ -20,17 +18,19 @@ from refold.core.topics import DEAD_LETTER, RUN_LOG
 from refold.gateway.reading import POLL_S, ReadSide
 from refold.operations.operation import Followed, OperationRow, Performed, follow_up, publish_input, refusals
 from refold.ports.log import Place, Record
+from refold.runtime.outages import OUTAGES
 from refold.views.history import Run
-
-_log = structlog.get_logger()
 
 LISTEN_AGAIN_S = 1.0
 ASK_S = 5.0
 """Time between two questions to Kafka if it is there."""
+DEAF_S = 20.0
+"""Silence after which the client counts as broken: an answer may take ten seconds."""
 LAG_S = 2.0
 """Time between two looks at the end of the log, from which it is told how far the view is behind."""
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
+REBUILD = "set REFOLD_VIEWS__URL to the views of this log, or rebuild them: `refold projection rebuild`"
 _UNSEEN = object()
 
 
@@ -78,7 +78,7 @@ class Refusals:
             except RefoldError as error:
                 self.listens.clear()
                 if not self._stop.is_set():
-                    _log.warning("gateway.refusals_unread", reason=error.message)
+                    OUTAGES.failed("gateway.refusals_unread", reason=error.message)
                 self._stop.wait(LISTEN_AGAIN_S)
 
     def _take(self, records: list[Record]) -> None:
@@ -96,7 +96,8 @@ class WriteSide:
 
     @property
     def listens(self) -> bool:
-        return self._refusals.listens.is_set()
+        """True if Kafka has answered lately: a client that is broken for good, or its dead thread, hears nothing."""
+        return self._refusals.listens.is_set() and time.monotonic() - self._refusals.heard_s < DEAF_S
 
     @property
     def lag_s(self) -> int:
@@ -111,9 +112,11 @@ class WriteSide:
             ends.popleft()
         return int(time.monotonic() - ends[0][0]) if ends else 0
 
-    def other_log(self) -> str:
-        """Return why the outcome of a write would never be seen: the view is of another log. Else nothing."""
-        viewed, written = self._reading.store().notes().get("log", ""), self._refusals.log
+    def stands_still(self, notes: Mapping[str, str]) -> str:
+        """Return why a view with these notes shows nothing new: it has stopped, or is of another log. Else nothing."""
+        if stopped := notes.get("stopped"):
+            return f"the views stand still: {stopped.partition(chr(10))[0]}"
+        viewed, written = notes.get("log", ""), self._refusals.log
         return f"the views are of the log {viewed}, and Kafka has {written}" if written and viewed != written else ""
 
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
@@ -123,8 +126,8 @@ class WriteSide:
         """
         if not self._refusals.listens.wait(LISTEN_AGAIN_S):
             raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
-        if reason := self.other_log():
-            raise UnreachableError(reason, hint="set REFOLD_VIEWS__URL to the views of this log, or rebuild them")
+        if reason := self.stands_still(self._reading.store().notes()):
+            raise UnreachableError(reason, hint=REBUILD)
         position = publish_input(self._platform.publisher, operation.message)
         deadline = time.monotonic() + wait_s
         seen: object = _UNSEEN

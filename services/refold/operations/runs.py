@@ -115,12 +115,12 @@ class Runs:
             if _FIRST not in (record.key or b"") or (judged := feed(LogFold(), record)).state is None:
                 continue
             if judged.run_id not in asked:
-                asked[judged.run_id] = judged.state.requested_ms
+                asked[judged.run_id] = judged.state.asked_ms
                 forks |= {judged.run_id.encode()} if judged.state.copying else set()
                 if takes(Run(judged.state, Timeline(judged.run_id))):
                     meant.add(judged.run_id)
         # The first entry of a live fork has the time of its source.
-        asked |= {run.state.run_id: run.state.requested_ms for run in self._read(None, forks.__contains__) if forks}
+        asked |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
         return self._without_erased(asked, meant, buried=buried)
 
     def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
@@ -128,7 +128,7 @@ class Runs:
         asked, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
-            asked[run.state.run_id] = run.state.requested_ms
+            asked[run.state.run_id] = run.state.asked_ms
             (meant.add if takes(run) and only(run) else meant.discard)(run.state.run_id)
 
         for fold, judged in judge(self.reader):
@@ -238,7 +238,7 @@ def is_over(run: Run, judged: JudgedRecord | None) -> bool:
 
 
 def _asked_at(run: Run) -> tuple[int, RunId]:
-    return run.state.requested_ms, run.state.run_id
+    return run.state.asked_ms, run.state.run_id
 
 
 def _path(run: str) -> list[tuple[int, ...]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from refold.core.errors import RefoldError, not_installed
@@ -15,7 +16,9 @@ from refold.projections.following import lags
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import APPROVALS, DAILY, HOLDS, RUNS, STEPS
+from refold.projections.status import stands_still
 from refold.runtime.clock import clock_ms
+from refold.views.member import WorkerGroup, Workers
 
 try:
     from prometheus_client import Metric
@@ -30,6 +33,17 @@ BUSIEST = 100
 OTHER = "other"
 """The label of all tools but the busiest: each is a time series."""
 
+KAFKA_S = 3.0
+
+_OF_GROUPS: dict[str, tuple[str, Callable[[WorkerGroup], float]]] = {
+    "refold_workers": ("Members of the group", lambda group: group.members),
+    "refold_partitions_unserved": (
+        "Partitions that no member serves though one is needed",
+        lambda group: len(group.unserved) if group.needed else 0,
+    ),
+    "refold_waiting": ("Requests, calls or questions that nobody has taken", lambda group: group.waiting),
+    "refold_oldest_waiting_seconds": ("Age of the oldest of them", lambda group: group.oldest_s),
+}
 _SUMS = {
     "calls": ("refold_tool_calls", "Calls that agents have asked for"),
     "failed": ("refold_tool_failures", "Calls that ended without a result"),
@@ -40,23 +54,37 @@ _SUMS = {
 
 
 class ViewMetrics(Collector):
-    """See the module. While the database or the log is away, nothing is shown but that."""
+    """See the module. While the database or Kafka is away, nothing is shown of it but that.
 
-    def __init__(self, database: ViewDatabase, source: LogSource) -> None:
-        self._database, self._source = database, source
+    Kafka has `KAFKA_S` to answer: Prometheus would take a process whose metrics are late for one that is gone.
+    """
+
+    def __init__(self, database: ViewDatabase, source: LogSource, ask: Callable[[], Workers] | None = None) -> None:
+        self._database, self._source, self._ask = database, source, ask
+        self._asker, self._asked = ThreadPoolExecutor(1, thread_name_prefix="metrics"), Future[list[Metric]]()
+        self._asked.set_result([])
         self._found: list[Metric] = []
         self._until = 0.0
         self._closed: tuple[int, str, dict[str, Counter[str]]] = (0, "", {})
 
     def collect(self) -> Iterator[Metric]:
         if time.monotonic() >= self._until:
-            away = 0
+            away = unheard = 0
             try:
                 self._found = [*self._read()]
             except RefoldError:
                 self._found, away = [], 1
-            text = "1 while the views cannot be read"
-            self._found.append(GaugeMetricFamily("refold_views_unreadable", text, value=away))
+            if self._asked.done():
+                self._asked = self._asker.submit(lambda: [*self._read_log()])
+            try:
+                self._found += self._asked.result(KAFKA_S)
+            except (RefoldError, TimeoutError):
+                unheard = 1
+            gauges = {
+                "refold_views_unreadable": (away, "1 while the database of the views cannot be read"),
+                "refold_kafka_unreachable": (unheard, "1 while Kafka does not answer"),
+            }
+            self._found += [GaugeMetricFamily(name, text, value=value) for name, (value, text) in gauges.items()]
             self._until = time.monotonic() + SHOWN_S
         yield from self._found
 
@@ -85,12 +113,31 @@ class ViewMetrics(Collector):
             for label, value in by_label.items():
                 family.add_metric([label], value / NANO if column == "nano_usd" else value)
             yield family
-        bounds = self._source.bounds()
-        behind = {
-            name: sum(lags(self._database.store(name, serving(self._database, name)).positions(), bounds).values())
-            for name in self._database.projections()
-        }
+
+    def _read_log(self) -> Iterator[Metric]:
+        """What Kafka says of projections and of workers."""
+        bounds, log = self._source.bounds(), self._source.identity()
+        behind, stopped = dict[str, int](), dict[str, int]()
+        for name in self._database.projections():
+            store = self._database.store(name, serving(self._database, name))
+            positions, notes = store.positions(), store.notes()
+            behind[name] = sum(lags(positions, bounds).values())
+            stopped[name] = bool(stands_still(notes, positions, log, bounds))
         yield _labelled("refold_projection_lag_records", "Records that a view has not read", "projection", behind)
+        yield _labelled("refold_projection_stopped", "1 if a view stands still", "projection", stopped)
+        if self._ask is None:
+            return
+        groups, text = self._ask().groups, "for planners, or executors of a pool"
+        for name, (about, value) in _OF_GROUPS.items():
+            family = GaugeMetricFamily(name, f"{about}, {text}", labels=["role", "pool"])
+            for group in groups:
+                family.add_metric([group.role, group.pool], value(group))
+            yield family
+        family = GaugeMetricFamily("refold_group_lag_records", "Records behind", labels=["role", "pool", "topic"])
+        for group in groups:
+            for topic, records in group.lag.items():
+                family.add_metric([group.role, group.pool, topic], records)
+        yield family
 
     def _totals(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
         """The sums by tool. Days before yesterday grow no more, so they are added up once a day."""

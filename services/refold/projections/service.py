@@ -21,6 +21,7 @@ from refold.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.turn import PriceOf
 from refold.runtime.memory import give_back
+from refold.runtime.outages import OUTAGES
 from refold.sdk.prices import Price, Prices
 from refold.sdk.projection import Projection
 
@@ -100,8 +101,9 @@ class KeptProjection:
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
             if error.message != self._reason:  # beside a projector a gateway waits for ever
-                say = _log.info if isinstance(error, ConflictError) else _log.warning
-                say("projection.waits", projection=self.name, reason=error.message, next_s=self._wait_s)
+                level = "info" if isinstance(error, ConflictError) else "warning"
+                at = {"projection": self.name, "reason": error.message, "next_s": self._wait_s}
+                OUTAGES.failed("projection.waits", self.name, level, **at)
             self._reason = error.message
         except (UsageError, ProjectionError) as error:
             self._stop(error)
@@ -396,11 +398,11 @@ MANY_RECORDS = 1_000
 
 
 def keep_all(
-    slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[..., None] = lambda *, ready: None
+    slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[[str], None] = lambda _: None
 ) -> None:
     """Keep projections up to date until told to stop. One that stands still holds up no other.
 
-    `stand` is told each time whether all that are kept have caught up.
+    `stand` is called each time with what stands still or is behind.
     """
     read = MANY_RECORDS
     while not stop():
@@ -411,7 +413,8 @@ def keep_all(
                 give_back()
             busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
         read += busy
-        stand(ready=busy < MOST_RECORDS and all(slot.serves for slot in slots))
+        late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
+        stand(f"{late} has not caught up, or stands still" if late else "")
         if 0 < busy < MOST_RECORDS:
             time.sleep(PACE_S)
     for slot in slots:

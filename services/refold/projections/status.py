@@ -9,9 +9,10 @@ from contextlib import suppress
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.redaction import public_url
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewDatabase, ViewRow, ViewTable
+from refold.ports.tables import Query, Scalar, ViewDatabase, ViewReader, ViewRow, ViewTable, Where
 from refold.projections.following import lags, misplaced
 from refold.projections.service import Comparison
+from refold.projections.shipped.tables import APPROVALS, DEAD_LETTER_ROWS, HOLDS, STEPS
 from refold.views.projection import (
     ProjectionGeneration,
     ProjectionInfo,
@@ -65,6 +66,23 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
             )
         )
     return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
+
+
+def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
+    """Return how many runs, calls, questions and dead letters since then need people."""
+    steps = {name: view.count(Query(STEPS, (Where("status", "=", state),))) for name, state in _CALLS.items()}
+    letters = Query(DEAD_LETTER_ROWS, (Where("at_ms", ">=", since_ms),))
+    questions = view.count(Query(APPROVALS, (Where("open", "=", 1),)))
+    return {
+        "stalled": view.count(Query(HOLDS)),
+        **steps,
+        "questions": questions,
+        "dead_letters": view.count(letters),
+    }
+
+
+_CALLS = {"doubts": "doubt", "held": "held"}
+"""Calls that need people, by the status of their step."""
 
 
 def stands_still(

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import structlog
-
 from refold.core.errors import BlobError, UnreachableError
 from refold.core.events import Failure
 from refold.ports.blobs import Blobs
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
+from refold.runtime.outages import OUTAGES
 
 T = TypeVar("T")
 
@@ -24,8 +23,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 BACKENDS = 2
 """Values under way at once: each is in memory some three times, and may have hundreds of megabytes."""
 
-_log = structlog.get_logger()
-
 
 def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: object) -> T | None:
     """What a store says; None when the process ends before it says anything. **Raises** what else `ask` raises."""
@@ -34,7 +31,7 @@ def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: 
         try:
             return ask()
         except UnreachableError as error:
-            _log.warning("blob.unanswered", **facts, error=str(error))
+            OUTAGES.failed("blob.unanswered", **facts, error=str(error))
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return None
@@ -72,7 +69,7 @@ class BlobBackend:
         try:
             self._told(self._loaded(order) if isinstance(order, LoadBlob) else self._saved(order))
         except UnreachableError as error:
-            _log.warning("blob.unanswered", run_id=order.run, error=str(error))
+            OUTAGES.failed("blob.unanswered", run_id=order.run, error=str(error))
             with self._lock:
                 due_s = time.monotonic() + pause_s
                 heapq.heappush(self._later, (due_s, order.number, order, min(2 * pause_s, LONGEST_PAUSE_S)))

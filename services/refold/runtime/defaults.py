@@ -59,3 +59,7 @@ RUN_CHILDREN = 20_000
 
 RUN_DEPTH = 8
 """The largest number of runs above one that starts others: agents that wake each other for ever end here."""
+
+GATEWAY_WRITES = {"person": 60, "program": 6_000}
+GATEWAY_READS = {"person": 1_200, "program": 60_000}
+"""Requests to the gateway a minute. People click and pages reload; a program's limit is what one gateway can do."""

@@ -40,7 +40,10 @@ class Durations:
 
 @dataclass
 class Vitals:
-    """The numbers of a process. `positions` are the next offsets to read, `busy_since` when its turn now began."""
+    """The numbers of a process. `positions` are the next offsets to read, `busy_since` when its turn now began.
+
+    `lacks` is why it is not ready; one whose needs are asked for has `ask`.
+    """
 
     turns: Durations = field(default_factory=Durations)
     appends: Durations = field(default_factory=Durations)
@@ -55,8 +58,10 @@ class Vitals:
     executions: int = 0
     waiting: Counter[str] = field(default_factory=Counter)
     lanes: int = 0
-    ready: bool = False
+    lacks: str = "it has not taken its first turn"
     started: bool = False
+    spare: bool = False
+    ask: Callable[[], str] | None = None
     busy_since: float = 0.0
 
     def begin_turn(self, now_s: float) -> None:
@@ -81,8 +86,8 @@ class Vitals:
         else:
             self.leases_lapsed += name == "lease.lapsed"
 
-    def measure(self, services: Sequence[Service], depth: Depth) -> None:
-        """Note how services are, what they have counted so far, and how far their log is."""
+    def measure(self, services: Sequence[Service], depth: Depth, away: str = "") -> None:
+        """Note how services are, what they have counted so far, and how far their log is; `away` names a server."""
         now = [each.lanes_now() for each in services]
         self.lanes, behind, self.executions = map(sum, zip(*(each[:3] for each in now), strict=True))
         self.waiting = Counter()
@@ -90,15 +95,24 @@ class Vitals:
             self.waiting.update(each.waiting)
         self.counts = sum((each.counts for each in services), Counter())
         self.positions, self.unacknowledged = depth.positions, depth.unacknowledged
-        # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy of
-        # more members than there are partitions would wait for it for ever.
-        self.stand(ready=depth.placed and not behind)
+        self.spare = depth.placed and not self.lanes
+        lacks = f"{away} does not answer" * bool(away) or f"{behind} partitions have not caught up" * bool(behind)
+        self.stand(lacks if depth.placed else "its group has given it no place")
 
     def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """True if one turn has taken so long that it will not end."""
         since = self.busy_since
         return since > 0 and clock() - since > HUNG_S
 
-    def stand(self, *, ready: bool) -> None:
-        """Note that a service without lanes runs, and whether it has caught up."""
-        self.started, self.ready = True, ready
+    def stand(self, lacks: str) -> None:
+        """Note that a service runs, and why it is not ready, if it is not."""
+        self.started, self.lacks = True, lacks
+
+    @property
+    def ready(self) -> bool:
+        return not self.readiness
+
+    @property
+    def readiness(self) -> str:
+        """Why it is not ready, or nothing."""
+        return self.ask() if self.ask is not None and not self.lacks else self.lacks

@@ -22,11 +22,13 @@ from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
 from refold.ports.log import Assigned, Delivery, Depth, End, EventLog, Outgoing, Record, Revoked, Taken
 from refold.ports.tools import Tools
+from refold.runtime.alarms import ALARMS
 from refold.runtime.blobs import BlobBackend
 from refold.runtime.clock import clock_ms
 from refold.runtime.faults import Boundaries
 from refold.runtime.gauges import Vitals
 from refold.runtime.memory import give_back
+from refold.runtime.outages import LINE_S, OUTAGES
 
 T = TypeVar("T")
 
@@ -55,9 +57,8 @@ after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may b
 
 LONGEST_AGAIN_S = 16.0
 
-ANSWERS_S, LINE_S = 2.0, 60.0
-"""A ledger that refuses writes answers questions in between: after the first time without a refusal it is back. After
-the second there is one more line about it: it is asked many times a second."""
+ANSWERS_S = 2.0
+"""A ledger that refuses writes answers questions in between: after so long without a refusal it is back."""
 
 UNSTABLE_S = 30.0
 """The time after which it is an alarm that a transaction keeps records back: those of Kafka Streams take 0.1 s."""
@@ -66,38 +67,6 @@ ABORT = "`kafka-transactions.sh describe-producers` names its producer; end that
 
 MEASURED_S = 1.0
 """Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
-
-ALARMS = frozenset({
-    "agent.raised",
-    "approval.held",
-    "call.doubted",
-    "call.held",
-    "call.late",
-    "call.unauthorised",
-    "catalog.lost",
-    "catalog.void",
-    "input.dead",
-    "ledger.full",
-    "ledger.unreadable",
-    "log.shrunk",
-    "marks.foreign",
-    "marks.missing",
-    "pool.missing",
-    "publish.refused",
-    "question.second",
-    "record.copied",
-    "request.stale",
-    "request.void",
-    "run.frozen",
-    "run.stalled",
-    "snapshot.broken",
-    "snapshot.crowded",
-    "snapshot.refused",
-    "tool.missing",
-    "transaction.open",
-    "unauthorised",
-})  # fmt: skip
-"""News that somebody has to act on. They are logged as warnings."""
 
 log = structlog.get_logger()
 
@@ -143,7 +112,8 @@ class Host:
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
-        self._refused_s = self._line_due_s = self._transactions_s = 0.0
+        self._refused_s = self._transactions_s = 0.0
+        self._ledger_away = False
         self._measured_s = self._spent_s = self._given_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
@@ -200,7 +170,8 @@ class Host:
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
-                vitals.measure(self._services, depth := self._log.depth())
+                depth = self._log.depth()
+                vitals.measure(self._services, depth, "Redis" * self._ledger_away)
                 self._warn_of(depth, ended)
                 self._rest(time.process_time())
             inbox = self._carry_out(orders)
@@ -305,7 +276,7 @@ class Host:
         try:
             self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
         except UnreachableError as error:
-            log.warning("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
+            OUTAGES.failed("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
             self._queue.put(effects.Looked(*fetch, None, known=False))
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
@@ -320,14 +291,10 @@ class Host:
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
-            self._refused_s = begun
-            if begun >= self._line_due_s:
-                self._line_due_s = begun + LINE_S
-                log.warning("ledger.unreachable", error=str(error))
+            self._refused_s, self._ledger_away = begun, True
+            OUTAGES.failed("ledger.unreachable", error=str(error))
             return [effects.Answers(batch.batch, None) for batch in asked]
-        if self._line_due_s and begun - self._refused_s > ANSWERS_S:
-            log.info("ledger.answered")
-            self._line_due_s = 0.0
+        self._ledger_away &= begun - self._refused_s <= ANSWERS_S
         self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]

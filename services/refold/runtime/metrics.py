@@ -20,8 +20,8 @@ import structlog
 
 from refold.core.errors import UsageError, not_installed
 from refold.ports.log import Place
+from refold.runtime.alarms import ALARMS
 from refold.runtime.gauges import SECONDS, WAITING_INPUTS, Durations, Vitals
-from refold.runtime.host import ALARMS
 from refold.runtime.own_host import is_own_host
 
 try:
@@ -81,14 +81,14 @@ class VitalMetrics(Collector):
         waiting = {(why,): count for why, count in of.waiting.items()}
         if waiting:
             yield _family(GaugeMetricFamily, WAITING_INPUTS, "Inputs that wait for something", labels, waiting, "for")
-        lag, alarms = Counter[tuple[str]](), {(name,): of.alarms[name] for name in ALARMS}
+        lag, alarms = Counter[tuple[str]](), {(name, alarm.severity): of.alarms[name] for name, alarm in ALARMS.items()}
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
         asked = {(kind,): count for kind, count in self._requests().items()}
         if asked:
             yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, asked, "request")
-        yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm")
+        yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm", "severity")
 
 
 def _family(kind: Any, name: str, text: str, labels: dict[str, str], values: Mapping[Any, float], *by: str) -> Metric:
@@ -149,9 +149,15 @@ class _Answer(BaseHTTPRequestHandler):
         if self.server.is_loopback and not is_own_host(self.headers.get("Host", "")):
             self._send(421, "text/plain", b"this host is not loopback\n")
             return
-        states = {"/livez": not vitals.hung(), "/readyz": vitals.ready, "/startupz": vitals.started}
+        states = {"/livez": not vitals.hung(), "/startupz": vitals.started}
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
+        elif path == "/readyz":
+            lacks = vitals.readiness
+            # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy
+            # of more members than there are partitions would wait for it for ever.
+            spare = ": in reserve, others serve all partitions" * vitals.spare
+            self._send(503 if lacks else 200, "text/plain", f"{f'no: {lacks}' if lacks else f'yes{spare}'}\n".encode())
         elif path in states:
             self._send(200 if states[path] else 503, "text/plain", b"yes\n" if states[path] else b"no\n")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, IPvAnyNetwork, ValidationError
@@ -41,6 +42,13 @@ def _for_ever_or_a_month(days: int) -> int:
     if days and days < 30:
         raise ValueError("it should be 0, or at least 30: what is repeated sooner has to be known")
     return days
+
+
+Rates = dict[str, Annotated[int, Field(ge=1)]]
+
+
+def _with_defaults(least: Rates, rates: Rates) -> Rates:
+    return {**least, **rates}
 
 
 def _as_librdkafka_writes(value: Any) -> Any:
@@ -222,6 +230,11 @@ class GatewayPart(_Room):
     port: int = Field(8321, ge=1, le=65_535)
     hosts: tuple[str, ...] = ()
     """Names by which it is reached, besides those of this machine."""
+    writes: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.GATEWAY_WRITES))] = defaults.GATEWAY_WRITES
+    """Writes a minute of a `person` (cookie, proxy), a `program` (API key, token), a role, or an API key by its prefix:
+    the one that names the login best."""
+    reads: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.GATEWAY_READS))] = defaults.GATEWAY_READS
+    """Reads a minute, likewise."""
     api_keys: str = ""
     """The file of API keys."""
     oidc: OidcPart = OidcPart()

@@ -425,3 +425,8 @@ class Health(ReadModel):
     ready: bool
     views: str
     kafka: str
+
+    @property
+    def lacks(self) -> str:
+        """What is wrong, or nothing."""
+        return "" if self.ready else f"views {self.views}, Kafka {self.kafka}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Protocol, TypeVar
@@ -81,6 +81,11 @@ class Run:
     def stall(self, hold: Hold | None) -> None:
         """Takes note of why the code of the run is not run, or that it is again."""
         self.hold = hold
+
+    def mark(self, idle: Callable[[Collection[str]], Collection[str]], *, now: bool = True) -> None:
+        """Marks calls that wait for an executor `now`. `idle` returns which of their pools have none."""
+        if now and not self.state.over and (pools := idle(self.timeline.pools)):
+            self.timeline = self.timeline.marked(pools)
 
     def take(self, judged: JudgedRecord, fold: LogFold) -> None:
         counts = not judged.void and judged.entry is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from pydantic import Field, field_serializer
@@ -12,16 +12,80 @@ from refold.views.history import ReadRecord, read
 from refold.views.model import ReadModel, json_text
 
 
-class ServedBy(ReadModel):
-    """A member that serves it. **Units**: milliseconds since 1970.
+class Worker(ReadModel):
+    """A process that is in the group of its role (`alive`), or was killed. `versions` are those of its agents or tools.
 
-    A member reports once a day that it still serves: `reported_ms` is the last time. The record of a member that was
-    killed stays until eight days after that.
+    **Units**: milliseconds since 1970. `seen_ms` of a killed one is its last report, which comes once a day.
+    """
+
+    role: str
+    pool: str
+    member: str
+    alive: bool
+    host: str = ""
+    partitions: list[int] = Field(default_factory=list)
+    slots: int = 0
+    started_ms: int = 0
+    seen_ms: int = 0
+    versions: list[str] = Field(default_factory=list)
+
+
+class WorkerGroup(ReadModel):
+    """All workers of a role, or of a pool. `unserved` are partitions that no member has.
+
+    `needed`: something waits for it, or one of it was killed. `waiting` requests, calls or questions were not taken,
+    the oldest for `oldest_s` seconds. `lag` is in records, by topic.
+    """
+
+    role: str
+    pool: str
+    members: int
+    unserved: list[int]
+    needed: bool
+    waiting: int
+    oldest_s: float
+    lag: dict[str, int]
+
+    @property
+    def missing(self) -> bool:
+        """True if people have to start one."""
+        return self.needed and bool(self.unserved)
+
+    @property
+    def command(self) -> str:
+        """Command that starts one."""
+        key = " --key KEY" if self.role == "approval" else ""
+        return f"refold serve {self.role} --app APP{f' --pool {self.pool}' if self.pool else ''}{key}"
+
+    @property
+    def name(self) -> str:
+        """Role and pool in words."""
+        return f"{self.role} of pool {self.pool}" if self.pool else self.role
+
+
+class Workers(ReadModel):
+    """Workers and their groups."""
+
+    groups: list[WorkerGroup]
+    workers: list[Worker]
+
+
+class ServedBy(ReadModel):
+    """A member that serves it, or did until it was killed: `alive` is asked of its group, None where nobody asked.
+
+    **Units**: milliseconds since 1970. A member reports once a day that it still serves: `reported_ms` is the last
+    time. The record of a member that was killed stays until eight days after that.
     """
 
     member: str
     started_ms: int
     reported_ms: int
+    alive: bool | None = None
+
+    @property
+    def shown(self) -> str:
+        """Its name, with a mark on one that was killed."""
+        return f"{self.member} (gone)" if self.alive is False else self.member
 
 
 class AgentServed(ReadModel):
@@ -56,20 +120,38 @@ class ToolServed(ReadModel):
 _Row = TypeVar("_Row", AgentServed, ToolServed)
 
 
-def agents_served(records: Iterable[ReadRecord]) -> list[AgentServed]:
-    """The agents of all planners, by the records of `member`, by name and version."""
+def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
+    """What members have reported last, by the records of `member`, and as if all of them were killed since."""
+    return [
+        Worker(
+            role=member.kind,
+            member=member.name,
+            alive=False,
+            seen_ms=by.reported_ms,
+            versions=[
+                *(f"{each.name} {each.version}" for each in member.agents),
+                *(each.name for each in member.tools),
+            ],
+            **{name: getattr(member, name) for name in ("pool", "slots", "started_ms")},
+        )
+        for member, by in _members(records)
+    ]
+
+
+def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[AgentServed]:
+    """The agents of all planners, by the records of `member`, by name and version; `alive` are members of groups."""
     return _merged(
         (AgentServed(agent=each.name, version=each.version, manifest=dict(sorted(each.manifest.items())), members=[by]))
-        for member, by in _members(records)
+        for member, by in _members(records, alive)
         for each in member.agents
     )
 
 
-def tools_served(records: Iterable[ReadRecord]) -> list[ToolServed]:
-    """The tools of all executors, by the records of `member`, by name and pool."""
+def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[ToolServed]:
+    """The tools of all executors, by the records of `member`, by name and pool; `alive` as above."""
     return _merged(
         ToolServed(tool=each.name, arguments=each.schema, members=[by], **_same(each))
-        for member, by in _members(records)
+        for member, by in _members(records, alive)
         for each in member.tools
     )
 
@@ -89,14 +171,15 @@ def _merged(rows: Iterable[_Row]) -> list[_Row]:
     ]
 
 
-def _members(records: Iterable[ReadRecord]) -> list[tuple[Member, ServedBy]]:
+def _members(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[tuple[Member, ServedBy]]:
     """The last record of each member, by name. A record under the key of another member counts as none."""
     last: dict[bytes, tuple[Member, ServedBy]] = {}
     for record in records:
         key = record.key or b""
         member = None if record.value is None else read(Member, record.value)
         if member is not None and member.name.encode() == key:
-            by = ServedBy(member=member.name, started_ms=member.started_ms, reported_ms=record.at_ms)
+            lives = None if alive is None else member.name in alive
+            by = ServedBy(member=member.name, started_ms=member.started_ms, reported_ms=record.at_ms, alive=lives)
             last[key] = member, by
         elif record.value is None:
             last.pop(key, None)

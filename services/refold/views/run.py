@@ -165,6 +165,7 @@ class RunInfo(RunRow):
     `manifest` names what it is made of: digests of code and tools, and its policy. `hold` is why its code is not run,
     `unheard` are tasks that failed and that nobody awaited. `resolve` are commands that settle what waits for a human.
     `models` are the requests to models that wait for their answers; of a run at a point of its history alone.
+    `waited_ms` is the time from the request until a planner took it.
     """
 
     result: Any
@@ -189,6 +190,7 @@ class RunInfo(RunRow):
     resolve: list[str]
     models: list[ModelTurn]
     forked: ForkOf | None = None
+    waited_ms: int = 0
     result_text: str = Field(exclude=True)
 
     @property
@@ -288,7 +290,7 @@ def _row(run: Run) -> Data:
         "waiting": [step.name for step in told.in_status("waiting")] if live else [],
         "approvals": [step.approvals[-1].approval_id for step in told.asking],
         "seq": state.head.seq,
-        "requested_ms": state.requested_ms,
+        "requested_ms": state.asked_ms,
         "at_ms": state.at_ms,
         "labels": request.labels if request else {},
         "says": state.says if live else "",
@@ -326,6 +328,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
         **_end(state),
         input=json_text(request.input) if request else None,
         requester=request.requester if request else "",
+        waited_ms=state.requested_ms - state.asked_ms,
         request=state.position,
         version=state.version,
         app=state.app,

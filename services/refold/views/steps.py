@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from copy import copy
 from typing import Any, Literal
@@ -81,7 +81,7 @@ class RunStep(ReadModel):
 
     `label` is the agent's own name for the step, which names nothing that runs. Of a wait `args` is its match, of a
     callback the schema of its result; `key` and `actor` are of who answered. `runs` are those that it starts.
-    `how`, `began_ms` and `took_ms` are those of `CallCompleted`.
+    `how`, `began_ms` and `took_ms` are those of `CallCompleted`. `waits`: no executor serves the pool of the call.
     """
 
     step: int
@@ -108,6 +108,8 @@ class RunStep(ReadModel):
     how: str = ""
     began_ms: int = 0
     took_ms: int = 0
+    waits: str = ""
+    pool: str = Field("", exclude=True)
 
     @field_serializer("args", "result")
     def _as_data(self, text: str, info: FieldSerializationInfo) -> Any:
@@ -167,6 +169,20 @@ class Timeline:
         """A timeline that stays as it is now, while this one goes on: steps are replaced, never changed."""
         found = copy(self)
         vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
+        return found
+
+    @property
+    def pools(self) -> set[str]:
+        """Pools of calls that are with executors."""
+        return {step.pool for step in self.steps if step.kind == "call" and step.status == "running"}
+
+    def marked(self, idle: Collection[str]) -> Timeline:
+        """A copy in which calls of these pools wait for an executor."""
+        found = self.copy()
+        for step in found.steps:
+            if step.pool in idle and step.status == "running":
+                waits = f"waits for an executor of pool {step.pool}: none is there"
+                found.steps[step.step - 1] = step.model_copy(update={"waits": waits})
         return found
 
     def feed(self, entry: events.Entry) -> None:
@@ -258,7 +274,13 @@ class Timeline:
 def _begun(event: events.Event, run: RunId, seq: int, at_ms: int) -> RunStep | None:
     match event:
         case events.CallProposed():
-            about = {"call_id": call_id(run, seq), "effect": event.effect, "key": event.key, "label": event.label}
+            about = {
+                "call_id": call_id(run, seq),
+                "effect": event.effect,
+                "key": event.key,
+                "label": event.label,
+                "pool": event.pool,
+            }
             return _step(event, "call", event.tool, at_ms, "proposed", args=event.args, rule=event.rule, **about)
         case events.SignalSent():
             return _step(event, "signal", event.name, at_ms, result=event.data, runs=[event.run_id])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from refold.adapters.kafka.errors import REFUSED, translate
 from refold.core.errors import UsageError
 from refold.ports.log import NEVER, Delivery, Membership, Record
+from refold.runtime.outages import OUTAGES
 from refold.runtime.settings import KafkaSettings
 
 Config = dict[str, Any]
@@ -57,21 +57,6 @@ class Names(dict[str, str]):
         return topic.removeprefix(self.prefix)
 
 
-class Throttle:
-    """Lets one line of a kind through per second, or an outage floods the log: every client tries 50 times a second."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, float] = {}
-
-    def lets(self, kind: str) -> bool:
-        """True if a line of this kind may be written now."""
-        now = time.monotonic()
-        if now - self._last.get(kind, -1.0) < 1.0:
-            return False
-        self._last[kind] = now
-        return True
-
-
 class _Log:
     """librdkafka's log lines as events, instead of text on stderr.
 
@@ -80,13 +65,11 @@ class _Log:
 
     _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
 
-    def __init__(self) -> None:
-        self._throttle = Throttle()
-
     def log(self, level: int, message: str, *args: object) -> None:
         line = message % args if args else message
-        if structlog.is_configured() and self._throttle.lets(line.partition(" ")[0]):
-            getattr(_log, next(name for least, name in self._METHODS if level >= least))("kafka.client", line=line)
+        if structlog.is_configured():
+            name = next(name for least, name in self._METHODS if level >= least)
+            OUTAGES.failed("kafka.client", line.partition(" ")[0], name, line=line)
 
 
 class SentRequests:

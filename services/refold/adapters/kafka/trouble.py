@@ -7,9 +7,9 @@ import time
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from refold.adapters.kafka.clients import Throttle
 from refold.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, meaning, of, translate
 from refold.core.errors import RefoldError
+from refold.runtime.outages import OUTAGES
 
 _log = structlog.get_logger()
 
@@ -51,7 +51,6 @@ class Trouble:
 
     def __init__(self) -> None:
         self._fatal: RefoldError | None = None
-        self._throttle = Throttle()
         self.unknown: dict[str, float] = {}
         """Topics that a broker has not known, and since when (monotonic): a fresh answer clears or confirms them."""
 
@@ -76,6 +75,5 @@ class Trouble:
             self.warn(event, f"{event} {error.name()}", error=str(error), **fields)
 
     def warn(self, event: str, kind: str, **fields: object) -> None:
-        """A line, at most one of its kind a second."""
-        if self._throttle.lets(kind):
-            _log.warning(event, **fields)
+        """A line, or one more failure of an outage of this kind."""
+        OUTAGES.failed(event, kind, **fields)

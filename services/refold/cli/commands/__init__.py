@@ -84,6 +84,10 @@ _TOOLS = CommandGroup(
     "List the tools that executors run.",
     {"list": Verb("serving:list_tools", "List the tools that executors run, by pool.", "--pool model --json")},
 )
+_WORKER = CommandGroup(
+    "List planners, executors and approval services.",
+    {"list": Verb("status:list_workers", "List workers, living and killed, and their partitions.", "--pool mail")},
+)
 _DEADLETTER = CommandGroup(
     "Show and replay dead letters.",
     {
@@ -219,6 +223,8 @@ COMMANDS = CommandGroup(
         "why": Verb("evidence:why_event", "Show why something happened", "inc-1.3/30 --bundle why.jsonl"),
         "verify": Verb("evidence:verify_file", "Check a bundle by its bytes alone, without Kafka.", "why.jsonl"),
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
+        "status": Verb("status:status", "Show which services live, what waits, and what needs people."),
+        "worker": _WORKER,
         "agents": _AGENTS,
         "tools": _TOOLS,
         "versions": _VERSIONS,
@@ -247,7 +253,7 @@ COMMANDS = CommandGroup(
     },
     panels={
         "Start": "init dev run callback completion",
-        "Look": "why verify doctor agents tools versions limits deadletter archive projection",
+        "Look": "status why verify doctor worker agents tools versions limits deadletter archive projection",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",
         "Develop": "replay fork schemas demo bench sim version",

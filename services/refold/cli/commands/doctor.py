@@ -34,14 +34,13 @@ from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import RunId
 from refold.core.redaction import public_url
-from refold.core.topics import MEMBER, RUN_LOG
+from refold.core.topics import RUN_LOG
 from refold.embedded.files import cache_dir
 from refold.embedded.jars import read_lock
 from refold.executor.service import FULL
 from refold.runtime.clock import clock_ms
 from refold.runtime.gauges import WAITING_INPUTS
 from refold.views.halt import halt_rows
-from refold.views.member import agents_served
 
 Weight = Literal["ok", "warning", "problem"]
 
@@ -196,8 +195,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
 
 
 def _planners(there: Platform) -> int:
-    serving = agents_served(there.runs.reader.scan(MEMBER))
-    return len({by.member for each in serving for by in each.members})
+    return len({by.member for each in there.served().agents for by in each.members if by.alive is not False})
 
 
 def crowded(partitions: int, planners: int) -> Iterator[Finding]:

@@ -192,7 +192,7 @@ class Chosen(Forking):
         asked, after_ms = state.request, since_ms(self.since)
         if asked is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", asked.agent):
             return False
-        return state.requested_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
+        return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
 
 
 def fork_runs(*, app: AppOption, chosen: Chosen) -> None:

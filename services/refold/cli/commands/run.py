@@ -140,7 +140,9 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
         showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
         return
     below = family() if shown.state.children and not showing.at else []
-    trusted = not (archive or showing.at or bundle) and showing.platform.where.trust
+    live = not (archive or showing.at or bundle)
+    shown.mark(showing.platform.idle_pools, now=live)
+    trusted = live and showing.platform.where.trust
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
         output.warn(f"{why}; `refold unhalt` lets it go on")
@@ -348,7 +350,7 @@ def _listed_at(
         found := views.listed_at(settings, which, shell.limit, at_ms, only if status else None)
     ):
         return [run_then(run) for run in found.runs], found.meant, found.total
-    there = [run for run in shell.runs.all() if which.takes(run) and run.state.requested_ms <= at_ms]
+    there = [run for run in shell.runs.all() if which.takes(run) and run.state.asked_ms <= at_ms]
     then = list(filter(only, (at_time(run, at_ms) for run in there)))
     return [run_then(run) for run in then[-shell.limit :]], len(then), len(there)
 
@@ -379,13 +381,20 @@ def limits(
     value: Annotated[str, "Only limits for this value of a label, such as a tenant."] = "",
     shell: Shell,
 ) -> None:
-    """List what runs have spent of the limits per day and month. The newest period is first."""
+    """List what runs have spent of the limits per day and month, the newest first, and a gateway's limits a minute."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
         if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
     ]
     shell.tell_rows(found, "window runs usd tokens calls reached", "nothing was spent", cells=map(_limit_row, found))
+    if not shell.json_:
+        gateway = shell.platform.settings.gateway
+        for kind, rates in (("WRITES", gateway.writes), ("READS", gateway.reads)):
+            each = ", ".join(f"{name} {most:,}" for name, most in rates.items())
+            output.say(
+                f"[dim]{kind.lower()} a minute at a gateway with these settings: {each} (REFOLD_GATEWAY__{kind})[/]"
+            )
 
 
 def _limit_row(limit: LimitInUse) -> dict[str, str]:

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Shell
-from refold.core.topics import MEMBER
-from refold.views.member import ServedBy, agents_served, tools_served
+from refold.views.member import ServedBy
 
 
 def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell) -> None:
     """List the agents that planners have, by version. Planners with different code are listed separately."""
-    rows = [each for each in agents_served(shell.runs.reader.scan(MEMBER)) if agent in ("", each.agent)]
+    rows = [each for each in shell.platform.served().agents if agent in ("", each.agent)]
     cells = [
         {"agent": each.agent, "version": each.version, "code": each.manifest.get("code", ""), **_who(each.members)}
         for each in rows
@@ -24,7 +23,7 @@ def list_tools(
     *, tool: Annotated[str, "Only this tool."] = "", pool: Annotated[str, "Only tools of this pool."] = "", shell: Shell
 ) -> None:
     """List the tools that executors run, by pool. `--json` adds the schemas of their arguments."""
-    found = tools_served(shell.runs.reader.scan(MEMBER))
+    found = shell.platform.served().tools
     rows = [each for each in found if tool in ("", each.tool) and pool in ("", each.pool)]
     cells = [
         {
@@ -41,4 +40,4 @@ def list_tools(
 
 def _who(members: list[ServedBy]) -> dict[str, str]:
     last = max((each.reported_ms for each in members), default=0)
-    return {"members": ", ".join(each.member for each in members), "reported": output.in_utc(last)}
+    return {"members": ", ".join(each.shown for each in members), "reported": output.in_utc(last)}

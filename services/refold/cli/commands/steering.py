@@ -18,7 +18,6 @@ from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.run.pausing import own
 from refold.core.run.state import RunState
-from refold.core.topics import MEMBER
 from refold.core.wire import canonical
 from refold.operations import run as operations
 from refold.operations.operation import Outcome, Performed
@@ -40,7 +39,6 @@ from refold.operations.run import (
 from refold.operations.runs import Selector, selected
 from refold.sdk.source import spoken
 from refold.views.history import Run
-from refold.views.member import agents_served
 from refold.views.outcome import PauseResult, Redriven, SignalResult
 from refold.views.run import ending_of, row_of, versions_in_use
 
@@ -385,8 +383,8 @@ def _show(rows: list[output.Data]) -> None:
 def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, stalled runs, and the planners that have each version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
-    serving = agents_served(shell.runs.reader.scan(MEMBER)) if rows else []
-    have = {(each.agent, each.version): [by.member for by in each.members] for each in serving}
+    serving = shell.platform.served().agents if rows else []
+    have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
     cells = [
         {
             **dict(row),

@@ -43,6 +43,8 @@ MOST_KEPT = 5
 """Signals that a view of a run shows: those of a flood are alike."""
 MOST_DRAWN = 40
 """Runs that are drawn; of more there are the counts, and those that go on come first."""
+SHOWN_WAIT_MS = 1_000
+"""Wait for a planner that is shown: a shorter one is a turn, not an outage."""
 _VALUE = 60
 """Characters of arguments and results that a step shows; `run events --full` has all of them."""
 
@@ -131,7 +133,8 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
         lines[0] += f"  [dim]seq {head.seq}, {place}{void}[/]"
     if began_ms:
         took = f", took {duration(run.at_ms - began_ms)}" if run.over else ""
-        lines.append(f"  [dim]requested {in_utc(began_ms)}{took}; times below count from then[/]")
+        waited = f", waited {duration(run.waited_ms)} for a planner" if run.waited_ms >= SHOWN_WAIT_MS else ""
+        lines.append(f"  [dim]requested {in_utc(began_ms)}{waited}{took}; times below count from then[/]")
     lines += _now_lines(run)
     successors = {successor.step: successor for successor in run.successors}
     for step in run.timeline:
@@ -223,6 +226,7 @@ def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
         "[dim]all of the run, in memory: its own calls are not in the log[/]" * step.name.startswith(AGENT_TOOL),
         *wait_lines(step, over=over),
         *(line for ask in step.approvals for line in _ask_lines(step, ask, over=over)),
+        f"[bold yellow]{escape(step.waits)}[/]" * bool(step.waits),
         *_tried_lines(step, began_ms),
         *_settled_lines(step),
         *_way_out_lines(step, over=over),

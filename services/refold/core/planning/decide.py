@@ -12,7 +12,7 @@ from refold.core import events
 from refold.core.approval import requester
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
-from refold.core.ids import parse_call_id
+from refold.core.ids import RunId, parse_call_id
 from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking, family, forking, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
@@ -28,6 +28,7 @@ from refold.core.planning.verdict import (
     Due,
     Ignore,
     Input,
+    Origin,
     ParentEnded,
     Park,
     PauseAbove,
@@ -141,8 +142,8 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
     ask, origin = what.request, what.origin
     if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
         return Refuse("unauthorised", why)
-    policy = rules.authority.current if rules.authority else ""
-    budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=origin.counts_for if origin else "")
+    above = origin or Origin(RunId(""), 0, rules.authority.current if rules.authority else "", outlives=False)
+    budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=above.counts_for)
     if budget is None and any(binding(rules.app.windows, ask.agent, ask.labels, ask.requester, now)):
         budget = events.Spendable()  # it is bound to nothing itself, and counted
     fresh: list[events.Event] = [
@@ -155,13 +156,14 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
             traceparent=what.traceparent,
             not_before_ms=ask.not_before_ms,
             labels=ask.labels,
-            policy=origin.policy if origin else policy,
+            policy=above.policy,
             token=ask.token,
             sessions=ask.sessions,
-            outlives=origin is not None and origin.outlives,
+            outlives=above.outlives,
             deadline_ms=deadline_of(budget, ask.deadline_ms, now),
-            above=origin.above if origin else [],
+            above=above.above,
             budget=budget,
+            sent_ms=sent_ms or 0,
         )
     ]
     if what.pause is not None:

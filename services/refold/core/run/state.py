@@ -229,6 +229,11 @@ class RunState:
         return forked is not None and seq <= forked.seq
 
     @property
+    def asked_ms(self) -> int:
+        """Time of the request, which `requested_ms`, that of the first entry, follows once a planner takes it."""
+        return self.request.asked_ms(self.requested_ms) if self.request else self.requested_ms
+
+    @property
     def copying(self) -> bool:
         """True while it is no run so far, but the beginning of the history that a fork is given."""
         return self.copied(self.head.seq) and not self.over

@@ -19,13 +19,13 @@ from refold.gateway.pages.rendering import html_page, view_page
 from refold.gateway.pages.screen import SCREEN, AskForm, Cell, Grid, Passage, grid_of, url
 from refold.gateway.roles import ROUTE_ROLES
 from refold.gateway.routes.health import health_of
-from refold.gateway.routes.lists import catalog_of, projections_of, replay_of, served_of
+from refold.gateway.routes.lists import catalog_of, projections_of, replay_of, served_of, workers_of
 from refold.gateway.site import Gateway, Site
 from refold.ports.tables import ViewReader
 from refold.views.api import ApiBody, LetterFilter
 from refold.views.halt import halt_rows
 from refold.views.letter import whole_letter
-from refold.views.member import AgentServed, ServedBy, ToolServed
+from refold.views.member import AgentServed, ToolServed
 
 LETTERS = "/dead-letters"
 HEX_SHOWN = 2_000
@@ -121,19 +121,24 @@ def deployed_pages(site: APIRouter) -> None:
         lead = "Without a planner that has its version, a run goes on with the newest one where that agrees, or stalls."
         return html_page(SCREEN, shared, place="/versions", title="Versions and halts", lead=lead, parts=parts)
 
-    @site.get("/health", response_class=HTMLResponse)
-    def health_page(shared: Site) -> HTMLResponse:
+    @site.get("/health")
+    def health_page() -> RedirectResponse:
+        """The address of this page until 0.2."""
+        return RedirectResponse("/workers", 308)
+
+    @site.get("/workers", response_class=HTMLResponse)
+    def workers_page(shared: Site) -> HTMLResponse:
         health, address = health_of(shared), public_url(shared.platform.settings.views.url)
         facts = (("Views", health.views), ("Kafka", health.kafka), ("Database of the views", address))
         rows = [[Cell(name), Cell(said)] for name, said in facts]
         parts = [
+            *_workers(shared),
             Grid("health", "Gateway", ("Part", "State"), rows, ""),
             _reported("projections", "Projections", lambda: _projections(shared)),
-            _reported("members", "Services", lambda: _members(shared)),
             _reported("halts", "Halts", lambda: _halts(shared)),
         ]
         lead = "Any SQL client reads the views at their address, with a user of its own."
-        return html_page(SCREEN, shared, place="/health", title="Health", lead=lead, parts=parts)
+        return html_page(SCREEN, shared, place="/workers", title="Workers", lead=lead, parts=parts)
 
 
 def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
@@ -162,7 +167,7 @@ def _reported(name: str, caption: str, made: Callable[[], Grid]) -> Grid:
 
 
 def _by(row: AgentServed | ToolServed) -> Cell:
-    return Cell(len(row.members), "num", note=", ".join(each.member for each in row.members))
+    return Cell(len(row.members), "num", note=", ".join(each.shown for each in row.members))
 
 
 def _agents_had(agents: list[AgentServed]) -> Grid:
@@ -193,31 +198,42 @@ def _halts(shared: Gateway) -> Grid:
     return Grid("halts", "Halts", ("Halted", "Reason"), rows, empty, "refold halt --tool NAME --reason WHY")
 
 
-def _members(shared: Gateway) -> Grid:
-    agents, tools = served_of(shared)
-    serves: dict[ServedBy, list[str]] = {}
-    for kind, found in (("agent", agents), ("tool", tools)):
-        for each in found:
-            for member in each.members:
-                serves.setdefault(member, []).append(getattr(each, kind))
-    rows = [
-        [
-            Cell(by.member),
-            Cell(len(names), note=", ".join(names)),
-            Cell(by.started_ms, "at"),
-            Cell(by.reported_ms, "at"),
-        ]
-        for by, names in serves.items()
-    ]
-    return Grid(
-        "members",
+def _workers(shared: Gateway) -> list[Grid]:
+    """Groups, red where people have to start a worker, and each worker; while Kafka is away, why there are none."""
+    try:
+        found = workers_of(shared)
+    except RefoldError as error:
+        return [Grid("workers", "Workers", (), (), f"{error.message}.", error.hint)]
+    groups = grid_of(
+        "groups",
         "Services",
-        ("Member", "Agents or tools", "Started", "Reported"),
-        rows,
-        "Planners and executors appear here once they run:",
-        "refold serve planner --app app.py",
-        note="each reports once a day; one that was killed stays for eight days",
+        found.groups,
+        "Service text name; Alive; Unserved; Waiting num waiting; Oldest; Lag",
+        {
+            "Alive": lambda row: Cell("missing", "status", note=row.command) if row.missing else Cell(row.members),
+            "Unserved": lambda row: Cell(", ".join(map(str, row.unserved)) if row.needed else ""),
+            "Oldest": lambda row: Cell(row.oldest_s * 1000 if row.waiting else "", "took"),
+            "Lag": lambda row: Cell(sum(row.lag.values()), "num", note=", ".join(sorted(filter(row.lag.get, row.lag)))),
+        },
+        note="partitions that nobody serves, and requests, calls or questions that nobody has taken",
     )
+    rows = grid_of(
+        "workers",
+        "Workers",
+        found.workers,
+        "Worker; State; Pool text pool; Partitions; Slots; Serves; Started at started_ms; Last seen at seen_ms",
+        {
+            "Worker": lambda row: Cell(row.member, note=f"{row.role} {row.host}".strip()),
+            "State": lambda row: Cell("alive" if row.alive else "gone", "text" if row.alive else "status"),
+            "Partitions": lambda row: Cell(", ".join(map(str, row.partitions)) or ("in reserve" if row.alive else "")),
+            "Slots": lambda row: Cell(row.slots or ""),
+            "Serves": lambda row: Cell(len(row.versions), "num", note=", ".join(row.versions)),
+        },
+        empty="Planners and executors appear here once they run:",
+        command="refold serve planner --app app.py",
+        note="a worker that was killed leaves its group within seconds; its last report stays for eight days",
+    )
+    return [groups, rows]
 
 
 def _projections(shared: Gateway) -> Grid:

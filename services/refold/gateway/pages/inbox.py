@@ -134,7 +134,7 @@ def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
 async def _voted(shared: Gateway, approval: str, digest: str, action: str, words: dict[str, Any]) -> CameOf:
     """Vote on one of several; a vote that is refused stops no other."""
     try:
-        with shared.write():
+        with shared.room("writes"):
             asked = await run_in_threadpool(checked_vote, shared, approval, digest, action, words)
     except RefoldError as error:
         return CameOf(approval, "", good=False, words=f"{error.message}. Nothing was sent.")

@@ -43,7 +43,7 @@ NAVIGATION = (
     ("Versions", "/versions"),
     ("Limits", "/limits"),
     ("Operators", "/operators"),
-    ("Health", "/health"),
+    ("Workers", "/workers"),
 )
 """Pages that all others lead to: the first four stand in the top bar, where it has room."""
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}

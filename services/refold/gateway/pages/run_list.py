@@ -87,7 +87,7 @@ def run_list_pages(site: APIRouter) -> None:
 
     @site.get("/start", response_class=HTMLResponse)
     def start_page(shared: Site, agent: str = "") -> HTMLResponse:
-        agents = sorted({each.agent for each in served_of(shared)[0]})
+        agents = sorted({each.agent for each in served_of(shared).agents})
         says = "The agent's arguments by name, as JSON. The same id with the same agent and input is one run."
         fresh = operations.fresh_run_id("run")
         fields = (

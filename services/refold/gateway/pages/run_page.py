@@ -22,7 +22,7 @@ from refold.core.events import Event
 from refold.core.ids import RunId, child_id, is_below, parent_of, parents_of, parse_call_id, root_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.topics import MEMBER, RUN_LOG
+from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Below, chart_of, step_kind
@@ -40,6 +40,7 @@ from refold.gateway.pages.questions import PageQuestion, informed, open_question
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import number_of, summary_of
 from refold.gateway.routes.inputs import refuse_effects
+from refold.gateway.routes.lists import served_of
 from refold.gateway.site import DEFAULT_WAIT_S, Gateway, Seq, Site
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow
@@ -50,7 +51,7 @@ from refold.projections.shipped.tables import FAMILIES, HOLDS, RUNS, STEPS
 from refold.views.api import LARGEST_NUMBER, ApiBody
 from refold.views.diff import run_diff
 from refold.views.history import Run, at_seqs
-from refold.views.member import AgentServed, agents_served
+from refold.views.member import AgentServed
 from refold.views.model import json_text
 from refold.views.run import event_at, events_of, info_of
 from refold.views.steps import Ask, CallAttempt, RunStep
@@ -102,6 +103,7 @@ def run_pages(site: APIRouter) -> None:
             reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
+        found.mark(shared.platform.idle_pools, now=at == last)
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
         info, words = info_of(found), _words(shared, found)
         chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
@@ -212,8 +214,8 @@ def _hold_of(view: ViewReader, run: str) -> Hold | None:
 
 
 def _serving(shared: Gateway, agent: str) -> list[AgentServed]:
-    with suppress(UnreachableError), shared.log() as runs:
-        return [each for each in agents_served(runs.reader.scan(MEMBER)) if each.agent == agent]
+    with suppress(UnreachableError):
+        return [each for each in served_of(shared).agents if each.agent == agent]
     return []
 
 

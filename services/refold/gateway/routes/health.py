@@ -32,9 +32,7 @@ def health_of(shared: Gateway) -> Health:
     """Return `ok`, or what is wrong, with the views and with Kafka."""
     views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
     try:
-        if stopped := shared.reading.store().notes().get("stopped"):
-            views = f"they stand still: {stopped.partition(chr(10))[0]}"
-        views = shared.writing.other_log() or views
+        views = shared.writing.stands_still(shared.reading.store().notes()) or views
     except RefoldError as error:
         views = error.message
     if shared.login is None:  # the reasons name servers

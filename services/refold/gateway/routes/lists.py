@@ -10,11 +10,11 @@ from refold.adapters.kafka.source import KafkaLogSource
 from refold.client.letters import find_letter, replayed
 from refold.core.approval.catalog import Catalog
 from refold.core.errors import NotFoundError, UnreachableError, UsageError
-from refold.core.topics import MEMBER
 from refold.gateway.listing import session_page, version_rows
 from refold.gateway.reading import RunQuery
 from refold.gateway.routes.runs import query_of
 from refold.gateway.site import AfterHeader, Gateway, Site
+from refold.operations.workers import Served
 from refold.projections.status import status_of
 from refold.views.api import (
     ActionFilter,
@@ -32,7 +32,7 @@ from refold.views.api import (
 from refold.views.budget import LimitInUse
 from refold.views.halt import HaltRow, halt_rows
 from refold.views.letter import Letter, WholeLetter, whole_letter
-from refold.views.member import AgentServed, ToolServed, agents_served, tools_served
+from refold.views.member import AgentServed, ToolServed, Workers
 from refold.views.projection import ProjectionInfo
 
 JSON_LINES = "application/jsonl"
@@ -115,19 +115,24 @@ def list_routes(site: APIRouter) -> None:
     @site.get("/api/agents", summary="List the agents that planners have")
     def list_agents(shared: Site) -> list[AgentServed]:
         """Versions of agents, each with the planners that report to have it. It is read from Kafka."""
-        return served_of(shared)[0]
+        return served_of(shared).agents
 
     @site.get("/api/tools", summary="List the tools that executors run")
     def list_tools(shared: Site) -> list[ToolServed]:
         """Tools by pool, each with the executors that report to run it. It is read from Kafka."""
-        return served_of(shared)[1]
+        return served_of(shared).tools
 
     @site.get("/api/versions", summary="List the versions that runs need")
     def list_versions(shared: Site, after: AfterHeader = "") -> list[VersionRow]:
         """Versions with runs that go on, and the planners that have them, which are read from Kafka."""
-        serving, _ = served_of(shared)
+        serving = served_of(shared).agents
         with shared.view(after) as view:
             return version_rows(view, serving)
+
+    @site.get("/api/workers", summary="List workers")
+    def list_workers(shared: Site) -> Workers:
+        """Planners, executors and approval services, living and killed, and what waits for them, asked of Kafka."""
+        return workers_of(shared)
 
     @site.get("/api/halts", summary="List what is halted")
     def list_halts(shared: Site) -> list[HaltRow]:
@@ -143,11 +148,16 @@ def list_routes(site: APIRouter) -> None:
         return projections_of(shared)
 
 
-def served_of(shared: Gateway) -> tuple[list[AgentServed], list[ToolServed]]:
+def served_of(shared: Gateway) -> Served:
     """Return the agents of planners and the tools of executors, read from Kafka. **Raises** UnreachableError."""
-    with shared.log() as runs:
-        records = [*runs.reader.scan(MEMBER)]
-    return agents_served(records), tools_served(records)
+    with shared.log():
+        return shared.platform.served()
+
+
+def workers_of(shared: Gateway) -> Workers:
+    """Return workers, asked of Kafka. **Raises** UnreachableError."""
+    with shared.log():
+        return shared.platform.workers()
 
 
 def catalog_of(shared: Gateway) -> Catalog:

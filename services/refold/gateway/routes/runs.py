@@ -50,6 +50,8 @@ def run_routes(site: APIRouter) -> None:
             seqs = [at_seq] if at_seq else []
             seqs += [shared.reading.seq_at(view, run, at_ms)] if at_ms else []
             found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
+        if not seqs:
+            found.mark(shared.platform.idle_pools)
         return info_of(found, turns_of(found.state, _texts(shared, found)) if seqs else ())
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")

@@ -195,7 +195,9 @@ class Holds:
         if before is None or not tries:
             self._since[run] = now
         self._tried.discard(run)
-        self._journal.tell("run.stalled", run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
+        # A typo in a request is no broken deploy, and wakes nobody.
+        event = "run.unserved" if hold.reason == "unknown_agent" else "run.stalled"
+        self._journal.tell(event, run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
         self._publish(run, hold)
 
     def disorder(self, run: RunId, why: str, now: int) -> None:

@@ -128,7 +128,7 @@ def _new(batch: Batch, accepted: Accepted) -> list[Any]:
 def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
     run, row = turn.entry.run_id, turn.run
     row[RunAt.agent], row[RunAt.requester], row[RunAt.policy] = event.agent, event.requester, event.policy
-    row[RunAt.requested_ms] = turn.entry.at_ms
+    row[RunAt.requested_ms] = event.asked_ms(turn.entry.at_ms)
     if event.forked:
         row[RunAt.forked_from], row[RunAt.forked_at] = event.forked.run_id, event.forked.seq
     for name, value in event.labels.items():

@@ -16,6 +16,7 @@ from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, Served
 from refold.client.stores import archived_values
 from refold.core.errors import UnreachableError, UsageError
 from refold.runtime.gauges import Vitals
+from refold.runtime.outages import OUTAGES
 
 _log = structlog.get_logger()
 
@@ -48,6 +49,7 @@ def archivist(
                 raise _Stopped
 
         while not asked.is_set():
+            lacks = ""
             try:
                 # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
                 writer = KafkaWriter(options.kafka, process.member)
@@ -56,10 +58,11 @@ def archivist(
             except UnreachableError as error:
                 if once:
                     raise
-                _log.warning("archivist.interrupted", reason=str(error))
+                lacks = error.message
+                OUTAGES.failed("archivist.interrupted", reason=str(error))
             if once:
                 return
-            vitals.stand(ready=True)
+            vitals.stand(lacks)
             asked.wait(options.archive.every_ms / 1000)
 
 

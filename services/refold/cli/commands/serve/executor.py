@@ -104,5 +104,5 @@ def executor(
         return Toolbox(loaded, done, threads=own.slots, max_result=most, blobs=blobs, live=live)
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
-    serves = executor_member(name, loaded, pool)
+    serves = executor_member(name, loaded, pool, own.slots)
     process.run(host, grace_s=options.executor.grace_ms / 1000 + LAST_S, serves=serves)

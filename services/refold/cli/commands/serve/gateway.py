@@ -34,6 +34,7 @@ from refold.gateway.app import build_api
 from refold.gateway.connections import TimedProtocol
 from refold.gateway.forking import ForkRoom
 from refold.gateway.logins import Logins
+from refold.gateway.routes.health import health_of
 from refold.gateway.site import Gateway
 from refold.runtime.settings import Settings
 
@@ -90,7 +91,7 @@ def gateway(
         backlog=2_048,
         http=TimedProtocol,
     )
-    vitals, keeps = Vitals(), settings.views.url.startswith("sqlite:")
+    vitals, keeps = Vitals(ask=lambda: health_of(shared).lacks), settings.views.url.startswith("sqlite:")
     beside = _beside(settings, app) if keeps else nullcontext()
     with process.shown(vitals, *(view_metrics(settings) if keeps else ())), beside:
         Listening(config, vitals).run()
@@ -116,7 +117,7 @@ class Listening(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second. Between two calls the loop runs requests."""
-        self._vitals.stand(ready=True)
+        self._vitals.stand("")
         self._vitals.begin_turn(time.monotonic())
         return await super().on_tick(counter)
 

@@ -6,8 +6,6 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 
-import structlog
-
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.errors import RefoldError
 from refold.core.ids import home
@@ -16,6 +14,7 @@ from refold.core.topics import MEMBER
 from refold.core.wire import canonical, codec
 from refold.core.wire.headers import cloud_event
 from refold.runtime.clock import clock_ms
+from refold.runtime.outages import OUTAGES
 from refold.runtime.settings import Settings
 from refold.sdk.app import App
 
@@ -30,8 +29,6 @@ AGAIN_S = 60.0
 LAST_S = 1.0
 """For the tombstone of a member that leaves: milliseconds, but for brokers that do not answer."""
 
-_log = structlog.get_logger()
-
 
 def planner_member(name: str, app: App) -> Member:
     """The agents of a planner, with all versions."""
@@ -44,7 +41,7 @@ def planner_member(name: str, app: App) -> Member:
     return Member(name, "planner", app.name, clock_ms(), agents=agents)
 
 
-def executor_member(name: str, app: App, pool: str) -> Member:
+def executor_member(name: str, app: App, pool: str, slots: int = 0) -> Member:
     """The tools of an executor, which are those of its pool."""
     tools = []
     for tool in sorted((tool for tool in app.tools.values() if tool.pool == pool), key=lambda tool: tool.name):
@@ -52,7 +49,7 @@ def executor_member(name: str, app: App, pool: str) -> Member:
         schema = canonical.dumps(tool.schema())
         own = (facts.effect, pool, sorted(facts.tags), facts.approval, schema)
         tools.append(MemberTool(tool.name, facts.version, *own))
-    return Member(name, "executor", app.name, clock_ms(), pool=pool, tools=tools)
+    return Member(name, "executor", app.name, clock_ms(), pool=pool, tools=tools, slots=slots)
 
 
 def fitted(member: Member, limit: int) -> Member:
@@ -98,7 +95,7 @@ class Presence:
                 self._send(self._publisher, codec.encode(self._member), LAST_S)
                 wait_s = EVERY_S
             except RefoldError as error:
-                _log.warning("presence.unwritten", code=error.code, reason=str(error))
+                OUTAGES.failed("presence.unwritten", code=error.code, reason=str(error))
                 wait_s = min(AGAIN_S, 2 * wait_s)
 
     def _send(self, publisher: KafkaPublisher, value: bytes | None, timeout_s: float) -> None:

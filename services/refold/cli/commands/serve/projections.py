@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, ends_within, served
 from refold.client.views import views
 from refold.core.topics import RUN_LOG, RUN_VIEW
+from refold.operations.workers import workers
 from refold.projections.service import KeptProjection, keep_all, shipped
 from refold.runtime.gauges import Vitals
 from refold.runtime.settings import Settings
@@ -48,7 +50,7 @@ def view_metrics(settings: Settings) -> list[Any]:
     if not settings.metrics.address:
         return []
     made: Any = import_module("refold.projections.metrics")  # it needs the extra
-    return [made.ViewMetrics(views(settings), KafkaLogSource(settings.kafka))]
+    return [made.ViewMetrics(views(settings), KafkaLogSource(settings.kafka), partial(workers, settings.kafka))]
 
 
 def keep_views(settings: Settings, app: str, stop: Callable[[], bool], vitals: Vitals) -> None:

@@ -13,6 +13,7 @@ from refold.client.views import views
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError, not_installed
 from refold.core.redaction import redacted
 from refold.runtime.gauges import Vitals
+from refold.runtime.outages import OUTAGES
 from refold.telemetry.names import OPT_IN, OPTED_IN
 from refold.telemetry.service import Telemetry, exporting
 from refold.telemetry.spans import Style, resource_of
@@ -49,9 +50,9 @@ def telemetry(
             try:
                 count, wait_s = spans.turn(), LOOK_S
             except (UnreachableError, ConflictError, NotFoundError) as error:
-                _log.warning("telemetry.waits", reason=error.message, next_s=WAIT_S)
+                OUTAGES.failed("telemetry.waits", reason=error.message, next_s=WAIT_S)
                 count, wait_s = 0, WAIT_S
-            vitals.stand(ready=wait_s == LOOK_S)
+            vitals.stand("" if wait_s == LOOK_S else "it waits for the views or the collector")
             if not count:
                 asked.wait(wait_s)
         database.close()

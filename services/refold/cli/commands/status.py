@@ -1,0 +1,98 @@
+"""`refold status` and `refold worker list`: which services live, what waits, and what needs people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Annotated
+
+from refold.cli import output
+from refold.cli.platform import Shell
+from refold.cli.recorded import views_of
+from refold.core.planning.windows import DAY_MS
+from refold.core.topics import DEAD_LETTERS
+from refold.runtime.clock import clock_ms
+from refold.views.letter import letters_in
+from refold.views.member import Worker, Workers
+from refold.views.run import row_of
+
+LATE_S = 60.0
+"""Age at which a request or a call that nobody has taken needs people."""
+# Older dead letters stay in their topic for two weeks, whatever was done about them.
+_SEES = {
+    "stalled": "runs stalled; refold run list --status stalled",
+    "doubts": "calls in doubt; refold run list --status doubt",
+    "held": "calls on hold; refold run list --status held",
+    "questions": "questions wait for people; refold approval list",
+    "dead_letters": "dead letters of the last day; refold deadletter list",
+}
+
+
+def status(*, shell: Shell) -> None:
+    """Show on one screen which services live, what waits, and what needs people: then the exit code is 1.
+
+    Killed processes leave their group after REFOLD_KAFKA__SESSION_TIMEOUT_MS, 10 s by default.
+    """
+    found, views = shell.platform.workers(), views_of(shell.platform.settings, from_log=False)
+    counts, stopped = views.needs_people(shell.platform.settings, clock_ms() - DAY_MS) if views else (None, [])
+    counts = counts or _in_log(shell)
+    needs = [*_late(found), *stopped, *(f"{count} {_SEES[name]}" for name, count in counts.items() if count)]
+    row = {"ok": not needs, "needs": needs, **counts, **found.dump()}
+    shell.tell(row, lambda: _print(found, counts, needs), ok=not needs)
+
+
+def list_workers(
+    *,
+    role: Annotated[str, "Only planner, executor or approval."] = "",
+    pool: Annotated[str, "Only executors of this pool."] = "",
+    shell: Shell,
+) -> None:
+    """List planners, executors and approval services, by Kafka's groups and by their own reports.
+
+    One that was killed is in no group any more; its last report stays for eight days.
+    """
+    rows = [each for each in shell.platform.workers().workers if role in ("", each.role) and pool in ("", each.pool)]
+    columns = "role pool member state host partitions slots versions last_seen"
+    shell.tell_rows(rows, columns, "no worker lives: `refold serve planner --app APP`", cells=map(_cells, rows))
+
+
+def _cells(row: Worker) -> dict[str, object]:
+    state = "alive" if row.alive else "gone"
+    seen = "now" if row.alive else output.in_utc(row.seen_ms)
+    return {**row.dump(), "state": state, "slots": row.slots or "", "last_seen": seen}
+
+
+def _late(found: Workers) -> Iterator[str]:
+    for group in found.groups:
+        if group.missing:
+            where = f"partitions {', '.join(map(str, group.unserved))}" if group.members else "none is there"
+            yield f"no {group.name}: {where}; {group.command}"
+        elif group.oldest_s > LATE_S and group.role != "approval":
+            yield f"{group.waiting} wait for a {group.name}, one for {group.oldest_s:.0f} s; `refold worker list`"
+
+
+def _in_log(shell: Shell) -> dict[str, int]:
+    counts = Counter[str](dict.fromkeys(_SEES, 0))
+    for run in shell.all_runs():
+        if not run.state.over:
+            row = row_of(run)
+            counts["stalled"] += run.hold is not None
+            counts.update({"doubts": len(row.in_doubt), "held": len(row.held), "questions": len(row.approvals)})
+    letters = letters_in(chain.from_iterable(map(shell.runs.reader.scan, DEAD_LETTERS)))
+    counts["dead_letters"] = sum(letter.at_ms >= clock_ms() - DAY_MS for _, letter in letters)
+    return dict(counts)
+
+
+def _print(found: Workers, counts: dict[str, int], needs: Iterable[str]) -> None:
+    cells = []
+    for group in found.groups:
+        alive = str(group.members) if group.members else "[red]none[/]" if group.needed else "none"
+        oldest = f", oldest {output.duration(int(group.oldest_s * 1000))}" if group.waiting else ""
+        lag = ", ".join(f"{topic} {records}" for topic, records in sorted(group.lag.items()) if records)
+        waiting = f"{group.waiting}{oldest}"
+        cells.append((output.escape(group.name), alive, str(len(group.unserved) or ""), waiting, output.escape(lag)))
+    output.print_table(("service", "alive", "partitions unserved", "waiting", "lag"), cells)
+    output.say("  ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
+    for need in needs:
+        output.say(f"[red]{output.escape(need)}[/]")

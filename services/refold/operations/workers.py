@@ -1,0 +1,114 @@
+"""Planners, executors and approval services: which live, what each serves, and what waits for one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+from refold.adapters.kafka.groups import GroupMember, GroupState, group_states
+from refold.adapters.kafka.reader import KafkaLogReader
+from refold.adapters.kafka.source import KafkaLogSource
+from refold.core.errors import RefoldError
+from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
+from refold.ports.log import LogReader, Place
+from refold.runtime.clock import clock_ms
+from refold.runtime.settings import KafkaSettings
+from refold.views.member import (
+    AgentServed,
+    ToolServed,
+    Worker,
+    WorkerGroup,
+    Workers,
+    agents_served,
+    tools_served,
+    workers_reported,
+)
+
+PLANNERS = "refold-planner"
+MOST_MEMBERS = 1_000
+MOST_READ = 5_000
+"""Records behind a group's position that are read for those that are still open: some 50 ms. Behind that all count."""
+
+
+class Served(NamedTuple):
+    """Agents and tools that members report, with a mark on members that were killed."""
+
+    agents: list[AgentServed]
+    tools: list[ToolServed]
+
+
+def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupState]]) -> Served:
+    """Return what members report; `ask` returns groups. **Raises** UnreachableError."""
+    records, alive = [*reader.scan(MEMBER)], None
+    # Any executor may write reports, of any number of pools.
+    groups = {
+        executors(each.pool) if each.pool else PLANNERS for each in islice(workers_reported(records), MOST_MEMBERS)
+    }
+    with suppress(RefoldError):  # who may not see groups sees reports alone
+        alive = {member.name for state in ask(groups).values() for member in state.members} if groups else set()
+    return Served(agents_served(records, alive), tools_served(records, alive))
+
+
+def workers(settings: KafkaSettings) -> Workers:
+    """Return all workers, living or killed, and their groups. **Raises** UnreachableError; UsageError without a right.
+
+    Killed are those that still report what they serve, and are in no group.
+    """
+    reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
+    groups = {PLANNERS: ("planner", "", RUN_REQUESTED), "refold-approval": ("approval", "", APPROVAL_REQUESTED)}
+    for topic in reader.names({TOOL_REQUESTED}):
+        groups[executors(pool_of(topic))] = "executor", pool_of(topic), topic
+    states, now_ms, numbers = group_states(settings, groups), clock_ms(), range(source.partitions)
+    reports = {(each.role, each.pool, each.member): each for each in workers_reported(reader.scan(MEMBER))}
+    places = {(topic, number) for *_, topic in groups.values() for number in numbers}
+    ends = source.ends(places.union(*(state.committed for state in states.values())))
+    rows, found = list[Worker](), list[WorkerGroup]()
+    for group, (role, pool, topic) in groups.items():
+        state = states[group]
+        living = [
+            _alive(reports.pop((role, pool, each.name), None), role, pool, each, now_ms) for each in state.members
+        ]
+        gone = [each for each in reports.values() if (each.role, each.pool) == (role, pool)]
+        rows += living + gone
+        waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
+        found.append(
+            WorkerGroup(
+                role=role,
+                pool=pool,
+                members=len(living),
+                unserved=sorted({*numbers}.difference(*(each.partitions for each in living))),
+                needed=role == "planner" or bool(waiting or gone),
+                waiting=len(waiting),
+                oldest_s=max(0, now_ms - min(waiting, default=now_ms)) / 1000,
+                lag=_lag(state.committed, ends),
+            )
+        )
+    return Workers(groups=found, workers=rows)
+
+
+def _alive(report: Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> Worker:
+    now = {"alive": True, "host": member.host, "partitions": list(member.partitions), "seen_ms": now_ms}
+    known = report or Worker(role=role, pool=pool, member=member.name, alive=True)
+    return known.model_copy(update=now)
+
+
+def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str, int]:
+    lag = Counter[str]()
+    for place, offset in committed.items():
+        lag[place[0]] += max(0, ends.get(place, 0) - offset)
+    return lag
+
+
+def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mapping[int, int]) -> list[int]:
+    """Times of records behind a group's positions that no tombstone has taken back since."""
+    starts = {number: state.committed.get((topic, number), 0) for number in ends}
+    behind = {number: at for number, at in starts.items() if at < ends[number]}
+    waiting = dict[bytes | None, int]()
+    for record in islice(reader.since(topic, behind).to_the_end(), MOST_READ) if behind else ():
+        waiting.setdefault(record.key, record.at_ms)
+        if record.value is None:
+            del waiting[record.key]
+    return [*waiting.values()]
