@@ -76,6 +76,10 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """A tenth of the time, where PyYAML was built with it."""
 
 
+COUNT_HINT = "set REFOLD_KAFKA__PARTITIONS to what all topics have, or make them anew under another prefix"
+"""No command changes the number of partitions of a topic: every run would have another home."""
+
+
 @dataclass(frozen=True, slots=True)
 class Present:
     """A topic of the broker that has our prefix."""
@@ -215,7 +219,7 @@ class Topics:
         found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
         return ConflictError(
             f"every topic needs {self._settings.partitions} partitions, and {found}",
-            hint="set REFOLD_KAFKA__PARTITIONS to what all topics have, or make them anew under another prefix",
+            hint=COUNT_HINT,
             counts=counts,
         )
 
