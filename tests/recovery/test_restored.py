@@ -67,7 +67,7 @@ def restore(saved: Saved, settings: KafkaSettings) -> None:
     producer = Producer({"bootstrap.servers": settings.bootstrap, "enable.idempotence": True, "log_level": 0})
     for topic, records in saved.items():
         for record in records:
-            headers = list(record.read_headers() or ())
+            headers: list[Any] = list(record.read_headers() or ())
             producer.produce(settings.prefix + topic, record.value, record.key, record.partition, headers=headers)
             producer.poll(0)
     assert producer.flush(60) == 0
@@ -175,7 +175,7 @@ def reopen(valkey: EmbeddedValkey) -> int:
     script = re.search(r"EVAL '([^']+)'", GUIDE.read_text(), re.DOTALL)
     assert script, "the guide has the script"
     with Redis.from_url(valkey.url) as link:
-        return sum(int(link.eval(script[1], 1, name)) for name in link.scan_iter("refold:*:effect:*"))  # type: ignore[arg-type]
+        return sum(int(link.eval(script[1], 1, name)) for name in link.scan_iter("refold:*:effect:*"))
 
 
 def doubts(dev: Dev) -> dict[str, str]:

@@ -16,7 +16,7 @@ import confluent_kafka
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.acls import has_authorizer, may_do_everything
-from refold.adapters.kafka.topics import COUNT_HINT, Topics
+from refold.adapters.kafka.topics import Topics
 from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
@@ -175,7 +175,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     for each in differences:
         weight: Weight = "problem" if each.unfit or each.setting in ("topic", "partitions") else "warning"
         text = f"{each.topic}: {each.setting} is {each.found or 'unset'}, not {each.expected}"
-        yield weight, f"{text}; {COUNT_HINT if each.setting == 'partitions' else '`refold topics apply`'}"
+        yield weight, f"{text}; {each.mend}"
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
