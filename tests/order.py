@@ -39,6 +39,7 @@ LONGEST = (
     "security/test_hijacked_planner.py",
     "security/test_vote_floods.py",
     "recovery/test_leaderless.py",
+    "recovery/test_restored.py",
     "incident/test_killed.py",
     "fuzz/test_forgeries.py",
     "sim/test_byzantine.py",

@@ -12,7 +12,7 @@ from benchmarks.floor import floor
 from benchmarks.measure import STEPS
 from benchmarks.peers import __main__ as peers
 
-from benchmarks import fold, gaps, growth, policy, years
+from benchmarks import fold, gaps, growth, policy, sizing, years
 from refold.embedded.kafka import EmbeddedKafka
 from refold.embedded.valkey import EmbeddedValkey
 
@@ -65,6 +65,18 @@ def test_requests_without_executors_and_what_redis_keeps_are_counted(
 
     assert flood["entries_per_request"] >= 1
     assert left["calls"] == 20
+
+
+@pytest.mark.long
+def test_a_platform_is_sized_by_what_its_services_and_topics_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "SETTLE_S", 0.2)
+
+    found = sizing.measure(20, 5, [5])
+
+    [driven] = found["driven"]
+    assert min(driven["cpu_us_a_step"].values()) > 0
+    assert {"run-log", "tool-requested.default", "Redis, memory", "view"} <= driven["bytes_a_run"].keys()
+    assert found["kib_a_waiting_run"].keys() == {"planner", "executor", "projections"}
 
 
 def test_what_grows_is_measured_without_servers() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.cli.policing import APP
@@ -244,6 +245,16 @@ def test_topics_and_doctor_find_nothing_wrong(dev: Dev) -> None:
     assert dev.read("topics", "apply") == []
     assert {row["partitions"] for row in dev.read("topics", "list")} == {1}
     assert dev.read("doctor")["ok"]
+
+
+def test_the_doctor_names_what_mends_another_number_of_partitions(dev: Dev, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_KAFKA__PARTITIONS", "7")
+
+    problems = [each for each in dev.read("doctor", code=1)["findings"] if "partitions is" in each["what"]]
+
+    assert problems
+    assert all("set REFOLD_KAFKA__PARTITIONS" in each["what"] for each in problems)
+    assert not any("topics apply" in each["what"] for each in problems)
 
 
 def test_the_name_of_an_agent_that_is_not_there_is_reported_at_once_with_those_that_are(dev: Dev) -> None:

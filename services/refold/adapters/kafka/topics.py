@@ -54,6 +54,10 @@ class Topic:
     config: dict[str, str]
 
 
+# No command changes the number of partitions of a topic: every run would have another home.
+_COUNT_HINT = "set REFOLD_KAFKA__PARTITIONS to what all topics have, or make them anew under another prefix"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
     """Where a topic is not as it should be. `setting` is `topic`, `partitions`, `replication` or a topic setting."""
@@ -71,6 +75,10 @@ class TopicDifference:
         # What is kept for ever and would be deleted: halts, revocations and roles of the catalog.
         kept = self.setting in ("retention.ms", "retention.bytes") and self.expected == "-1"
         return kept or self.setting in _VITAL
+
+    @property
+    def mend(self) -> str:
+        return _COUNT_HINT if self.setting == "partitions" else "`refold topics apply`"
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -222,7 +230,7 @@ class Topics:
         found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
         return ConflictError(
             f"every topic needs {self._settings.partitions} partitions, and {found}",
-            hint="set REFOLD_KAFKA__PARTITIONS to what all topics have, or make them anew under another prefix",
+            hint=_COUNT_HINT,
             counts=counts,
         )
 

@@ -174,7 +174,7 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
     for each in differences:
         weight: Weight = "problem" if each.unfit or each.setting in ("topic", "partitions") else "warning"
         text = f"{each.topic}: {each.setting} is {each.found or 'unset'}, not {each.expected}"
-        yield weight, f"{text}; `refold topics apply`"
+        yield weight, f"{text}; {each.mend}"
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
