@@ -64,7 +64,7 @@ def error_of(gone_at: int, about: str) -> KafkaError:
     """The error about a login that a client reports."""
     errors: list[KafkaError] = []
     with broker(gone_at) as address:
-        login = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": "secret"}
+        login: dict[str, Any] = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": "secret"}
         own: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "log_level": 0}
         client = AdminClient({**own, **login, "error_cb": errors.append})
 

@@ -27,7 +27,7 @@ from refold.core.errors import (
 )
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
-from refold.core.run.state import Status
+from refold.core.run.state import ENDED, Status
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.ports.log import Place
 from refold.ports.tables import MOST_PAGE, Query, RunsWith, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
@@ -63,7 +63,6 @@ STATES: Mapping[str, Where] = {
 }
 """Conditions of a run beside its status, those first that name it where several are met."""
 STALLED = "stalled"
-ENDED = ("completed", "failed", "cancelled")
 STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)

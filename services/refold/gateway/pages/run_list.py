@@ -16,11 +16,12 @@ from starlette.concurrency import run_in_threadpool
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Cause, RunRequested
 from refold.core.ids import run_id
+from refold.core.run.state import ENDED
 from refold.core.wire import canonical
 from refold.gateway.pages.forms import form_of
 from refold.gateway.pages.rendering import html_page, view_page
 from refold.gateway.pages.screen import SCREEN, AskField, AskForm, Passage, url
-from refold.gateway.reading import ENDED, STALLED, STATES, RunQuery, one_state
+from refold.gateway.reading import STALLED, STATES, RunQuery, one_state
 from refold.gateway.routes.inputs import run_request
 from refold.gateway.routes.lists import served_of
 from refold.gateway.routes.runs import label_of, query_of

@@ -57,7 +57,7 @@ from refold.views.run import event_at, events_of, info_of
 from refold.views.steps import Ask, CallAttempt, RunStep
 from refold.views.why import Why, entry_with, why
 
-WORDS = ("cancel", PAUSE, RESUME, "retry")
+BUTTONS = ("cancel", PAUSE, RESUME, "retry")
 """What the form of a run asks for."""
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_CAUSES = 30
@@ -156,7 +156,7 @@ def run_pages(site: APIRouter) -> None:
 
     @site.post("/runs/{run}/{word}", response_class=HTMLResponse)
     async def run_form(shared: Site, run: str, word: str, request: Request) -> Response:
-        if word not in WORDS:
+        if word not in BUTTONS:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
         fields = await form_of(request, shared)
 

@@ -179,7 +179,7 @@ def text_diff(title: str, before: str, after: str) -> TextDiff:
     return _diffed(title, before.split("\n"), after.split("\n"))
 
 
-def outcome_of(step: RunStep) -> str:
+def shown_outcome(step: RunStep) -> str:
     """Return the lines of a step's result or failure, with its status."""
     failure = step.failure and f"{step.failure.code}: {step.failure.message}"
     return f"{step.status}\n{failure or json_lines(json_text(step.result))}"
