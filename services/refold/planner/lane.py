@@ -285,9 +285,9 @@ class Lane:
         budget = replace(settings.budget, payload_bytes=limits.payload_bytes, blob_bytes=limits.blob_bytes)
         agents = Agents(app, rules, settings.environment, budget=budget, live=live, journal=journal)
         self._agents = agents
-        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, catalog)
-        outbox.halting.missing = frozenset(map(pool_of, assigned.absent))
-        for pool in sorted(outbox.halting.missing):
+        missing = frozenset(map(pool_of, assigned.absent))
+        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, catalog, missing)
+        for pool in sorted(missing):
             hint = "its calls wait; create its topics with `refold topics apply --app APP`"
             journal.tell("pool.missing", pool=pool, partition=self.partition, hint=hint)
         self.holds = holds = Holds(member, journal, outbox.hold)

@@ -36,7 +36,6 @@ class Intake:
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
-        self.absent: frozenset[str] = frozenset()
         self._logical = {names[topic]: topic for topic in membership.topics}
         # Never a silent reset: a position that is not there any more is news.
         own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
@@ -53,13 +52,13 @@ class Intake:
         self._unstable: dict[Place, tuple[int, float]] = {}
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
-    def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
+    def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
         """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
 
         Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
         **Raises** KafkaException when there is no answer for one of them.
         """
-        topics = [topic for topic in self._topics if topic not in self.absent]
+        topics = [topic for topic in self._topics if topic not in absent]
         every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (
             rare := [place for place in every if self._logical[place.topic] in self._rare_topics]

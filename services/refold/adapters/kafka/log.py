@@ -74,6 +74,7 @@ class KafkaEventLog:
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
         self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
+        self._missing: frozenset[str] = frozenset()
         self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
 
     # What comes in
@@ -151,8 +152,8 @@ class KafkaEventLog:
         left = self._coming[len(came) :]
         try:
             if self._membership.optional:
-                self._intake.absent = self._absent()[1]
-            committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came))
+                self._missing = self._absent()[1]
+            committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came), self._missing)
         except KafkaException as error:
             self._opening.late(error)
             self._coming, self._apart = left + came, True
@@ -166,8 +167,7 @@ class KafkaEventLog:
                 {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
             )
             self._assignments[number] = assignment = next(self._number)
-            absent = self._intake.absent
-            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, absent))
+            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._missing))
 
     def _absent(self) -> tuple[Collection[str], frozenset[str]]:
         """All topics by a fresh answer, and the optional ones that are not there. **Raises** KafkaException."""
@@ -177,13 +177,13 @@ class KafkaEventLog:
 
     def _look_for_topics(self, now: float) -> None:
         """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
-        if not ((unknown := self._trouble.unknown) or self._intake.absent):
+        if not ((unknown := self._trouble.unknown) or self._missing):
             return
         try:
             there, absent = self._absent()
         except KafkaException:
             return  # a broker that is away proves nothing
-        if absent != self._intake.absent:
+        if absent != self._missing:
             for number in self._group.owned:
                 self._group.reopen(number)
         for name, since in list(unknown.items()):
