@@ -213,7 +213,8 @@ def test_all_is_there_after_down_and_up(own: Composed) -> None:
 
 
 def test_an_app_with_extras_is_built_and_its_person_on_call_decides(platform: Composed) -> None:
-    platform.up("an app with an extra", "--build", APPS="./examples", APP="apps/incident/app.py", EXTRAS="pydantic-ai")
+    incident = {"APPS": "./examples", "APP": "apps/incident/app.py", "EXTRAS": "pydantic-ai"}
+    platform.up("an app with an extra", "--build", COMPOSE_PROFILES="model", **incident)
     run = platform.refold("run", "start", "incident", "--input", '{"service": "shop"}')["run_id"]
 
     decide(platform, run, action="approve")
@@ -229,7 +230,7 @@ def test_a_new_project_runs_from_an_image_of_its_own(platform: Composed, tmp_pat
     (tmp_path / "shop" / "Dockerfile").write_text(block.text.replace("FROM refold", f"FROM {NAME}"))
     docker("build", "--tag", OWN, str(tmp_path / "shop"), within=UP_S)
 
-    platform.up("an image of its own", IMAGE=OWN, APP="app:app")
+    platform.up("an image of its own", IMAGE=OWN, APP="app:app", COMPOSE_PROFILES="")
     order = '{"order": "order-7", "cents": 9000}'
     run = platform.refold("run", "start", "goodwill", "--input", order)["run_id"]
     decide(platform, run, action="approve")
