@@ -122,11 +122,12 @@ def own(platform: Composed) -> Composed:
 
 
 def decide(there: Composed, run: str, **fields: str) -> None:
-    """Decide as a person in the page: the form as it is there, sent as a browser does."""
+    """Decide as a person in the page, on the question of a run or its child: the form, sent as a browser does."""
+    question = eventually(lambda: there.refold("approval", "list", "--run", run), what=f"the question of {run}")[0]
     with httpx.Client(base_url=there.site, timeout=60, headers={"Origin": there.site}) as http:
 
         def form() -> re.Match[str] | None:
-            page = http.get(f"/runs/{run}")
+            page = http.get(f"/runs/{question['run_id']}")
             return re.search(r'<form method="post" action="(/approvals/[^"]+/vote)">(.*?)</form>', page.text, re.DOTALL)
 
         found = eventually(form, what=f"the question of {run} in its page")
