@@ -122,11 +122,12 @@ def own(platform: Composed) -> Composed:
 
 
 def decide(there: Composed, run: str, **fields: str) -> None:
-    """Decide as a person in the page: the form as it is there, sent as a browser does."""
+    """Decide as a person in the page, on the question of a run or its child: the form, sent as a browser does."""
+    question = eventually(lambda: there.refold("approval", "list", "--run", run), what=f"the question of {run}")[0]
     with httpx.Client(base_url=there.site, timeout=60, headers={"Origin": there.site}) as http:
 
         def form() -> re.Match[str] | None:
-            page = http.get(f"/runs/{run}")
+            page = http.get(f"/runs/{question['run_id']}")
             return re.search(r'<form method="post" action="(/approvals/[^"]+/vote)">(.*?)</form>', page.text, re.DOTALL)
 
         found = eventually(form, what=f"the question of {run} in its page")
@@ -213,7 +214,8 @@ def test_all_is_there_after_down_and_up(own: Composed) -> None:
 
 
 def test_an_app_with_extras_is_built_and_its_person_on_call_decides(platform: Composed) -> None:
-    platform.up("an app with an extra", "--build", APPS="./examples", APP="apps/incident/app.py", EXTRAS="pydantic-ai")
+    incident = {"APPS": "./examples", "APP": "apps/incident/app.py", "EXTRAS": "pydantic-ai"}
+    platform.up("an app with an extra", "--build", COMPOSE_PROFILES="model", **incident)
     run = platform.refold("run", "start", "incident", "--input", '{"service": "shop"}')["run_id"]
 
     decide(platform, run, action="approve")
@@ -229,7 +231,7 @@ def test_a_new_project_runs_from_an_image_of_its_own(platform: Composed, tmp_pat
     (tmp_path / "shop" / "Dockerfile").write_text(block.text.replace("FROM refold", f"FROM {NAME}"))
     docker("build", "--tag", OWN, str(tmp_path / "shop"), within=UP_S)
 
-    platform.up("an image of its own", IMAGE=OWN, APP="app:app")
+    platform.up("an image of its own", IMAGE=OWN, APP="app:app", COMPOSE_PROFILES="")
     order = '{"order": "order-7", "cents": 9000}'
     run = platform.refold("run", "start", "goodwill", "--input", order)["run_id"]
     decide(platform, run, action="approve")

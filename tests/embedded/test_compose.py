@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from refold.cli.apps import app_pools
 from refold.cli.commands import COMMANDS
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
@@ -148,7 +149,7 @@ def test_each_key_is_where_it_is_used_and_nowhere_else(services: dict[str, Any])
         "root": {"setup": False, "admin": True},
         "decisions": {"setup": False, "approval": True},
         "votes": {"setup": False, "gateway": True},
-        "ledger": {"setup": False, "executor": True},
+        "ledger": {"setup": False, "executor": True, "models": True},
     }
     paths = services["setup"]["environment"]
     assert paths["REFOLD_TRUST"] == "@/app/trust/root.pub"
@@ -192,6 +193,12 @@ def test_a_check_of_health_is_what_the_service_answers(services: dict[str, Any])
     assert (before.returncode != 0, unready.returncode != 0, ready.returncode) == (True, True, 0), ready.stderr
 
 
+def test_each_pool_of_an_example_has_an_executor(services: dict[str, Any]) -> None:
+    pools = {block["command"][-1] for block in services.values() if "--pool" in block.get("command", ())}
+
+    assert pools == {*app_pools(str(ROOT / "examples" / "incident" / "app.py"))}
+
+
 def test_a_container_is_stopped_after_the_grace_of_its_tools(services: dict[str, Any]) -> None:
     assert int(services["executor"]["stop_grace_period"].removesuffix("s")) * 1_000 > GRACE_MS
 
@@ -228,7 +235,7 @@ def test_the_profile_that_observes_scrapes_every_service_and_shows_the_board(ser
     for name, port in (target.split(":") for target in targets):
         assert services[name]["environment"]["REFOLD_METRICS__ADDRESS"] == f"0.0.0.0:{port}"
     shows = {name for name in services if services[name].get("environment", {}).get("REFOLD_METRICS__ADDRESS")}
-    assert shows - {"setup", "admin", "insights"} == {target.partition(":")[0] for target in targets}
+    assert shows - {"setup", "admin", "insights", "models"} == {target.partition(":")[0] for target in targets}
     files = [volume.split(":")[0] for block in observing.values() for volume in block["volumes"]]
     assert all((ROOT / file).exists() for file in files if file.startswith("./"))
     assert observing["telemetry"]["environment"]["REFOLD_TELEMETRY__ENDPOINT"].startswith("http://collector:4318/")
