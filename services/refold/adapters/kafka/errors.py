@@ -33,7 +33,7 @@ _AWAY = Meaning(
 )
 _LOGIN = Meaning(0, 0, UsageError, "check the credentials and certificates in REFOLD_KAFKA__OPTIONS")
 # A broker that has just been started answers before it has its metadata.
-MISSING = Meaning(3, 60, UsageError, "create the topics with `refold topics apply`")
+NO_TOPIC = Meaning(3, 60, UsageError, "create the topics with `refold topics apply`")
 _FORBIDDEN = Meaning(
     *(0, 0, UsageError),
     "grant this principal the ACLs of its role (`refold topics acls`); the role `operator` reads every topic",
@@ -44,7 +44,7 @@ _ELECTION = Meaning(inf, inf, UnreachableError, "leaders are being elected: try 
 MEANINGS: Mapping[int, Meaning] = {
     getattr(KafkaError, name): meaning
     for meaning, names in (
-        (MISSING, "UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID _UNKNOWN_TOPIC _UNKNOWN_PARTITION"),
+        (NO_TOPIC, "UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID _UNKNOWN_TOPIC _UNKNOWN_PARTITION"),
         (_ELECTION, "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION"),
         (_FORBIDDEN, "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED"),
         (_FORBIDDEN, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
@@ -58,7 +58,7 @@ MEANINGS: Mapping[int, Meaning] = {
 }
 """Meanings of errors by their codes; all others are those of a broker that is away."""
 
-UNKNOWN_TOPIC = frozenset(code for code, known in MEANINGS.items() if known is MISSING)
+UNKNOWN_TOPIC = frozenset(code for code, known in MEANINGS.items() if known is NO_TOPIC)
 UNLED = frozenset(code for code, known in MEANINGS.items() if known is _ELECTION)
 """A partition is between two leaders: the broker is there, and the answer comes later."""
 

@@ -36,7 +36,6 @@ class Intake:
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
-        self.absent: frozenset[str] = frozenset()
         self._logical = {names[topic]: topic for topic in membership.topics}
         # Never a silent reset: a position that is not there any more is news.
         own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
@@ -50,16 +49,17 @@ class Intake:
         self._starting: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._read_through: dict[Place, int] = {}
-        self._unstable: dict[Place, tuple[int, float]] = {}
+        self._stuck: dict[Place, tuple[int, float]] = {}
+        self.unstable: dict[Place, float] = {}
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
-    def capture(self, numbers: set[int]) -> tuple[dict[Place, int], dict[Place, int]]:
+    def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
         """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
 
         Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
         **Raises** KafkaException when there is no answer for one of them.
         """
-        topics = [topic for topic in self._topics if topic not in self.absent]
+        topics = [topic for topic in self._topics if topic not in absent]
         every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (
             rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
@@ -165,20 +165,14 @@ class Intake:
 
     def look_for_transactions(self) -> None:
         """Note where readers have all that they may have, and the log has more. It sends no request."""
-        now, before, self._unstable = time.monotonic(), self._unstable, {}
+        now, before, self._stuck = time.monotonic(), self._stuck, {}
         for place, position in self._positions.items():
-            if self._read_through.get(place) != position:
-                continue
             where = TopicPartition(self._names[place[0]], place[1])
-            if self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
+            read_through = self._read_through.get(place) == position
+            if read_through and self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
                 known = before.get(place, (position, now))
-                self._unstable[place] = known if known[0] == position else (position, now)
-
-    @property
-    def unstable(self) -> dict[Place, float]:
-        """See `Depth`. Any thread may ask."""
-        now = time.monotonic()
-        return {place: now - since for place, (_, since) in self._unstable.items()}
+                self._stuck[place] = known if known[0] == position else (position, now)
+        self.unstable = {place: now - since for place, (_, since) in self._stuck.items()}
 
     @property
     def positions(self) -> dict[Place, int]:

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from refold.adapters.kafka import clients
-from refold.adapters.kafka.errors import MISSING, of, translate
+from refold.adapters.kafka.errors import NO_TOPIC, of, translate
 from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.topics import RUN_STREAM, TOOL_COMPLETED, kind_of, pool_of
 from refold.core.wire.resources import resource
@@ -189,17 +189,8 @@ class Topics:
         `run-stream` may be missing, as nothing rests on it; without `pools`, so may all topics of a pool.
         **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.
         """
-        prefix, deadline = self._settings.prefix, time.monotonic() + MISSING.start_s
         needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
-        needed = [name for name in needed if pools or not pool_of(name)]
-        while True:  # a broker that is just back lists none
-            there = {each.topic.removeprefix(prefix): each.partitions for each in self.present()}
-            missing = [name for name in needed if name not in there]
-            if not missing or time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
-        if missing:
-            raise UsageError(f"the topic {prefix}{missing[0]} is missing", hint=MISSING.hint)
+        there = self._await([name for name in needed if pools or not pool_of(name)])
         wanted = [topic for topic in self.wanted if topic.name in there]
         wrong = {topic.name: there[topic.name] for topic in wanted if there[topic.name] != self._settings.partitions}
         if wrong:
@@ -212,6 +203,17 @@ class Topics:
                 hint="run `refold topics apply`; what a policy of the cluster forbids has to be allowed there",
                 topics=sorted({each.topic for each in unfit}),
             )
+
+    def _await(self, needed: list[str]) -> dict[str, int]:
+        """Partition counts of the topics that are there. **Raises** UsageError for a needed one that stays missing."""
+        prefix, deadline = self._settings.prefix, time.monotonic() + NO_TOPIC.start_s
+        while True:
+            there = {each.topic.removeprefix(prefix): each.partitions for each in self.present()}
+            if not (missing := [name for name in needed if name not in there]):
+                return there
+            if time.monotonic() > deadline:
+                raise UsageError(f"the topic {prefix}{missing[0]} is missing", hint=NO_TOPIC.hint)
+            time.sleep(0.1)
 
     def _conflict(self, counts: dict[str, int]) -> ConflictError:
         found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
