@@ -22,6 +22,7 @@ Tests of a `refold dev` wait most of the time, so two workers end in half the ti
 
 LONGEST = (
     "docs/test_live.py",
+    "kafka/test_services.py",
     "security/test_open_to_everybody.py",
     "cli/test_live.py",
     "cli/test_client_live.py",
@@ -43,6 +44,7 @@ LONGEST = (
     "incident/test_killed.py",
     "fuzz/test_forgeries.py",
     "sim/test_byzantine.py",
+    "kafka/test_pools_missing.py",
     "planner/test_patience.py",
     "planner/test_halting.py",
     "planner/test_snapshots.py",

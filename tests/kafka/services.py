@@ -49,7 +49,7 @@ class Services:
     def __post_init__(self) -> None:
         self.receiver = Receiver()
         self._users: list[str] = []
-        self._redis = redis.Redis.from_url(self.valkey.url)
+        self._redis: Any = redis.Redis.from_url(self.valkey.url)
         self._redis_prefix = f"t{uuid4().hex}"
         self.folder.mkdir(exist_ok=True)
         self._own: dict[str, dict[str, str]] = {name: {} for name in SERVICES}

@@ -66,7 +66,8 @@ def error_of(gone_at: int, about: str) -> KafkaError:
     with broker(gone_at) as address:
         login: dict[str, Any] = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": "secret"}
         own: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "log_level": 0}
-        client = AdminClient({**own, **login, "error_cb": errors.append})
+        own |= {**login, "error_cb": errors.append}
+        client = AdminClient(own)
 
         def reported() -> KafkaError | None:
             client.poll(0.05)

@@ -16,6 +16,7 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.core.errors import NotFoundError, UsageError
+from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import tool_completed, tool_requested
 from refold.embedded.kafka import EmbeddedKafka
@@ -39,7 +40,7 @@ class Planning:
 
     def start(self, run: str) -> None:
         publisher = KafkaPublisher(self.settings, partitions=self.settings.partitions)
-        publisher.send(RunRequest(run, "both", '{"word": "hi"}'))
+        publisher.send(RunRequest(RunId(run), "both", '{"word": "hi"}'))
 
     def ordered(self, pool: str) -> set[str]:
         """Runs of which calls are in the topic of a pool."""

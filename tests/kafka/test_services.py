@@ -12,6 +12,7 @@ import pytest
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.errors import UnreachableError
+from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import RUN_COMPLETED, RUN_INSIGHT
 from refold.embedded.valkey import EmbeddedValkey
@@ -69,7 +70,7 @@ class Load:
             number += 1
             run = f"load-{id(self)}-{number}"
             with suppress(UnreachableError):
-                publisher.send(RunRequest(run, "both", json.dumps({"word": "x"})), timeout_s=60)
+                publisher.send(RunRequest(RunId(run), "both", json.dumps({"word": "x"})), timeout_s=60)
                 self.asked.append(run)
 
     @property

@@ -115,7 +115,6 @@ class Platform:
         pools, seen = {run.call(step).pool for step in run.open_calls()}, set[str]()
         with suppress(UnreachableError):
             if pools and not run.over:
-                self.knock()
                 seen = set(map(pool_of, KafkaLogReader(self.settings.kafka).names((TOOL_REQUESTED, RUN_STREAM))))
         return sorted(pools - seen) if seen else []
 

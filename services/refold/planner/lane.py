@@ -30,7 +30,7 @@ from refold.planner.deciding.family import Family
 from refold.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, WaitsFor
 from refold.planner.intake.timers import ASLEEP, Timers
 from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
-from refold.planner.log.outbox import Asker, ClockProbe, Ordered, Outbox, SentHold
+from refold.planner.log.outbox import Asker, ClockProbe, Halting, Ordered, Outbox, SentHold
 from refold.planner.log.windows import BudgetAccounts, SentSpent, Windows
 from refold.planner.recovery import Brings, Histories, KeptHistory, TakeOver, Unmended
 from refold.planner.snapshot import SentKept
@@ -286,7 +286,7 @@ class Lane:
         agents = Agents(app, rules, settings.environment, budget=budget, live=live, journal=journal)
         self._agents = agents
         missing = frozenset(map(pool_of, assigned.absent))
-        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, catalog, missing)
+        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, Halting(catalog, missing))
         for pool in sorted(missing):
             hint = "its calls wait; create its topics with `refold topics apply --app APP`"
             journal.tell("pool.missing", pool=pool, partition=self.partition, hint=hint)

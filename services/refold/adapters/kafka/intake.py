@@ -49,7 +49,8 @@ class Intake:
         self._starting: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._read_through: dict[Place, int] = {}
-        self._unstable: dict[Place, tuple[int, float]] = {}
+        self._stuck: dict[Place, tuple[int, float]] = {}
+        self.unstable: dict[Place, float] = {}
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
@@ -164,20 +165,14 @@ class Intake:
 
     def look_for_transactions(self) -> None:
         """Note where readers have all that they may have, and the log has more. It sends no request."""
-        now, before, self._unstable = time.monotonic(), self._unstable, {}
+        now, before, self._stuck = time.monotonic(), self._stuck, {}
         for place, position in self._positions.items():
-            if self._read_through.get(place) != position:
-                continue
             where = TopicPartition(self._names[place[0]], place[1])
-            if self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
+            read_through = self._read_through.get(place) == position
+            if read_through and self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
                 known = before.get(place, (position, now))
-                self._unstable[place] = known if known[0] == position else (position, now)
-
-    @property
-    def unstable(self) -> dict[Place, float]:
-        """See `Depth`. Any thread may ask."""
-        now = time.monotonic()
-        return {place: now - since for place, (_, since) in self._unstable.items()}
+                self._stuck[place] = known if known[0] == position else (position, now)
+        self.unstable = {place: now - since for place, (_, since) in self._stuck.items()}
 
     @property
     def positions(self) -> dict[Place, int]:

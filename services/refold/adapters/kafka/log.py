@@ -69,12 +69,12 @@ class KafkaEventLog:
         self._awaited = self._heard = self._lingering = 0
         self._rest_s = 0.0
         self._assignments: dict[int, int] = {}
+        self._absent: frozenset[str] = frozenset()
         self._number = count(1)
         self._reported: deque[Delivery] = deque()
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
         self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
-        self._missing: frozenset[str] = frozenset()
         self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
 
     # What comes in
@@ -152,8 +152,9 @@ class KafkaEventLog:
         left = self._coming[len(came) :]
         try:
             if self._membership.optional:
-                self._missing = self._absent()[1]
-            committed, (starts, ends) = self._group.committed(set(came)), self._intake.capture(set(came), self._missing)
+                self._absent = self._topics()[1]
+            committed = self._group.committed(set(came))
+            starts, ends = self._intake.capture(set(came), self._absent)
         except KafkaException as error:
             self._opening.late(error)
             self._coming, self._apart = left + came, True
@@ -167,23 +168,23 @@ class KafkaEventLog:
                 {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
             )
             self._assignments[number] = assignment = next(self._number)
-            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._missing))
+            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._absent))
 
-    def _absent(self) -> tuple[Collection[str], frozenset[str]]:
+    def _topics(self) -> tuple[Collection[str], frozenset[str]]:
         """All topics by a fresh answer, and the optional ones that are not there. **Raises** KafkaException."""
-        there, optional = self._producer.list_topics(timeout=ONE_ANSWER_S).topics, self._membership.optional
-        is_there = lambda topic: self._names[topic] in there  # noqa: E731
-        return there, frozenset(own for own, beside in optional.items() if not (is_there(own) and is_there(beside)))
+        there = self._producer.list_topics(timeout=ONE_ANSWER_S).topics
+        names, optional = set(map(self._names.logical, there)), self._membership.optional.items()
+        return there, frozenset(own for own, beside in optional if not {own, beside} <= names)
 
     def _look_for_topics(self, now: float) -> None:
         """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
-        if not ((unknown := self._trouble.unknown) or self._missing):
+        if not ((unknown := self._trouble.unknown) or self._absent):
             return
         try:
-            there, absent = self._absent()
+            there, absent = self._topics()
         except KafkaException:
             return  # a broker that is away proves nothing
-        if absent != self._missing:
+        if absent != self._absent:
             for number in self._group.owned:
                 self._group.reopen(number)
         for name, since in list(unknown.items()):

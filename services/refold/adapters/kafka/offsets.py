@@ -26,9 +26,10 @@ def asked(
     while places:
         try:
             answers = asker.offsets_for_times(places, timeout=give_up_s)
-            if not (failed := [each for each in answers if each.error]):
+            if not (failed := [(each.topic, each.error) for each in answers if each.error]):
                 return {(each.topic, each.partition): each.offset for each in answers}
-            error = KafkaError(failed[0].error.code(), f"{failed[0].topic}: {failed[0].error.str()}")
+            topic, found = failed[0]
+            error = KafkaError(found.code(), f"{topic}: {found.str()}")
         except KafkaException as raised:
             error = of(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.

@@ -145,8 +145,9 @@ class Halting:
     `missing` pools have no topics: their calls are held as if somebody had halted the pool.
     """
 
-    def __init__(self, catalog: Catalog, missing: frozenset[str]) -> None:
-        self._catalog, self._known, self.missing = catalog, catalog.halts, missing
+    def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
+        self._catalog, self._known = catalog, catalog.halts
+        self.missing = missing
         self._never_sent: set[CallId] = set()
         self._paused: set[CallId] = set()
         self._resumed: set[RunId] = set()
@@ -324,15 +325,8 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
 class Outbox:
     """The outgoing records of one lane. `tokens` names who waits for the delivery of each."""
 
-    def __init__(
-        self,
-        partition: int,
-        actor: str,
-        tokens: Tokens[AskerAt],
-        catalog: Catalog,
-        missing: frozenset[str] = frozenset(),
-    ) -> None:
-        self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, Halting(catalog, missing)
+    def __init__(self, partition: int, actor: str, tokens: Tokens[AskerAt], halting: Halting) -> None:
+        self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, halting
         self._begun = self._ends_bytes = 0
         self._touched: set[RunId] = set()
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
