@@ -142,7 +142,7 @@ def test_what_a_page_cuts_is_decided_on_the_page_that_has_all_of_it(opened: Call
     (alone,) = (html for path, html in pages.items() if path.startswith("/approvals/"))
 
     assert decided_on(pages) == {"/approvals/asks/3": 4}
-    card = alone[alone.index('aria-label="Arguments"') : alone.index('<div class="what">')]
+    card = alone[alone.index('aria-label="Arguments"') : alone.index('/vote">')]
     assert card.index("/etc/passwd") < card.index("xxx")
     assert "middle" in card
     assert "wipe" in card

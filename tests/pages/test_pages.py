@@ -446,7 +446,7 @@ def test_the_inbox_goes_on_after_200_questions(bench: Bench) -> None:
 
 def test_whose_questions_they_are_is_told_once_kafka_is_there_again(bench: Bench) -> None:
     text = page(bench, "/inbox").text
-    assert "Kafka does not tell who may decide: these are all questions" in text
+    assert "Kafka is away, so nobody can decide now: these are all questions" in text
     assert "who may decide is not known now" in page(bench, f"/approvals/open-0/11~{4:032x}").text
     assert "decided: reject" in page(bench, f"/approvals/over-0/11~{4:032x}").text
     form = {"content-type": "application/x-www-form-urlencoded"}

@@ -66,9 +66,9 @@ def test_every_screen_of_questions_is_for_everybody(shop: Dev, http: httpx.Clien
     page.goto("/inbox")
     for each in (approval, other):
         page.check(f"input[name='pick:{each}']")
-    shop.refold("approval", "reject", other, "--actor", "bob", "--message", "no")
     page.click("text=Decide the chosen ones…")
     checked(page, "inbox-chosen")
+    shop.refold("approval", "reject", other, "--actor", "bob", "--message", "no")
     page.click("button:has-text('Approve 2')")
     expect(page.locator("h1")).to_have_text("1 of 2 votes are in")
     checked(page, "inbox-came")

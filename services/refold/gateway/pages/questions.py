@@ -180,14 +180,18 @@ def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
 def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestion]:
     """Questions with what only Kafka's topics say of them, and with what the page offers about each.
 
-    While Kafka is away they stay as they are, and nothing is offered: no vote could be sent.
+    While Kafka is away nobody can tell who may decide: then roles alone do, and a vote is answered by 503.
     """
     if not questions:
         return questions
     first = next((each for each in questions if each.open), questions[0])
     family = len({root_of(each.request.run_id) for each in questions}) == 1
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
-    return [_informed(shared, index, each) for each in questions] if index else questions
+    if index is not None:
+        return [_informed(shared, index, each) for each in questions]
+    some = frozenset(ballot.DECIDING if shared.may_use("vote") else ())
+    late = some - {"edit", "answer"}
+    return [replace(each, offers=some if each.request.attempt == 1 else late) for each in questions]
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
