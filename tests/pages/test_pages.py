@@ -554,8 +554,8 @@ def test_a_held_run_shows_all_of_the_reason_and_the_way_out(bench: Bench, kind: 
 
 def test_a_timeline_begins_with_the_first_step_and_each_bar_has_a_colour_and_a_word(bench: Bench) -> None:
     before = [[StatusSet("early")] for _ in range(50)]
-    steps = [RunStarted("1", "app"), CallbackCreated(1, "paid", "d", "{}", NOW)], [CallbackCompleted(1, "1")]
-    for key, value in entries("late", begun()[:1], *before, *steps):
+    steps: list[Event] = [RunStarted("1", "app"), CallbackCreated(1, "paid", "d", "{}", NOW)]
+    for key, value in entries("late", begun()[:1], *before, steps, [CallbackCompleted(1, "1")]):
         bench.log.write(key, value)
     bench.catch_up()
 
