@@ -162,8 +162,8 @@ def test_a_request_with_a_typo_is_no_critical_alarm_and_every_alarm_is_one_that_
 
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:
     causes: dict[tuple[str, str], list[str]] = {}
-    for name, of in ALARMS.items():
-        causes.setdefault((of.severity, of.action), []).append(f"`{name}`: {of.cause}")
+    for name, alarm in ALARMS.items():
+        causes.setdefault((alarm.severity, alarm.action), []).append(f"`{name}`: {alarm.cause}")
     rows = [f"| {'; '.join(each)} | {severity} | {action} |" for (severity, action), each in causes.items()]
     table = "\n".join(("| event | severity | what to do |", "|---|---|---|", *rows))
     text = OPERATING.read_text()
