@@ -187,7 +187,7 @@ def test_a_check_of_health_is_what_the_service_answers(services: dict[str, Any])
     before = subprocess.run(check, capture_output=True, timeout=30)
     with shown(port, vitals, (), service="planner", ends=lambda _: {}):
         unready = subprocess.run(check, capture_output=True, timeout=30)
-        vitals.stand(ready=True)
+        vitals.stand("")
         ready = subprocess.run(check, capture_output=True, timeout=30)
 
     assert (before.returncode != 0, unready.returncode != 0, ready.returncode) == (True, True, 0), ready.stderr

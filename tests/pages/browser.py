@@ -39,7 +39,7 @@ SCREENS = {
     "/dead-letters/{place:path}": ("letter", "replay", "replayed"),
     "/dead-letters/{place:path}/replay": (),  # it leads back to the letter
     "/versions": ("versions", "unavailable"),
-    "/health": ("health", "health-alone", "menu"),
+    "/workers": ("health", "health-alone", "menu"),
     "/policies": ("policies", "draft", "problems"),
     "/login": ("login", "login-refused"),
     "/logout": (),  # it leads to /login

@@ -99,7 +99,7 @@ PLACES = (
     ("runs", "/"),
     ("runs-none", "/?agent=none"),
     ("inbox", "/inbox"),
-    ("health", "/health"),
+    ("health", "/workers"),
     ("run", "/runs/inc-2"),
     ("question", "/runs/inc-2.3"),
     ("event", "/runs/inc-2.3?seq=19"),

@@ -83,7 +83,7 @@ def is_text_alone(page: Page, path: str) -> None:
 
 @pytest.mark.pages
 def test_hostile_text_is_text_on_every_screen(bench: Bench, page: Page) -> None:
-    screens = ("/", "/sessions", "/tools?days=90", "/limits", "/operators", "/dead-letters", "/health")
+    screens = ("/", "/sessions", "/tools?days=90", "/limits", "/operators", "/dead-letters", "/workers")
     inbox = tuple(f"/inbox?show={tab}" for tab in ("all", "doubt", "decided"))
     runs = [f"/runs/{run}{shown}" for run in ("open-0", "over-0") for shown in SHOWN]
     for path in (*screens, *inbox, *runs, f"/approvals/open-0/{QUESTION}", f"/approvals/over-0/{QUESTION}"):
@@ -117,7 +117,7 @@ def test_screens_with_hostile_text_are_for_everybody(bench: Bench, page: Page) -
         ("hostile-approval", f"/approvals/open-0/{QUESTION}"),
         ("stalled", "/runs/reads"),
         ("failed", "/runs/over-0"),
-        ("health-alone", "/health"),
+        ("health-alone", "/workers"),
         ("unavailable", "/versions"),
     ):
         page.goto(path)

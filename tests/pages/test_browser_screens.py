@@ -62,14 +62,14 @@ def test_every_other_screen_is_for_everybody(seeded: Dev, page: Page) -> None:
         ("replay", f"{letter}?dry_run=true"),
         ("policies", "/policies"),
         ("versions", "/versions"),
-        ("health", "/health"),
+        ("health", "/workers"),
         ("start", "/start"),
     ):
         page.goto(path)
         expect(page.locator("h1")).not_to_contain_text("Unavailable")
         checked(page, name)
         assert page.evaluate("window.ran") is None, name
-    page.goto("/health")
+    page.goto("/workers")
     page.click("#menu summary")
     checked(page, "menu")
 

@@ -211,7 +211,7 @@ def written(shop: Dev, before: dict[tuple[str, int], int]) -> list[str]:
                 record = consumer.poll(30)
                 assert record, (topic, number, begin, end)
                 assert not record.error()
-                begin = record.offset() + 1
+                begin = (record.offset() or 0) + 1
                 if record.value() is not None:
                     found.append(f"{topic} {record.key()!r}")
         return found

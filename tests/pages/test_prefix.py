@@ -16,7 +16,7 @@ from tests.pages.test_pages import Tags, bench
 
 __all__ = ["bench"]
 
-PAGES = ["/", "/inbox", "/runs/open-1", "/runs/over-2?seq=5", "/start", "/health", "/tools", "/policies", "/runs/none"]
+PAGES = ["/", "/inbox", "/runs/open-1", "/runs/over-2?seq=5", "/start", "/workers", "/tools", "/policies", "/runs/none"]
 LINKS = ("href", "src", "action", "data-stream")
 
 

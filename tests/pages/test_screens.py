@@ -103,7 +103,7 @@ def linked(found: Tags, begins: str) -> list[str]:
 
 
 def test_no_text_of_anybody_becomes_part_of_a_screen(bench: Bench) -> None:
-    for path in (*SCREENS, "/health", "/tools?days=90", "/tools?agent=shop", "/sessions?session=s-1", *FROM_KAFKA):
+    for path in (*SCREENS, "/workers", "/tools?days=90", "/tools?agent=shop", "/sessions?session=s-1", *FROM_KAFKA):
         found = page(bench, path, 503 if path in FROM_KAFKA else 200)
         check_text_alone(found, path)
         assert not re.search("[\u202e\u200b\u00ad\x1b\x07\x00]", found.text), path
@@ -254,7 +254,7 @@ def test_what_operators_did_is_exported_line_by_line(bench: Bench) -> None:
 
 
 def test_screens_are_pages_and_the_api_is_none() -> None:
-    assert all(map(is_page, (*SCREENS, *FROM_KAFKA, "/health", "/dead-letters/executor/0/1/replay")))
+    assert all(map(is_page, (*SCREENS, *FROM_KAFKA, "/workers", "/dead-letters/executor/0/1/replay")))
     assert not any(map(is_page, ("/api/runs", "/api/sessions", "/registry/subjects", "/healthz", "/toolsx")))
 
 

@@ -161,8 +161,11 @@ def test_a_request_with_a_typo_is_no_critical_alarm_and_every_alarm_is_one_that_
 
 
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:
-    rows = [f"| `{name}` | {of.severity} | {of.cause} | {of.action} |" for name, of in ALARMS.items()]
-    table = "\n".join(("| event | severity | cause | what to do |", "|---|---|---|---|", *rows))
+    causes: dict[tuple[str, str], list[str]] = {}
+    for name, alarm in ALARMS.items():
+        causes.setdefault((alarm.severity, alarm.action), []).append(f"`{name}`: {alarm.cause}")
+    rows = [f"| {'; '.join(each)} | {severity} | {action} |" for (severity, action), each in causes.items()]
+    table = "\n".join(("| event | severity | what to do |", "|---|---|---|", *rows))
     text = OPERATING.read_text()
     if os.environ.get("REFOLD_WRITE_OUTPUTS"):
         begin, end = text.index("| event |"), text.index("\n\n", text.index("| event |"))
@@ -170,6 +173,8 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
         OPERATING.write_text(text)
 
     assert table in text, "REFOLD_WRITE_OUTPUTS=1 writes it"
+    headings = {f"docs/guides/operating.md#{line[5:].lower()}" for line in text.splitlines() if line.startswith("#### ")}
+    assert {rule["annotations"]["runbook"] for rule in rules()} <= headings
 
 
 def test_the_board_is_of_the_classic_model_and_asks_the_data_source_that_is_chosen() -> None:

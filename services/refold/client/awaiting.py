@@ -45,7 +45,7 @@ from refold.ports.blobs import Blobs
 from refold.sdk.budget import Budget
 from refold.views.approval import Question, question_row
 from refold.views.history import Run
-from refold.views.member import AgentServed, ToolServed, Workers
+from refold.views.member import AgentServed, ToolServed
 from refold.views.outcome import CommandResult, SignalResult, Started, Voted
 from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
@@ -302,12 +302,6 @@ class AsyncClient:
         For display, as `agents`.
         """
         return await self._do(lambda: self._platform.served().tools)
-
-    async def workers(self) -> Workers:
-        """Planners, executors and approval services, living and killed, and what waits for them. **Raises** UsageError
-        for who may not see Kafka's groups.
-        """
-        return await self._do(self._platform.workers)
 
     async def approvals(self, state: State = "open") -> list[Question]:
         """Lists what people are asked, the oldest first; what was closed long ago is in its run's history."""

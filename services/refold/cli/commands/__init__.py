@@ -86,7 +86,11 @@ _TOOLS = CommandGroup(
 )
 _WORKER = CommandGroup(
     "List planners, executors and approval services.",
-    {"list": Verb("status:list_workers", "List workers, living and killed, and their partitions.", "--pool mail")},
+    {
+        "list": Verb(
+            "status:list_workers", "List planners, executors and approval services, living and killed.", "--pool mail"
+        )
+    },
 )
 _DEADLETTER = CommandGroup(
     "Show and replay dead letters.",
@@ -223,7 +227,7 @@ COMMANDS = CommandGroup(
         "why": Verb("evidence:why_event", "Show why something happened", "inc-1.3/30 --bundle why.jsonl"),
         "verify": Verb("evidence:verify_file", "Check a bundle by its bytes alone, without Kafka.", "why.jsonl"),
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
-        "status": Verb("status:status", "Show which services live, what waits, and what needs people."),
+        "status": Verb("status:status", "Show which services live, what waits, and what needs people.", "--json"),
         "worker": _WORKER,
         "agents": _AGENTS,
         "tools": _TOOLS,

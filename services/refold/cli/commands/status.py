@@ -30,7 +30,7 @@ _SEES = {
 
 
 def status(*, shell: Shell) -> None:
-    """Show on one screen which services live, what waits, and what needs people: then the exit code is 1.
+    """Show which services live, what waits, and what needs people. The exit code is 1 if anything does.
 
     Killed processes leave their group after REFOLD_KAFKA__SESSION_TIMEOUT_MS, 10 s by default.
     """
@@ -48,9 +48,9 @@ def list_workers(
     pool: Annotated[str, "Only executors of this pool."] = "",
     shell: Shell,
 ) -> None:
-    """List planners, executors and approval services, by Kafka's groups and by their own reports.
+    """List planners, executors and approval services, living and killed.
 
-    One that was killed is in no group any more; its last report stays for eight days.
+    A killed one is in no group of Kafka any more; its last report stays for eight days.
     """
     rows = [each for each in shell.platform.workers().workers if role in ("", each.role) and pool in ("", each.pool)]
     columns = "role pool member state host partitions slots versions last_seen"

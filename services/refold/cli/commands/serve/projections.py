@@ -33,7 +33,9 @@ def projections(
     """Keep tables up to date with the log: those that Refold ships, and an app's. The database is REFOLD_VIEWS__URL."""
     process = served("projections", member, data)
     check_homes(process.where.settings.kafka, RUN_LOG)
-    vitals = Vitals()
+    source = KafkaLogSource(process.where.settings.kafka)
+    # A consumer that waits for brokers hears nothing, as one that has read all.
+    vitals = Vitals(ask=lambda: "" if source.ends([(RUN_LOG, 0)]) else "Kafka does not answer")
     with ends_within(CLOSE_S) as asked, process.shown(vitals, *view_metrics(process.where.settings)):
         keep_views(process.where.settings, app, asked.is_set, vitals)
 
