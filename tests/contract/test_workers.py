@@ -10,6 +10,7 @@ import pytest
 
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
 from refold.core.messages import Member, MemberAgent, MemberTool
 from refold.core.topics import MEMBER, RUN_REQUESTED, executors, tool_requested
@@ -17,6 +18,7 @@ from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
 from refold.operations.workers import workers
 from refold.ports.log import Assigned, Membership
+from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
 from refold.views.member import WorkerGroup, Workers
 from tests.waiting import eventually
@@ -110,3 +112,15 @@ def test_what_a_group_has_committed_waits_no_more_and_what_follows_is_its_lag(se
 
     mail = group(found, "executor of pool mail")
     assert (mail.waiting, mail.lag, mail.members, mail.unserved) == (1, {topic: 1}, 1, [])
+
+
+def test_the_age_of_what_may_not_be_read_is_known_to_the_second(settings: KafkaSettings) -> None:
+    topic, reader = tool_requested("mail"), KafkaLogReader(settings)
+    for number in (1, 2):
+        write(settings, topic, f"r-{number}/1", b"call")
+    write(settings, topic, "r-3/1", b"call", partition=2)
+    times = {(record.partition, record.offset): record.at_ms for record in reader.scan(topic)}
+
+    found = [reader.appended_ms(topic, at, clock_ms()) for at in ({0: 0, 2: 0}, {0: 1}, {2: 0})]
+
+    assert [abs(ms - times[at]) <= 1_000 for ms, at in zip(found, [(0, 0), (0, 1), (2, 0)], strict=True)] == [True] * 3

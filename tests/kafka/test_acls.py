@@ -99,7 +99,7 @@ def test_the_gateway_passes_on_what_people_say_and_decides_nothing() -> None:
     assert {name for name, operation in mine if operation == "write"} == {
         *("refold.run-requested", "refold.run-signalled", "refold.run-operated", "refold.approval-voted"),
     }
-    assert {operation for _, operation in mine} == {"read", "write"}
+    assert {operation for _, operation in mine} == {"read", "write", "describe"}
 
 
 def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> None:

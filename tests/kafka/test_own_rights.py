@@ -14,6 +14,8 @@ from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
+from refold.core.topics import tool_requested
+from refold.operations.workers import workers
 from refold.ports.log import Assigned, Outgoing, Record
 from refold.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster, membership
@@ -164,3 +166,18 @@ def test_a_service_that_writes_what_is_not_its_own_ends_and_says_why(
 def test_a_client_that_reads_what_is_not_for_it_is_told(services: Settings) -> None:
     with pytest.raises(UsageError, match="grant this principal the ACLs"):
         list(KafkaLogReader(services("client")).scan("tool-completed.default"))
+
+
+@pytest.mark.parametrize("role", ["operator", "viewer", "gateway"])
+def test_who_shows_workers_may_ask_for_all_that_is_shown_and_reads_no_orders(services: Settings, role: str) -> None:
+    topic = tool_requested("default")
+    publisher = KafkaPublisher(services("planner"), partitions=PARTITIONS, source="test")
+    publisher.send_raw(topic, 0, key=b"r-9/1", value=b"call", headers=())
+
+    found = workers(services(role))
+
+    (pool,) = (each for each in found.groups if (each.role, each.pool) == ("executor", "default"))
+    assert (pool.waiting > 0, 0 <= pool.oldest_s < 600) == (True, True)
+    if role != "operator":
+        with pytest.raises(UsageError):
+            next(KafkaLogReader(services(role)).scan(topic))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from refold.adapters.kafka.groups import GroupMember, GroupState, group_states
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.source import KafkaLogSource
-from refold.core.errors import RefoldError
+from refold.core.errors import RefoldError, UsageError
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
 from refold.ports.log import LogReader, Place
 from refold.runtime.clock import clock_ms
@@ -107,8 +107,11 @@ def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mappin
     starts = {number: state.committed.get((topic, number), 0) for number in ends}
     behind = {number: at for number, at in starts.items() if at < ends[number]}
     waiting = dict[bytes | None, int]()
-    for record in islice(reader.since(topic, behind).to_the_end(), MOST_READ) if behind else ():
-        waiting.setdefault(record.key, record.at_ms)
-        if record.value is None:
-            del waiting[record.key]
+    try:
+        for record in islice(reader.since(topic, behind).to_the_end(), MOST_READ) if behind else ():
+            waiting.setdefault(record.key, record.at_ms)
+            if record.value is None:
+                del waiting[record.key]
+    except UsageError:  # projectors and gateways may not read orders: of those they know how many lie there, since when
+        return [reader.appended_ms(topic, behind, clock_ms())] * sum(ends[number] - at for number, at in behind.items())
     return [*waiting.values()]

@@ -61,6 +61,25 @@ class KafkaLogReader:
         """Some partitions from these offsets on. **Raises** as `scan`."""
         return self._open(topic, starts)
 
+    def appended_ms(self, topic: str, places: Mapping[int, int], now_ms: int) -> int:
+        """Return when the oldest of these offsets, by partition, was appended, to the second and within nine days.
+
+        It needs the right to describe the topic alone. **Raises** UnreachableError.
+        """
+        low, high, name = now_ms - 9 * 86_400_000, now_ms, self._settings.prefix + topic
+        with closing(self._consumer()) as consumer:
+            while high - low > 1_000:
+                middle = (low + high) // 2
+                asked = [TopicPartition(name, number, middle) for number in places]
+                try:
+                    answers = consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
+                except KafkaException as error:
+                    raise translate(error, f"ask when {name} was written") from None
+                # The first record from then on lies behind one of the places: that is older.
+                older = any(not 0 <= each.offset <= places[each.partition] for each in answers)
+                low, high = (low, middle) if older else (middle, high)
+        return high
+
     def _open(self, topic: str, wanted: int | Mapping[int, int] | None) -> OnePass:
         starts = {wanted: OFFSET_BEGINNING} if isinstance(wanted, int) else wanted
         return self._assigned([topic], starts)
