@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.prefill import EVENTS, finished
+from tests.projections.memory_views import MemoryViewDatabase
 
 from refold.adapters.sql.opening import open_views
 from refold.core.events import (
@@ -40,7 +41,6 @@ from refold.projections.projector import Projector, WholeRun
 from refold.projections.shipped.projection import Shipped
 from refold.sdk.projection import Projection
 from refold.views.api import CursorFilter
-from tests.projections.memory_views import MemoryViewDatabase
 
 AT_MS = 1_790_000_000_000
 TOGETHER = 100

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewDatabase
 from refold.client.views import runs_then
 from refold.core.errors import ConflictError
 from refold.core.events import CallCompleted, Event, Failure, RunCompleted, RunFailed
@@ -21,6 +20,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.views.history import Run, at_time, feed
 from refold.views.then import MOST_SEEN, run_then
 from tests.projections.histories import NOW, begun, call, entries
+from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog
 from tests.projections.test_service import settle
 

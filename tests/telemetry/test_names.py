@@ -173,7 +173,9 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
         OPERATING.write_text(text)
 
     assert table in text, "REFOLD_WRITE_OUTPUTS=1 writes it"
-    headings = {f"docs/guides/operating.md#{line[5:].lower()}" for line in text.splitlines() if line.startswith("#### ")}
+    headings = {
+        f"docs/guides/operating.md#{line[5:].lower()}" for line in text.splitlines() if line.startswith("#### ")
+    }
     assert {rule["annotations"]["runbook"] for rule in rules()} <= headings
 
 
