@@ -192,7 +192,7 @@ class Host:
         news.clear()
 
     def _warn_of(self, depth: Depth, now_s: float) -> None:
-        """Tell once a minute that a transaction keeps records back."""
+        """Report, at most once in `LINE_S`, that a transaction keeps records back."""
         place = max(depth.unstable, key=depth.unstable.__getitem__, default=None)
         if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
             self._transactions_s = now_s + LINE_S
