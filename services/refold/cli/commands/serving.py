@@ -6,12 +6,13 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Shell
+from refold.operations.workers import served
 from refold.views.member import ServedBy
 
 
 def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell) -> None:
     """List the agents that planners have, by version. Planners with different code are listed separately."""
-    rows = [each for each in shell.platform.served().agents if agent in ("", each.agent)]
+    rows = [each for each in served(shell.runs.reader, shell.platform.groups).agents if agent in ("", each.agent)]
     cells = [
         {"agent": each.agent, "version": each.version, "code": each.manifest.get("code", ""), **_who(each.members)}
         for each in rows
@@ -23,7 +24,7 @@ def list_tools(
     *, tool: Annotated[str, "Only this tool."] = "", pool: Annotated[str, "Only tools of this pool."] = "", shell: Shell
 ) -> None:
     """List the tools that executors run, by pool. `--json` adds the schemas of their arguments."""
-    found = shell.platform.served().tools
+    found = served(shell.runs.reader, shell.platform.groups).tools
     rows = [each for each in found if tool in ("", each.tool) and pool in ("", each.pool)]
     cells = [
         {

@@ -37,6 +37,7 @@ from refold.operations.run import (
     word,
 )
 from refold.operations.runs import Selector, selected
+from refold.operations.workers import served
 from refold.sdk.source import spoken
 from refold.views.history import Run
 from refold.views.outcome import PauseResult, Redriven, SignalResult
@@ -383,7 +384,7 @@ def _show(rows: list[output.Data]) -> None:
 def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, stalled runs, and the planners that have each version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
-    serving = shell.platform.served().agents if rows else []
+    serving = served(shell.runs.reader, shell.platform.groups).agents if rows else []
     have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
     cells = [
         {
