@@ -157,7 +157,6 @@ class Holds:
                 hold = read_hold(run, value)
                 # Clocks of its writer and of the broker of `run-snapshot` may be ahead: a time later than an operator's
                 # order about the hold would refuse that order.
-                # a human says of the hold, either would refuse that.
                 self._since[run] = min(at_ms, hold.at_ms or at_ms)
                 self._keep(hold)
 

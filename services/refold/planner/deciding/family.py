@@ -142,8 +142,7 @@ class Family:
         self._before.clear()
 
     def _lost(self) -> Iterator[ChildEnded]:
-        """Ends, by the snapshot, that runs wait for in vain: the log has lost them, or entries of parents about
-        them."""
+        """Ends, by the snapshot, that runs wait for in vain: the log lost them, or entries of parents about them."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():
