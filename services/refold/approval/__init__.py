@@ -4,9 +4,9 @@
 `approval-voted`, in this order; all of them from the start. **Produces** `approval-decided`; unusable records go to
 `dead-letter-approval`.
 
-**Guarantees** A decision rests on a quorum of people who were entitled, by votes with good signatures on the very
-question that it answers. One lane never makes two decisions of one approval. Nothing is decided after its expiry. A
-grant decides the same call again, only in the run in which it was given.
+**Guarantees** A decision rests on a quorum of entitled people, by votes with good signatures on the very question that
+it answers. One lane never makes two decisions of one approval. Nothing is decided after its expiry. A grant decides the
+same call again, only in the run in which it was given.
 
 **When it dies** its successor reads everything again, keeps all decisions, and decides at once each question with a
 quorum: the verdict is a function of the set of votes, so it is the same. **When it is a zombie** there may be two

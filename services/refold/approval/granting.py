@@ -91,7 +91,7 @@ class Grants:
         return None if vote.action in ("comment", "remind") else Objection("late", "the approval is decided")
 
     def _revoke(self, vote: Vote, roles: Roles) -> Objection | None:
-        """End a grant by the vote of an actor who was entitled to give it; return the reason if it does not count."""
+        """End a grant by the vote of an actor entitled to give it; return the reason if it does not count."""
         standing = self._standing.get(vote.approval)
         if standing is None:
             return Objection("no_grant", "there is no such grant")

@@ -105,7 +105,7 @@ class ApprovalLane:
         return {}
 
     def work(self, votes: int) -> int:
-        """Judge changed questions until about so many votes are counted; return their number."""
+        """Judge changed questions until about `votes` votes are counted; return their number."""
         self._read_on()
         self._hearing.sift(self.catalog, self._equipment.tools, self._answer)
         if not self.live and self._catch_up.done:

@@ -18,10 +18,10 @@ class ApprovalLimits:
     """Limits of a lane. **Units**: bytes.
 
     Votes are not read while more than `waiting_bytes` wait for an unknown approval, or to be judged. An approval keeps
-    so many `votes`, up to `votes_bytes`; of unusable ones a lane keeps `void_bytes`, because the key that signed them
-    may come a moment later. `remember` is the number of known approvals that are over, so that a repeated request is
-    not asked again. A turn counts about `turn_votes` and leaves the rest to the next: half a second if every signature
-    has to be verified, as after a new key in the catalog.
+    up to `votes` votes of `votes_bytes` in all; of unusable ones a lane keeps `void_bytes`, because the key that signed
+    them may come a moment later. `remember` is the number of known approvals that are over, so that a repeated request
+    is not asked again. A turn counts about `turn_votes` and leaves the rest to the next: half a second if every
+    signature has to be verified, as after a new key in the catalog.
     """
 
     waiting_bytes: int = 4 << 20
@@ -33,7 +33,7 @@ class ApprovalLimits:
     payload_bytes: int = defaults.PAYLOAD_BYTES
 
     def said_bytes(self, quorum: int) -> int:
-        """Bytes of JSON that a vote may add to a decision by so many people."""
+        """Bytes of JSON that a vote may add to a decision by `quorum` people."""
         return ballot.most_said(self.payload_bytes, quorum)
 
 

@@ -32,7 +32,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file's content so that a reader sees the old text or the new one, never a part. `mode` is that of a new
+    """Replace a file's content so that a reader sees the old text or the new one, never a part. `mode` is for a new
     file, less the umask: 0o600 for secrets."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

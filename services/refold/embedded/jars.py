@@ -49,8 +49,8 @@ class Jar:
 
 
 def read_lock(path: Path | None = None) -> list[Jar]:
-    """Read the lock file, by default Refold's own, in its order, which is that of the class path. **Raises**:
-    UsageError when a line is not `group:artifact:version sha256:<64 hex digits>`."""
+    """Read the lock file, by default Refold's own, in its order, which the class path has too. **Raises**: UsageError
+    when a line is not `group:artifact:version sha256:<64 hex digits>`."""
     path = path or resource("infra", "jars.lock")
     jars = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):

@@ -127,7 +127,7 @@ class EmbeddedKafka(EmbeddedServer):
         return self._flags
 
     def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
-        """Run a broker on a folder of its own, so that the JVM can record what a start loads."""
+        """Run a broker on a folder of its own, so that the JVM can record the classes of a start."""
         self._progress(_WARMING_UP, 0, 1)
         broker = EmbeddedKafka(folder, cache=self._cache)
         broker._flags = format_flags, broker_flags

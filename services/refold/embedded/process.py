@@ -27,9 +27,9 @@ def check_command(argv: Sequence[str]) -> None:
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> Process:
     """Start a child whose output is appended to a log file. **Raises**: UsageError when the command does not exist.
 
-    The child leads a process group, so a Ctrl-C at the terminal reaches only us, who end children in order. On Linux it
-    is killed when the *thread* that called this ends, however it ends: call it from one that lasts as long as the child
-    should. Elsewhere a child outlives a parent that was killed with SIGKILL.
+    The child leads a process group, so a Ctrl-C at the terminal reaches only this process, which ends children in
+    order. On Linux it is killed when the *thread* that called this ends, however it ends: call it from one that lasts
+    as long as the child should. Elsewhere a child outlives a parent that was killed with SIGKILL.
     """
     check_command(argv)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write the files that `command` needs; existing ones are not changed."""
+        """Write the files that `command` needs; existing data is not changed."""
 
     @abstractmethod
     def command(self) -> list[str]:

@@ -34,7 +34,7 @@ class _TakeDown:
 class Supervisor:
     """Runs children from one thread of its own, because Linux ends a child with the thread that started it. `on_change`
     gets name -> pids after every start and end, `on_exit` every unexpected end; both are called on that thread. If one
-    of them raises, all children are killed, and `stop` raises."""
+    of them raises, all children are killed, and `stop` raises RefoldError."""
 
     def __init__(
         self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
@@ -131,7 +131,7 @@ class Supervisor:
                 slot.kill(due=None)
 
     def _turn(self) -> bool:
-        """Start what is due, then wait for the next event; False when asked to stop."""
+        """Start due children, then wait for the next event; False when asked to stop."""
         for slot in list(self._slots):
             if slot.due is not None and slot.due <= time.monotonic():
                 slot.start(self._inbox.put)

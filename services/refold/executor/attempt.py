@@ -155,7 +155,7 @@ class Attempt:
         self._run()
 
     def look(self) -> None:
-        """Check the chain as read by now; only `chained` attempts have one."""
+        """Check the chain as read so far; only `chained` attempts have one."""
 
     def appended(self, offset: int | None) -> None:
         """Handle the log's answer for a link of the chain."""
@@ -238,7 +238,7 @@ class Attempt:
         self._not_done(replace(result, retryable=refused.stale))
 
     def _not_sent(self) -> str:
-        """Status of a call of which nothing was sent here."""
+        """Status of a call that was not sent here."""
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:
@@ -302,7 +302,7 @@ class Attempt:
         self.phase = "over"
         assert self.result is not None, "completing follows a result"
         if isinstance(reply, ledger.Completed):
-            if self.settled:  # its tombstone has come, and the marker that it left may be gone by now
+            if self.settled:  # its tombstone has come, and the marker that it left may be gone already
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
             base = self.requested.base
             self.outbox.outlet.offer(self.home, field=reply.field, result=self.result, base=base)

@@ -185,7 +185,7 @@ class ChainedAttempt(Attempt):
         super().ended(ended)
         if not self.busy:
             self._over_with()
-        if late and self.effect == "once":  # only this process has the result: people were asked by now
+        if late and self.effect == "once":  # only this process has the result: people have been asked already
             self._not_done(outcome.outcome_of(self.request, ended, self._tool_run(takeover=self.takeover)))
 
     def _over_with(self) -> None:
@@ -224,7 +224,7 @@ class ChainedAttempt(Attempt):
         self._append(replace(self.claim, claim_id=name, prev=prev, undone=True, handed_over=handed_over))
 
     def _undone(self, *, heard: bool) -> None:
-        """Report the result after the claim was taken back. Without a link in the log, people have to decide."""
+        """Report the result after the claim was taken back; without the link in the chain it is unknown."""
         if self.result is None:
             self._over_with()
             self._hand_over()

@@ -1,7 +1,7 @@
 """The claim chain of `probed` and `once` calls: Redis may lie, the log may not.
 
 A claim is valid if and only if it names the last valid claim of its chain; first to extend wins, the same rule as the
-run log's, and linked by that name wherever the records lie. A chain is that of an idempotency key, so an effect meets
+run log's, and linked by that name wherever the records lie. A chain belongs to an idempotency key, so an effect meets
 its claims in any history that requests it again. It is kept as long as its run is: a command repeated by a zombie must
 find it.
 """

@@ -1,6 +1,6 @@
 """The executor's own gate: calls that need a decision, and checks of the decision that came with one. It relies on
-nothing from a planner: the tools are those of the app in this process, the keys are the operator's, and the call is the
-bytes that are about to be sent."""
+nothing from a planner: the tools are the app's in this process, the keys are the operator's, and the call is the bytes
+that are about to be sent."""
 
 from __future__ import annotations
 

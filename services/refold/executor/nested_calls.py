@@ -21,7 +21,7 @@ UNKNOWN = frozenset({"run.session", "run.labels"})
 @dataclass(frozen=True, slots=True)
 class NestedPolicy:
     """Policy for the nested calls of an agent in memory. Called from another thread, it reads values that are replaced
-    as a whole. `halted` (a stale refusal) may pass; `denied` goes to the agent, `needs_decision` ends it."""
+    as a whole. A stale refusal (`halted`) is temporary; `denied` goes to the agent, `needs_decision` ends it."""
 
     gate: Gate
     request: ToolRequest

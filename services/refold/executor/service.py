@@ -213,7 +213,7 @@ class Executor:
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
     def _fetched(self, fetched: Looked) -> None:
-        """Start the call in a request that was looked up at the ledger's offset, for a take-over."""
+        """Queue the call of a request that was looked up at the ledger's offset, for a take-over."""
         home = fetched.partition
         asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):

@@ -21,8 +21,8 @@ class Times:
     """Lease times.
 
     **Units**: milliseconds. A lease of a chained class is long, because a take-over of such a call costs a human or a
-    status query; that of the others is short, because it costs only a repeated call. `margin` is the part of the lease
-    in which an effect may begin: the rest covers a stall between the last look at the clock and the receiver.
+    status query; the other one is short, because a take-over costs only a repeated call. `margin` is the part of the
+    lease in which an effect may begin: the rest covers a stall between the last look at the clock and the receiver.
     """
 
     lease_ms: int = defaults.LEASE_MS
@@ -32,7 +32,7 @@ class Times:
     by_tool: Mapping[str, int] = field(default_factory=dict)
 
     def lease(self, tool: str, effect: str) -> int:
-        """The lease of a call: its tool's, else that of its class."""
+        """The lease of a call: its tool's, else its class's."""
         return self.by_tool.get(tool) or (self.chained_lease_ms if effect in CHAINED else self.lease_ms)
 
 
@@ -47,7 +47,7 @@ class ExecutorSettings:
     `remember` is the number of calls that can be closed by a tombstone without a key. `clock_probe_ms` is the interval
     of a lane's clock probes, `fill_ms` of its queries of the ledger's memory, `look_ms` of its queries of the catalog's
     end; behind that end for `blind_ms`, it acts on nothing that needs a decision. Requests older than `stale_ms` are
-    not acted upon: half of the ledger's retention. `tools` are those of the app (None: all); a call of another waits
+    not acted upon: half of the ledger's retention. `tools` are the app's (None: all); a call of another waits
     `aside_ms` for another owner. Ledger entries of this pool are under its `seal`. A process that ends lets running
     tools go on for `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there are
     `close_most`. Leases are inherited from processes with the same `lock_id`.

@@ -25,7 +25,7 @@ class TakeOverScan:
         self._restarted = self.complete = start >= end
 
     def follow(self, record: Record, *, poison: bool) -> None:
-        """Note a request or tombstone of the first reading. Poison is kept whatever comes after it."""
+        """Note a request or tombstone of the first reading. Poison is kept, regardless of later records."""
         key = b"\0%d" % record.offset if poison else record.key or b""
         if record.value is None:
             self._open.pop(key, None)

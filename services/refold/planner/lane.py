@@ -124,7 +124,7 @@ class LaneSchedule:
         self._probe_due = self._clock.mono_ms + QUIET_MS
 
     def knows(self) -> bool:
-        """True if the log's time is fresh and the lane's marks are in the log; send what is missing when due."""
+        """True if the log's time is fresh and the lane's marks are in the log; send missing records when due."""
         mono, snapshot_writer = self._clock.mono_ms, self._log.snapshot_writer
         if mono >= self._probe_due and (not self._clock.fresh or self._next_ms() is not None):
             self._probe_due = mono + CLOCK_PROBE_MS
@@ -152,7 +152,7 @@ class LaneSchedule:
 
     @property
     def _bare(self) -> bool:
-        """True if marks have no anchor: every run of which this planner has read an entry was erased."""
+        """True if marks have no anchor: every run with an entry that this planner has read was erased."""
         return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
 
     def _anchor(self, mono: int) -> None:
@@ -463,7 +463,7 @@ class Lane:
         return timer.step == 0 or bool(opened and (opened.phase in ("wait", "callback") or opened.question))
 
     def passed(self, answer: CommittedAt | End) -> None:
-        """Send requests again that executors have passed without an answer, or that their topic has lost."""
+        """Queue calls whose requests executors have passed unanswered, or their topic has lost."""
         self._decide_loop.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
 
     @property

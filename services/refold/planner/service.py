@@ -83,7 +83,7 @@ class Fairness:
 
 class Planner:
     """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` is read by a watchdog; `process`
-    distinguishes the entries of this process from those of earlier ones of the same member."""
+    distinguishes the entries of this process from entries of earlier ones of the same member."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Planner:
         return self._give_up(lane) if lane.log.shrunk else []
 
     def _give_up(self, lane: Lane) -> list[Effect]:
-        """Restart a lane whose state is not that of the log: the log has lost records."""
+        """Restart a lane whose state differs from the log: the log has lost records."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
         self._distrusted[lane.partition] = _missed(lane)
         return self.lanes.restart_lane(lane.partition)

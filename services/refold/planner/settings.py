@@ -30,11 +30,11 @@ class Limits:
 
     **Units**: `payload_bytes` is of one input, argument or result; a turn decides `turn_entries` and resumes
     `turn_resumed` runs after a take-over. A topic pauses while `topic_bytes` of it wait in the lane (20 MiB for all
-    five), requests also while so many runs are `active` (not waiting for time or people). Of each topic `parked_bytes`
-    may be about unknown runs; more is refused. Inputs of more than a few KiB have `input_bytes` for active runs (others
-    wait in their topic), and as much for waiting runs (others are refused: it is unknown when there will be room). A
-    run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane. `blob_bytes` is of
-    one value in the blob store; 0 without a store.
+    five), requests also while the number of `active` runs (not waiting for time or people) is reached. Of each topic
+    `parked_bytes` may be about unknown runs; more is refused. Inputs of more than a few KiB have `input_bytes` for
+    active runs (others wait in their topic), and as much for waiting runs (others are refused: it is unknown when there
+    will be room). A run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane.
+    `blob_bytes` is of one value in the blob store; 0 without a store.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES

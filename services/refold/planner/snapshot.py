@@ -84,9 +84,9 @@ class Anchors:
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """Entries of a run: `blocks` full ones (of which `full` are not written) and the `tail`. `first` and `last` are
-    run-log offsets. `main` is its record's part of the check (0: no record), `total` that of all its records. `row` is
-    its row once it is over, `seq` the last entry's."""
+    """Entries of a run: `blocks` full ones (`full`: those not written yet) and the `tail`. `first` and `last` are
+    run-log offsets. `main` is its record's part of the check (0: no record), `total` the part of all its records. `row`
+    is its row once it is over, `seq` the last entry's."""
 
     first: int
     last: int = 0
@@ -156,7 +156,7 @@ class SnapshotWriter:
         self._resting: dict[RunId, bytes] = {}
         self._next: Marks | None = None
 
-    # What happens
+    # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
         """Track the entries of a run again that was asleep."""

@@ -12,7 +12,7 @@ from refold.core.wire.seal import Seal
 class RelaySettings:
     """Settings of a relay. **Units**: milliseconds.
 
-    `sweep_ms` is the interval of searches in the outbox for results without an offer: those of a process that died
+    `sweep_ms` is the interval of searches in the outbox for results without an offer: results of a process that died
     between its COMPLETE and its publication. It bounds the delay of their runs. Acknowledged results stay in the outbox
     up to `drop_ms`, so that they leave it many at a time, or until there are `drop_most` in all partitions. A sweep
     takes up to `sweep_limit` results and ends with the one that brings it to `sweep_bytes`. Results that the log

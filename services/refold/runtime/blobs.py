@@ -38,8 +38,8 @@ def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: 
 
 
 class BlobBackend:
-    """Loads and saves for services in a blob store. `told` gets the answers, from other threads. An order without an
-    answer is repeated later, and others go on meanwhile: a store may withhold one value for ever."""
+    """Loads and saves for services in a blob store. The callback `told` gets the answers, from other threads. An order
+    without an answer is repeated later, and others go on meanwhile: a store may withhold one value for ever."""
 
     def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
         self._blobs, self._told = blobs, told

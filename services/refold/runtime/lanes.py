@@ -101,7 +101,7 @@ class Lanes(Generic[L]):
         return []
 
     def restart_lane(self, partition: int) -> list[Effect]:
-        """Drop a lane whose state is not that of the log, and read its partition again."""
+        """Drop a lane whose state differs from the log, and read its partition again."""
         if self._close(partition) is None:
             return []
         self._restarted.add(partition)

@@ -16,7 +16,7 @@ def follow(catalog: Catalog, record: Record, journal: Journal) -> None:
 
 
 def catalog_reached(catalog: Catalog, at: Record | Reached, journal: Journal) -> None:
-    """Note the reading position. Lost records before it are an alarm, even if the partition is empty by now."""
+    """Note the reading position. Lost records before it are an alarm, even if the partition is empty since."""
     if at.offset > catalog.position:
         journal.tell("catalog.lost", partition=at.partition, first=at.offset, expected=catalog.position)
     catalog.reached(at.offset)

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 def pause_s(short_lives: int) -> float:
-    """Pause in seconds before the next start after so many short lives in a row: none after a first one."""
+    """Pause in seconds before the next start after `short_lives` short lives in a row: none after a first one."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (short_lives - 2)) if short_lives > 1 else 0.0
 
 

@@ -57,7 +57,7 @@ def _plain(char: str) -> bool:
 
 
 def _flagged(word: str) -> str:
-    """Append the scripts of a word whose letters look like those of another script."""
+    """Append the scripts of a word whose letters look like letters of another script."""
     scripts = " and ".join(script.title() for script in mistaken_for(word))
     return f"{word}<{scripts} letters>" if scripts else word
 

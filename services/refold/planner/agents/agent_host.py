@@ -56,8 +56,8 @@ MIGRATE = "migrate"
 
 
 def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
-    """Judge an order to go on with version `to`, sent while the run had version `from`. `seq` in the order, if any, is
-    that of the event that gave the run that version."""
+    """Judge an order to go on with version `to`, sent while the run had version `from`. `seq` in the order, if any,
+    names the event that gave the run that version."""
     try:
         data = canonical.parse(said.data)
     except MalformedError as error:
@@ -100,10 +100,10 @@ def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
 
 
 MOST_DENIED = 1_000
-"""Calls in one entry. Code that repeats calls that a policy denies would never yield to its planner."""
+"""Most denied calls in one entry. Code that repeats them for ever would never yield to its planner."""
 
 MOST_UNHEARD = 20
-"""Failed tasks of a run, not awaited by its code, that are recorded."""
+"""Most failed tasks of a run, not awaited by its code, that are recorded."""
 
 PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
 """Errors that may be the machine's and not the code's: the run is tried again after a while."""
@@ -342,7 +342,7 @@ class Agents:
             return added
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
-        except BaseException as error:  # noqa: BLE001 - what an agent asks for may be unfit in any way
+        except BaseException as error:  # noqa: BLE001 - an agent may request anything unfit
             _let_through(error)
             self.forget(state.run_id)
             return [self._failed(state.run_id, error)]
@@ -381,7 +381,7 @@ class Agents:
         failure = failure_of(error)
         try:
             text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
-        except Exception:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
+        except Exception:  # noqa: BLE001 - the user's code; better no text than an unredacted one
             text = failure.code
         self._journal.news.append(("agent.raised", {"run_id": run, "stack": text}))
         return events.RunFailed(failure)
@@ -588,7 +588,7 @@ def started_by(event: events.ChildStarted | events.EventPublished) -> int:
 def spent(code: str, message: str) -> RefoldError:
     names = "RUN_STEPS, RUN_BYTES, RUN_CHILDREN and RUN_DEPTH"
     hint = f"let a run do a part of the work and start the next; REFOLD_PLANNER__{names} are the limits"
-    if code != "budget_depth":  # a run that is too deep has a parent, which has heard of its failure
+    if code != "budget_depth":  # a run that is too deep has a parent, which gets its failure
         hint += f", and `refold run retry --{code.removeprefix('budget_')}` raises this one for a run"
     return RefoldError(message, code=code, hint=hint)
 

@@ -123,7 +123,7 @@ JUDGED = frozenset({"retry", "fail"})
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Reason why a run's code cannot follow its history here. `passing`: perhaps temporary. `error`: what raised."""
+    """Reason why a run's code cannot follow its history here. `passing`: perhaps temporary. `error`: the exception."""
 
     reason: str
     message: str

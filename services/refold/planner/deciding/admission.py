@@ -48,8 +48,8 @@ class Admission:
     """Unfinished runs of one lane, by the resources that they use. `agents` are those whose code is here.
 
     A run is active while executors have a call of it, not while it waits for time or people. Each pool and each tool
-    has room for so many active runs: if one is down or halted, only the runs wait that need it. The needs of a new run
-    are unknown, so those of active runs of its agent count.
+    has room for a limited number of active runs: if one is down or halted, only the runs wait that need it. The needs
+    of a new run are unknown, so the needs of its agent's active runs are assumed.
     """
 
     def __init__(self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance) -> None:

@@ -59,7 +59,7 @@ class Family:
         return [self._owe(self._item(each, offset)) for each in told]
 
     def _ended_before(self, told: FamilyMessage) -> FamilyMessage:
-        """If the log has lost the entry that started a child, but not the child's own, the child may be over by now."""
+        """A child may be over already if the log has lost the entry that started it, but not its own entries."""
         if not isinstance(told, Start) or told.origin is None or not told.origin.step:
             return told
         child = self._log.latest(RunId(told.request.run_id))
@@ -88,7 +88,7 @@ class Family:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
-        """Address an end's usage to the nearest live ancestor. A missing result was read by now, see `Histories`."""
+        """Address an end's usage to the nearest live ancestor. A missing result has been read, see `Histories`."""
         if isinstance(told := item.input, ChildEnded) and told.result == family.UNREAD:
             child = self._log.redriven_runs.state(child_id(told.run_id, told.step))
             assert child is not None, "its history is here"
@@ -123,7 +123,7 @@ class Family:
             self._before.pop((run, ParentEnded), None)
 
     def go_live(self) -> None:
-        """Queue unanswered messages once the log is read; those of runs with an uncertain history wait."""
+        """Queue unanswered messages once the log is read; messages of runs with an uncertain history wait."""
         self._inbox.push([self._owe(self._item(told, 0)) for told in list(self._lost())])
         for run, item in sorted(self._before.values(), key=lambda each: _offset(each[1])):
             above = parent_of(item.run_id)[0]

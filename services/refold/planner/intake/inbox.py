@@ -94,8 +94,8 @@ class Pending(Owed):
     """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
     input) a run to be driven.
 
-    `waited`: the conditions it has waited for, with offsets; that of the log is a high watermark captured after it was
-    taken. `answer` is under way for a decided input. `values` are the large values loaded for it.
+    `waited`: the conditions it has waited for, with offsets; for the log, a high watermark captured after it was taken.
+    `answer` is under way for a decided input. `values` are the large values loaded for it.
     """
 
     run_id: RunId
@@ -137,7 +137,7 @@ class Pending(Owed):
 
     @property
     def would_know(self) -> bool:
-        """True if its subject would be known by now."""
+        """True if its subject would be known if it existed."""
         return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
 
     def count_among(self, among: Counter[str]) -> None:
@@ -269,7 +269,7 @@ class Inbox:
         return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
 
     def begin(self, allowance: int, rests_until: int) -> None:
-        """Begin a turn. Inputs of services call for another at once, those of users not before `rests_until`."""
+        """Begin a turn. Inputs of services call for another at once, inputs of users not before `rests_until`."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
         if self._for_turn:
@@ -400,7 +400,7 @@ class Inbox:
 
     def keeps(self, item: Pending) -> bool:
         """Keep an input of a run that stands still, perhaps for months; no topic waits for it. False: no room. Inputs
-        of users and of operators are limited; those of services are all needed."""
+        of users and of operators are limited; inputs of services are all needed."""
         counts = self._elsewhere[WaitsFor.STALLED]
         kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
         if item.from_people and kept + item.bytes > self._limits.topic_bytes:
@@ -417,7 +417,7 @@ class Inbox:
                 self._leave(item)
 
     def give_up(self, item: Pending) -> None:
-        """Answer an input for the last time, as its run would be known by now."""
+        """Queue an input for its final answer: its run does not exist."""
         if item in self._for_runs.get(item.run_id, ()):
             for each in self.waiting.take(WaitsFor.RUN, item.run_id):
                 if each is item:

@@ -18,7 +18,7 @@ _MOVES = frozenset({RunRetried, RunForked, RunPaused, RunUnpaused})
 """Events after which all open steps are set again: nothing of a paused run is due."""
 
 _SLACK = 64
-"""Cancelled timers stay in the heap until it has twice as many as are set, and so many more."""
+"""Cancelled timers stay in the heap until it has more than twice the set ones and this number."""
 
 
 class Timers:

@@ -401,7 +401,7 @@ class Acceptance:
         return happened
 
     def begin(self, position: int, apart: dict[RunId, int]) -> None:
-        """Read the log from here on, and that of runs that are apart from an earlier offset."""
+        """Read the log from here on, and records of runs that are apart from an earlier offset."""
         self.began = self.position = position
         self.apart = apart
 

@@ -340,7 +340,7 @@ class Outbox:
             self.halting.resume(after.run_id)
 
     def tell(self, states: Mapping[RunId, RunState]) -> None:
-        """Send the commands of accepted entries in the order of the log, except those that are obsolete by now."""
+        """Send the commands of accepted entries in the order of the log, except obsolete ones."""
         heard, self._heard = self._heard, []
         for after, entry, offset in heard:
             ordered = commands(after, entry, offset)

@@ -58,7 +58,7 @@ _LATER = 1 << 62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentSpent:
-    """A published sum up to a run-log offset, of which usage from `since` on is new."""
+    """A published sum up to a run-log offset; usage from `since` on is new in it."""
 
     key: WindowKey
     partition: int
@@ -77,8 +77,8 @@ class LaneSpent(NamedTuple):
 
 class Windows:
     """Sums of one lane under `limits`; without limits nothing is read or written. `teller` is a unique name of this
-    process. In a `mirrored` log, published positions are those of another log. **Units**: log times in milliseconds
-    since 1970, `mono_ms` on the local clock."""
+    process. In a `mirrored` log, published positions belong to another log. **Units**: log times in milliseconds since
+    1970, `mono_ms` on the local clock."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Windows:
                 self._owed[key] = _LATER  # once this process has published it, sums of earlier owners can go
 
     def distrust(self, end: int) -> None:
-        """Handle a log that lost its `end`, or is a mirror: all of it counts as summed."""
+        """Lower positions of sums to the `end` of a log that has lost records; a mirror counts as summed up to it."""
         self._base = {key: end if self._mirrored else min(base, end) for key, base in self._base.items()}
         for lanes in self._told.values():  # nor do positions show any more which process came furthest
             mine = lanes.get(self._partition, {})
@@ -169,7 +169,7 @@ class Windows:
         asked = state.request
         for named, value, limits in binding(self.limits, asked.agent, asked.labels, asked.requester, now):
             key = self._counted(named)
-            # Its own state has its usage in entries that are on their way, or being made; that of others is added.
+            # Its own state has its usage in entries that are on their way, or being made; usage of others is added.
             before = speculated.get(state.run_id)
             taken = self.total(key).minus(_own(before if before and before.copying else stands(state.run_id)))
             for after in speculated.values():
@@ -327,7 +327,7 @@ class BudgetAccounts:
         self.unheard: dict[RunId, Used] = {}
 
     def above(self, state: RunState, now: int) -> list[Scope]:
-        """Limits of a run: its own budget, those of runs above and of windows, with the usage of others in each."""
+        """Limits of a run: its own budget, budgets of runs above, windows; with the usage of others in each."""
         found: list[Scope] = []
         run: RunState | None = state
         while run is not None and run.account is not None and not run.over:
