@@ -30,7 +30,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Exit:
-    """Unexpected end of a child, which restarts after the pause. `code`: exit status, negative for a signal."""
+    """Unexpected end of a child, which restarts after the pause. **Units**: `code` is an exit status or minus a
+    signal."""
 
     name: str
     pid: int
