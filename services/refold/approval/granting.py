@@ -1,8 +1,5 @@
-"""Grants: what people said once and for a while, of the same call in the same run.
-
-Nothing here is a cache: every grant is a signed decision in the log, every use of it another one, and its end is a
-signed vote.
-"""
+"""Grants: decisions that also hold, for a while, for the same call in the same run. Nothing here is a cache: every
+grant is a signed decision in the log, every use of it another one, and its end is a signed vote."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _Call = tuple[str, ...]
 
 @dataclass(slots=True)
 class Standing:
-    """A grant, with the decision that gave it as it was signed."""
+    """A grant, with the signed decision that gave it."""
 
     given: Decision
     grant: Grant
@@ -34,12 +31,12 @@ class Standing:
     revoked: bool = False
 
     def covers(self, request: ApprovalRequest, catalog: Catalog, now: int) -> bool:
-        """True if it is in force for a request about the call that it is for, by roles and keys as they are now."""
+        """True if it is in force for a request about its call, by the present roles and keys."""
         needed, people = request.requirement, {by.actor for by in self.given.votes}
         own = needed.not_requester and any(has_asked(request, name) for name in people)
         if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request, catalog.roles.askers):
             return False
-        if unfounded(self.given, catalog):  # who acts on the use of it counts its votes again
+        if unfounded(self.given, catalog):  # later readers of the decision count its votes again
             return False
         try:
             signature.verified(self.token, catalog.keys, use="decision")
@@ -49,7 +46,7 @@ class Standing:
 
 
 class Grants:
-    """The grants that one partition knows, and how often each was used."""
+    """The grants of one partition, and the number of uses of each."""
 
     def __init__(self) -> None:
         self._standing: dict[str, Standing] = {}
@@ -60,12 +57,12 @@ class Grants:
         return grant in self._standing
 
     def take(self, given: Decision, token: str) -> bool:
-        """Learns of a signed decision; tells whether it gives a grant."""
+        """Add a signed decision; True if it gives a grant."""
         grant = given.grant
         if grant is None or grant.scope != RUN:
             return False
         if grant.use:
-            # Compaction may leave the use before the grant, where the grant's decision was written twice.
+            # Compaction may leave the use before the grant, if the grant's decision was written twice.
             self._used[grant.id] = max(self._used[grant.id], grant.use)
             return False
         if grant.id != given.approval or given.verdict != "approve":
@@ -75,10 +72,8 @@ class Grants:
         return True
 
     def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> BallotResult | None:
-        """The decision that a grant makes of a request, if one covers it: the next use of the oldest such grant.
-
-        A call that is asked about once more is for people: the grant has let it out before, and that did not do.
-        """
+        """The next use of the oldest grant that covers a request, as its decision; None: no grant covers it. A repeated
+        question is for people: the grant has let the call out before, without success."""
         if request.attempt != 1:
             return None
         for grant_id in sorted(self._by_call.get(_call_asked(request), ())):
@@ -90,13 +85,13 @@ class Grants:
         return None
 
     def afterwards(self, vote: Vote, roles: Roles) -> Objection | None:
-        """A vote on what is decided: it may end a grant, and nothing else any more; why not, if it does not count."""
+        """Apply a vote on a decided approval: it may only end a grant. Return the reason if it does not count."""
         if vote.action == "revoke-grant":
             return self._revoke(vote, roles)
         return None if vote.action in ("comment", "remind") else Objection("late", "the approval is decided")
 
     def _revoke(self, vote: Vote, roles: Roles) -> Objection | None:
-        """Ends a grant by the word of somebody who might have given it; why not, if it does not."""
+        """End a grant by the vote of an actor entitled to give it; return the reason if it does not count."""
         standing = self._standing.get(vote.approval)
         if standing is None:
             return Objection("no_grant", "there is no such grant")
@@ -111,10 +106,10 @@ class Grants:
 
 
 def may_grant(token: str) -> bool:
-    """True if a token may hold a grant, cheaply: only what does has to be verified once its approval is over."""
+    """True if a token may hold a grant: a cheap check that saves verifying the decisions of closed approvals."""
     payload = token.split(".")[1] if token.count(".") == 2 else ""
     try:
-        # In canonical JSON no text can hold these bytes: its quotes are escaped.
+        # In canonical JSON no text can contain these bytes: its quotes are escaped.
         return b'"grant":null' not in urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
     except (Base64Error, ValueError):
         return True

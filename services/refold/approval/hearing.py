@@ -1,4 +1,4 @@
-"""Votes of one partition that no approval counts: those that came before it, and those that nobody can use so far."""
+"""Votes of one partition that are not counted: those before their request, and those that are not usable so far."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ class Parked:
 
 
 class Hearing:
-    """The votes of a lane on their way to its `questions`.
-
-    What nobody can use is answered at once, and kept as far as there is room: the key that signed it may come a moment
-    later. `asked_to` is how far requests were read. **Units**: `most_void` in bytes.
-    """
+    """Votes of a lane on their way to its `questions`. An unusable vote is answered at once, and kept as far as there
+    is room: the key that signed it may come a moment later. `asked_to` is the read position of requests. **Units**:
+    `most_void` in bytes."""
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
         self._questions, self._outbox, self._most_void = questions, outbox, most_void
@@ -39,7 +37,7 @@ class Hearing:
         self._void_bytes = 0
 
     def park(self, approval: str, record: Record, token: str) -> None:
-        """Keeps a vote until its request is read, or is known not to be there."""
+        """Keep a vote until its request is read, or is known to be missing."""
         self.unresolved.park(approval, Parked(record, token), record_bytes(record))
 
     def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
@@ -47,7 +45,7 @@ class Hearing:
         self._heard.append((question, record, token))
 
     def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
-        """Hands on what was heard, and answers what nobody can use, or what nobody has asked for."""
+        """Pass votes on to their questions, and answer unusable ones and those without a question."""
         heard, self._heard = self._heard, []
         for question, record, token in heard:
             vote = question.read(token, catalog, tools)

@@ -1,4 +1,4 @@
-"""What a record says, or why it says nothing that the service can use."""
+"""Decoding and checks of the service's records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.core.wire import codec
 from refold.ports.log import Record
 
 ASKED_AGAIN = "again/"
-"""Prefix of the key of a record that tells of a question asked once more; otherwise it is the approval's id."""
+"""Key prefix of the record about a repeated question; otherwise the key is the approval's id."""
 
 
 def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
@@ -36,7 +36,7 @@ def read_decision(record: Record) -> ApprovalDecision:
 
 
 def opened(message: ApprovalDecision, catalog: Catalog) -> Decision:
-    """The decision that is in its token. **Raises** MalformedError, UnauthorisedError."""
+    """The decision in its token. **Raises** MalformedError, UnauthorisedError."""
     decided = Decision.parse(signature.verified(message.token, catalog.keys, use="decision"))
     if (decided.approval, decided.run) != (message.approval_id, message.run_id):
         raise MalformedError("the decision is another one than its record says")

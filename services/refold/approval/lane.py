@@ -1,10 +1,9 @@
-"""One partition of the approval service: what is asked and said in it, and what it decides.
+"""One partition of the approval service: its questions, votes and decisions.
 
-Everything is read from the start, up to the ends that were captured at the take-over: first the catalog and what is
-asked, then what was decided, then the votes. So each vote finds the keys to judge it by, and whether somebody still
-asks; of the others nothing is kept, whatever was ever written there. A record that cannot be used becomes a dead letter
-only if it lies at or above those ends: what is older was answered by a predecessor, or fell into its death, and must
-not become one again at every start.
+Everything is read from the start, up to the ends captured at the take-over: first catalog and requests, then decisions,
+then votes. So the keys for each vote are known, and whether its question is open; votes on others are dropped at once.
+An unusable record becomes a dead letter only at or above those ends: a predecessor has answered older ones, or they
+fell into its death, and must not become dead letters again at every start.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from refold.sdk.sources import FactsTable
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """Parts that the lanes of a process share. `number` gives the tokens of what they publish."""
+    """Parts that the lanes of a process share. `number` gives tokens for their records."""
 
     settings: ApprovalSettings
     signer: Signer
@@ -47,7 +46,7 @@ class Equipment:
 
 
 class ApprovalLane:
-    """See the module. `work` is called once a turn, after what came was taken; then `orders` has what it wants."""
+    """Lane of a partition. `work` is called once a turn, after the items were fed; then `orders` has its effects."""
 
     def __init__(self, assigned: Assigned, equipment: Equipment, mono_ms: int) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
@@ -74,10 +73,10 @@ class ApprovalLane:
     def reads(self) -> Mapping[str, int]:
         return {topic: start for topic, start in self._starts.items() if topic not in self._later}
 
-    # What comes in
+    # Input
 
     def feed(self, item: Record | Reached | End) -> None:
-        """Takes what was read, in order of offset per topic."""
+        """Read an item, in order of offset per topic."""
         if isinstance(item, Reached):
             if item.topic == CATALOG:
                 catalog_reached(self.catalog, item, self._journal)
@@ -91,27 +90,27 @@ class ApprovalLane:
 
     @property
     def now(self) -> int:
-        """The time by the log, at which votes are judged and decisions are signed."""
+        """The time by the log, for judging votes and signing decisions."""
         return self.clock.now_ms
 
     def delivered(self, delivery: Delivery) -> bool:
-        """The log's answer to a record. False: it is not of this lane."""
+        """Take the delivery of a record. False: it is of another lane."""
         known = self.outbox.delivered(delivery.token, delivery.offset)
         if known and delivery.offset is not None and delivery.offset != NEVER:
             self.clock.delivered(delivery.at_ms)
         return known
 
     def low_water(self) -> Positions:
-        """No positions: whoever comes next reads everything again."""
+        """No positions: a successor reads everything again."""
         return {}
 
     def work(self, votes: int) -> int:
-        """Judges what has changed, until about so many votes are counted; returns how many were."""
+        """Judge changed questions until about `votes` votes are counted; return their number."""
         self._read_on()
         self._hearing.sift(self.catalog, self._equipment.tools, self._answer)
         if not self.live and self._catch_up.done:
             self._go_live()
-        # Without a time of now, what has expired meanwhile would be decided all the same.
+        # Without the present time, an expired question could still be decided.
         if not (self.live and self.clock.fresh):
             return 0
         if self._again_ms and self.now >= self._again_ms:
@@ -119,7 +118,7 @@ class ApprovalLane:
             self._judge_all()
         due, self._due = self._due, {}
         questions = [question for approval in due if (question := self.questions.get(approval))]
-        # What is decided comes first: what was said of it since may end a grant that would decide the others.
+        # Decided questions first: later votes on them may end a grant that would decide the others.
         counted = 0
         for question in sorted(questions, key=lambda question: not question.decided):
             if counted < votes:
@@ -132,12 +131,12 @@ class ApprovalLane:
         return counted
 
     def waiting_bytes(self) -> int:
-        """Bytes of votes that wait for their approval, or, where any may be judged, to be judged."""
+        """Bytes of votes without a request, and, once the lane judges, of votes that are not judged."""
         unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
         return self._hearing.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 
     def next_due_ms(self) -> int | None:
-        """When something waits for time alone, a key that may not sign yet, or for the next turn."""
+        """Time of the next judgement: of a question left for the next turn, or for a key that may not sign yet."""
         if not (self.live and self.clock.fresh):
             return None
         if self._due:
@@ -198,7 +197,8 @@ class ApprovalLane:
         request = received(record.key, record.value, environment=settings.environment, **place)
         approval = request.approval_id
         if self._over.closed(approval):
-            # A planner that was stopped before it could ask: its successor has done so, and closed the question since.
+            # A predecessor of the planner died before it sent this request; its successor sent it again, and has closed
+            # it.
             self._journal.counts["request.closed"] += 1
             self._stale[approval] = request.run_id
         elif approval not in self.questions:
@@ -237,7 +237,7 @@ class ApprovalLane:
         self._answer(record, vote if isinstance(vote, Objection) else self._afterwards(vote))
 
     def _decided(self, record: Record) -> None:
-        """What stands in the log is decided, whoever of the lane's owners has written it."""
+        """Take a decision in the log, from any owner of the lane."""
         if record.value is None:
             return
         try:
@@ -261,7 +261,7 @@ class ApprovalLane:
         if self.grants.take(decided, message.token):
             self._judge_all()
 
-    # Judgement, and what is answered
+    # Judgement and answers
 
     def _judge(self, question: OpenQuestion) -> None:
         before, limits, tools = question.decided, self._limits, self._equipment.tools
@@ -286,7 +286,6 @@ class ApprovalLane:
         question.tidy()
 
     def _afterwards(self, vote: Vote) -> Objection | None:
-        """A vote on what is decided: it may end a grant, and nothing else any more."""
         problem = self.grants.afterwards(vote, self.catalog.roles)
         if problem is None and vote.action == "revoke-grant":
             self._journal.tell("grant.revoked", grant=vote.approval, actor=vote.actor)
@@ -300,7 +299,7 @@ class ApprovalLane:
             settled = settled or self.grants.use(question.request, self.catalog, self.now)
         else:
             self._hold(question, "its policy does not ask for what the request says: it can only be rejected")
-        # A rejection lets nothing out, so whoever makes up a request gains nothing by choosing who may reject it.
+        # A rejection lets nothing out, so a forged request gains nothing by choosing its own voters.
         if settled and (asked_so or settled.verdict == "reject"):
             self._decide(question, as_judged(question.request, settled, self.catalog, self._facts))
         elif asked_so:

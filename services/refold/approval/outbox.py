@@ -1,4 +1,4 @@
-"""Records of a lane: published again and again until the log has it."""
+"""Outgoing records of a lane, published again and again until the log has them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ from refold.runtime.lanes import Journal, Tokens
 
 
 class ApprovalOutbox:
-    """The records of a lane that are on their way.
-
-    All of them are true for good, so each may be written again whatever came between: a second one is harmless, a
-    missing one is not. `ends` are those that the lane has found: what lies below was answered by a predecessor.
-    """
+    """The outgoing records of a lane. All of them stay true, so each may be repeated after any other: a second one is
+    harmless, a missing one is not. `ends` were captured at the start: records below were answered by a predecessor."""
 
     def __init__(
         self,
@@ -42,14 +39,14 @@ class ApprovalOutbox:
         self.publishes.append(record._replace(token=self._flying.give(record)))
 
     def ask_again(self, approval: str, run: RunId, *, now: int) -> None:
-        """Tells the planner that a question which it has closed was asked once more: it closes it once more."""
+        """Tell the planner that a closed question was asked again, so that it closes it again."""
         key, actor = f"{ASKED_AGAIN}{approval}", self._settings.member
         headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{now}", source=actor, at_ms=now)
         value = codec.encode(ApprovalDecision(approval, run, "", kind="again"))
         self.send(Outgoing(APPROVAL_DECIDED, self._partition, key.encode(), value, headers, 0))
 
     def delivered(self, token: int, offset: int | None) -> bool:
-        """The log's answer to a record. None: it may be there or not, so it is sent again. False: it is not of here."""
+        """Take the delivery of a record. None: it may be in the log or not; it is sent again. False: another lane's."""
         record = self._flying.take(token)
         if record is None:
             return False
@@ -61,17 +58,17 @@ class ApprovalOutbox:
         return True
 
     def _refused(self, record: Outgoing) -> None:
-        """The log never takes a record: operators hear of it, and of a dead letter at least what it was about."""
+        """Report a record that the log never takes; of a dead letter at least a short form is sent."""
         self._journal.tell("publish.refused", topic=record.topic, key=record.key.decode(errors="replace"))
         if record.topic == DEAD_LETTER_APPROVAL and (short := letters.shortened(record)) != record:
             self.send(short)
 
     def answerable(self, record: Record) -> Record:
-        """What has to be kept of a record until its sender is answered."""
+        """A record with the parts that its answer needs."""
         return record if record.offset >= self._ends[record.topic] else record._replace(value=None)
 
     def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
-        """Writes the dead letter of what cannot be used; of what was there before the lane, nothing but a count."""
+        """Write the dead letter of an unusable record; one from before the lane is only counted."""
         if record.offset < self._ends[record.topic]:
             self._journal.counts["void.known"] += 1
             return
@@ -84,12 +81,12 @@ class ApprovalOutbox:
         self.send(letters.letter(record, void, service=member, at_ms=now, into=into, limit=limit))
 
     def alarm(self, record: Record, reason: str) -> None:
-        """Somebody has written what they may not, or with a key that does not hold."""
+        """Report a record by an actor without the right, or with an invalid key."""
         if record.offset >= self._ends[record.topic]:
             self._journal.tell("unauthorised", **_place(record), reason=reason)
 
     def second(self, record: Record, others: list[str]) -> None:
-        """People are asked two things about one call at a time, which an honest planner does not do."""
+        """Report two open questions about one call, which no honest planner asks."""
         if record.offset >= self._ends[record.topic]:
             asked = (record.key or b"").decode(errors="replace")
             self._journal.tell("question.second", approval_id=asked, others=others)
@@ -104,7 +101,7 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
 
 
 def clock_probe(partition: int) -> Outgoing:
-    """A record that says nothing: its delivery tells the time."""
+    """A record without content, whose delivery gives the time."""
     return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
 
 

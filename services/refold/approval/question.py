@@ -1,4 +1,4 @@
-"""One open approval: the question, and what has been said of it."""
+"""One open approval: the question and its votes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,14 @@ from refold.sdk.tool import ToolDef
 
 ToolDefs = Mapping[str, ToolDef]
 KEPT = (*ballot.STANCES, "reassign")
-"""Inputs of a verdict. Whatever else is said is answered once."""
+"""Actions of votes that form a verdict. All others are answered once."""
 
 
 @dataclass(slots=True)
 class OpenQuestion:
-    """An approval until the planner closes it.
-
-    `tokens` are the votes as they came, with the time by the log, `fresh` those whose senders have no answer yet,
-    `said_bytes` is the most that a vote may say. `token` is that of its decision, as far as it was kept; `held` is what
-    it waits for besides votes, as it was told last.
-    """
+    """An approval until the planner closes it. `tokens` are the signed votes, with their log times, `fresh` those whose
+    senders have no answer yet; `said_bytes` limits the content of a vote. `token` is the decision's, if it was kept;
+    `held` is the last reported reason, besides votes, why it waits."""
 
     request: ApprovalRequest
     said_bytes: int
@@ -44,15 +41,15 @@ class OpenQuestion:
     _read: dict[str, Vote | Objection] = field(default_factory=dict)
 
     def decide(self, token: str) -> None:
-        """It has a decision; the first one that is known stays."""
+        """Note a decision; the first known one stays."""
         self.decided, self.token = True, self.token or token
 
     def forget(self) -> None:
-        """Keys or policies have changed: every vote is read again."""
+        """Drop all verified votes, as keys or policies have changed."""
         self._read.clear()
 
     def read(self, token: str, catalog: Catalog, tools: ToolDefs) -> Vote | Objection:
-        """The vote in a token, or why it cannot be one."""
+        """The vote in a token, or the reason why it does not count."""
         vote = self._read.get(token)
         if vote is None:
             vote = vote_in(token, catalog)
@@ -68,12 +65,12 @@ class OpenQuestion:
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
     def tokens_of(self, votes: Iterable[Vote]) -> tuple[str, ...]:
-        """The votes as they were signed, in this order."""
+        """The signed form of votes, in this order."""
         known = {vote: token for token, vote in self._read.items()}
         return tuple(known[vote] for vote in votes)
 
     def make_room(self, count: Count, roles: Roles, limits: ApprovalLimits) -> bool:
-        """Drops votes over the limits, if there are any: what does not count goes first, then what came last."""
+        """Drop votes over the limits, if any: those that do not count first, then the latest."""
         over, over_bytes = len(self.tokens) - limits.votes, sum(map(len, self.tokens)) - limits.votes_bytes
         if over <= 0 and over_bytes <= 0:
             return False
@@ -85,7 +82,8 @@ class OpenQuestion:
                 return 0
             if vote.action in ballot.STANCES and vote != last[vote.actor]:
                 return 0
-            # Anybody may withdraw. It goes after what it takes back, so that nothing that was taken back is left.
+            # Any actor may withdraw. Such a vote is dropped after the vote it withdraws, so that none remains that was
+            # withdrawn.
             alien = vote.action == "withdraw" and not roles.entitled(count.approvers, vote.actor, vote.roles)
             return 1 if alien else 2
 
@@ -100,16 +98,16 @@ class OpenQuestion:
         return True
 
     def give_up(self, token: str, catalog: Catalog, tools: ToolDefs) -> None:
-        """Forgets a vote, if it still is none."""
+        """Drop a vote that is still unusable."""
         if token in self.tokens and isinstance(self.read(token, catalog, tools), Objection):
             del self.tokens[token], self._read[token]
 
     def waiting_bytes(self) -> int:
-        """What votes take whose senders have no answer yet."""
+        """Bytes of votes whose senders have no answer yet."""
         return sum(record_bytes(record) for record, _ in self.fresh)
 
     def tidy(self) -> None:
-        """Forgets what was answered and will not be asked again."""
+        """Drop answered votes that are not needed again."""
         for token, vote in self._read.items():
             if self.decided or (isinstance(vote, Vote) and vote.action not in KEPT):
                 self.tokens.pop(token, None)
@@ -117,13 +115,13 @@ class OpenQuestion:
 
 
 class QuestionsOfCall:
-    """Which questions are open, by the call that they are about. Of an honest planner there is one at a time."""
+    """Open questions by their call. An honest planner has one at a time."""
 
     def __init__(self) -> None:
         self._by_call: dict[str, set[str]] = {}
 
     def open(self, request: ApprovalRequest) -> list[str]:
-        """A question is asked; returns the others about the same call."""
+        """Add a question; return the others about the same call."""
         known = self._by_call.setdefault(request.call_id, set())
         others = sorted(known - {request.approval_id})
         known.add(request.approval_id)
@@ -138,7 +136,7 @@ class QuestionsOfCall:
 
 
 class Over:
-    """Which approvals are over, the latest `limit` of them."""
+    """The latest `limit` approvals that are over."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -156,14 +154,14 @@ class Over:
         self.decide(approval, closed=True)
 
     def decide(self, approval: str, *, closed: bool = False) -> None:
-        """It was decided, though nobody here has seen its request: topics come in any order."""
+        """Note a decision, even before its request is read: topics come in any order."""
         self._closed.setdefault(approval, closed)
         if len(self._closed) > self._limit:
             del self._closed[next(iter(self._closed))]
 
 
 def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
-    """The vote in a token whose signature is good by the keys of the catalog."""
+    """The vote in a token with a valid signature, by the keys of the catalog."""
     try:
         return ballot.open_vote(token, catalog.keys)
     except (UnauthorisedError, MalformedError) as error:
@@ -171,7 +169,7 @@ def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
 
 
 def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDefs) -> Objection | None:
-    """Why the tool that this process knows cannot take new arguments or a result of a vote, or the policy does not."""
+    """Reason why the tool of this process, or the policy, refuses new arguments or a result in a vote."""
     if vote.action not in ("edit", "answer"):
         return None
     tool = tools.get(request.tool)
@@ -200,7 +198,7 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
 def as_judged(
     request: ApprovalRequest, settled: BallotResult, catalog: Catalog, tools: Mapping[str, ToolFacts]
 ) -> BallotResult:
-    """What people have settled; an edit for which the policy does not ask them, but others, lets nothing out."""
+    """The settled result; an edit that the policy lets other people decide becomes one that lets nothing out."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if settled.verdict != "edit" or policy is None or tool is None:
         return settled

@@ -1,4 +1,4 @@
-"""All lanes of an approval service: what came goes to its lane, and what the lanes want is published."""
+"""All lanes of an approval service: routes items to lanes, and publishes their records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from refold.sdk.app import App
 
 
 class ApprovalService:
-    """The approval service as a `Service`.
-
-    `key` signs decisions and has to be in the catalog before anything is decided; `nonce` gives fresh random text. The
-    tools of the app say which edits and answers can be.
-    """
+    """The approval service as a `Service`. `key` signs decisions and has to be in the catalog before anything is
+    decided; `nonce` gives fresh random text. The tools of the app define possible edits and answers."""
 
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:
         journal, numbers = Journal(), count(1)
@@ -42,7 +39,7 @@ class ApprovalService:
                 effects += self.lanes.route(item)
         left = self._equipment.settings.limits.turn_votes
         for lane in self.lanes:
-            # However busy the lanes before it are, every lane gets on.
+            # However busy the lanes before it are, every lane advances.
             left -= lane.work(max(1, left))
             if lane.outbox.publishes:
                 effects.append(Publish(lane.outbox.publishes))
@@ -53,7 +50,7 @@ class ApprovalService:
         return effects + self.lanes.throttle(ApprovalLane.waiting_bytes, limit=limit, topics=(APPROVAL_VOTED,))
 
     def drain(self) -> bool:
-        """Nothing is left behind: whoever has its partitions next reads everything again, and decides the same."""
+        """True at once: the next owner of the partitions reads everything again, and decides the same."""
         return True
 
     def lanes_now(self) -> LanesNow:
@@ -61,5 +58,5 @@ class ApprovalService:
         return LanesNow(len(self.lanes), sum(not lane.live for lane in self.lanes))
 
     def next_due_ms(self) -> int | None:
-        """When `turn` wants to be called. **Units**: monotonic."""
+        """Time of the next `turn`. **Units**: monotonic."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)

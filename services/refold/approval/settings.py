@@ -1,4 +1,4 @@
-"""Settings of an approval service: what it reads and what it keeps."""
+"""Settings of an approval service."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 
 @dataclass(frozen=True, slots=True)
 class ApprovalLimits:
-    """Limits of a lane.
+    """Limits of a lane. **Units**: bytes.
 
-    **Units**: bytes. While votes take more than `waiting_bytes` that wait for an approval that is not known yet, or to
-    be judged, no more are read. An approval keeps so many `votes`, up to `votes_bytes`; of what nobody can use a lane
-    keeps `void_bytes`, because the key that signed it may come a moment later. `remember` is how many approvals
-    that are over are known, so that a request that comes once more is not asked again. A turn counts about `turn_votes`
-    anew and leaves the rest to the next: half a second if every signature has to be verified, as a new key in the
-    catalog makes it for all that is open.
+    Votes are not read while more than `waiting_bytes` wait for an unknown approval, or to be judged. An approval keeps
+    up to `votes` votes of `votes_bytes` in all; of unusable ones a lane keeps `void_bytes`, because the key that signed
+    them may come a moment later. `remember` is the number of known approvals that are over, so that a repeated request
+    is not asked again. A turn counts about `turn_votes` and leaves the rest to the next: half a second if every
+    signature has to be verified, as after a new key in the catalog.
     """
 
     waiting_bytes: int = 4 << 20
@@ -34,7 +33,7 @@ class ApprovalLimits:
     payload_bytes: int = defaults.PAYLOAD_BYTES
 
     def said_bytes(self, quorum: int) -> int:
-        """Bytes that a vote may bring into a decision that so many people make, as JSON."""
+        """Bytes of JSON that a vote may add to a decision by `quorum` people."""
         return ballot.most_said(self.payload_bytes, quorum)
 
 

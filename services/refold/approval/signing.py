@@ -1,4 +1,4 @@
-"""Signed decisions: built of what was settled, signed with the key of the service, small enough to be taken."""
+"""Signed decisions: built from a settled ballot, signed with the service's key, within the planner's size limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refold.ports.log import Outgoing
 
 
 class Signer:
-    """Signer in the name of this service. `nonce` gives random texts. **Units**: `now` in ms, by the log."""
+    """Signs in the name of this service. `nonce` gives random texts. **Units**: `now` in ms, by the log."""
 
     def __init__(self, key: SigningKey, settings: ApprovalSettings, nonce: Callable[[], str]) -> None:
         self._key, self._settings, self._nonce = key, settings, nonce
@@ -31,14 +31,12 @@ class Signer:
     def sign(
         self, question: OpenQuestion, settled: BallotResult, catalog: Catalog, *, partition: int, now: int
     ) -> tuple[Decision, str, Outgoing]:
-        """The decision, its token, and the record that says so.
-
-        **Raises** UsageError or MalformedError when it cannot be signed, or nobody would take it.
-        """
+        """The decision, its token, and its record. **Raises** UsageError or MalformedError if it cannot be signed, or
+        every reader would refuse it."""
         request, content = question.request, settled._asdict()
         tokens = question.tokens_of(content.pop("said"))
         decided = decision.build(request, **content, tokens=tokens, issued_ms=now, nonce=self._nonce())
-        if refused := unfounded(decided, catalog):  # who acts on it counts again
+        if refused := unfounded(decided, catalog):  # readers count again
             raise UsageError(refused.message)
         token = signature.sign(decided.payload(), self._key)
         member, trace = self._settings.member, request.traceparent

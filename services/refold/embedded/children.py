@@ -1,4 +1,4 @@
-"""One supervised process: what to run, whether it lives, and how long to wait before it is started again."""
+"""One supervised process: its command, its state, and its restart pause."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Exit:
-    """A child ended without being asked to; it starts again after the pause.
-
-    **Units**: `code` is the exit status, negative for the number of the signal that ended it.
-    """
+    """Unexpected end of a child, which restarts after the pause. **Units**: `code` is an exit status or minus a
+    signal."""
 
     name: str
     pid: int
@@ -42,7 +40,7 @@ class Exit:
 
 
 class Slot:
-    """A child's place under the supervisor: its living process, or the moment at which it is due again."""
+    """A child's place under the supervisor: its living process, or the moment of its next start."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -75,7 +73,7 @@ class Slot:
         threading.Thread(target=wait, name=f"wait-{self.child.name}", daemon=True).start()
 
     def ended(self) -> Exit | None:
-        """Tell what happened if the process has died by itself, and set the time of its restart."""
+        """Return the exit if the process has died by itself, and set the time of its restart."""
         dead = self.process
         if dead is None or dead.poll() is None:
             return None
@@ -87,7 +85,7 @@ class Slot:
         return Exit(self.child.name, dead.pid, dead.returncode, timedelta(seconds=pause))
 
     def went_on(self) -> Exit | None:
-        """Tell of a death whose successor a process in reserve has started by itself."""
+        """Return the exit of a process whose successor a process in reserve has already started."""
         if not self.lives or self.process is None:
             return None
         before, self._serves = self._serves, serving_pid(self.process.pid)
@@ -99,7 +97,7 @@ class Slot:
         return Exit(self.child.name, before, code, timedelta(0))
 
     def kill(self, *, due: float | None) -> None:
-        """Kill the process with all that it started, and set when it is due again, if ever."""
+        """Kill the process with its descendants, and set the time of its restart; None: never."""
         if self.process is not None:
             process.kill(self.process)
         self.process, self.due = None, due

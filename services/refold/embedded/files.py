@@ -1,4 +1,4 @@
-"""The cache folder, lock files, and writes that never show halves."""
+"""The cache folder, lock files, and atomic writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.core.errors import ConflictError
 
 
 def cache_dir() -> Path:
-    """Return the folder for what can be made again: `REFOLD_CACHE`, or the platform's cache folder."""
+    """Return the folder for files that can be made again: `REFOLD_CACHE`, or the platform's cache folder."""
     if chosen := os.environ.get("REFOLD_CACHE"):
         return Path(chosen).expanduser().resolve()
     if sys.platform == "darwin":
@@ -24,7 +24,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file, waiting for whoever has it; the kernel frees it when its holder dies."""
+    """Hold a lock file, waiting for its holder; the kernel frees it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -32,10 +32,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file's content so that a reader sees the old text or the new one, never a part.
-
-    `mode` is what a new file may at most be, less the umask: 0o600 for what holds a secret.
-    """
+    """Replace a file's content so that a reader sees the old text or the new one, never a part. `mode` is for a new
+    file, less the umask: 0o600 for secrets."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.touch(mode)
@@ -47,17 +45,14 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 class FolderLock:
-    """The right to run on a folder: one process at a time; the kernel takes it back when its holder dies."""
+    """The right to run on a folder: one process at a time; the kernel frees it when its holder dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: TextIO | None = None
 
     def acquire(self) -> None:
-        """Take the lock at once or not at all.
-
-        **Raises**: ConflictError, with the pid of the holder, when somebody has it.
-        """
+        """Take the lock without waiting. **Raises**: ConflictError with the pid of the holder."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = self._path.open("a+")
         try:
@@ -99,7 +94,7 @@ class FolderLock:
             return False
 
     def release(self) -> None:
-        """Give the lock back; does nothing when it is not held."""
+        """Release the lock; no effect if it is not held."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None

@@ -1,7 +1,5 @@
-"""The jars of Apache Kafka: fetched once by exact coordinates, checked against `infra/jars.lock`, then kept.
-
-Nothing is resolved transitively: log4j's dependency management would override Kafka's own versions.
-"""
+"""The jars of Apache Kafka: fetched once by exact coordinates, checked against `infra/jars.lock`, then kept. Nothing is
+resolved transitively: log4j's dependency management would override Kafka's own versions."""
 
 from __future__ import annotations
 
@@ -18,14 +16,13 @@ from refold.core.wire.resources import resource
 from refold.embedded.files import cache_dir, exclusive
 
 Progress = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
+"""Called with (the current task, steps done, steps in all)."""
 
 # A download waits for round trips (two a jar), not for bandwidth: 8 at a time take 4 s in all, 16 no less.
 _PARALLEL = 8
 _ATTEMPTS = 3
 _TIMEOUT_S = 30
-# The JVM drops an AOT cache when the modification time of a jar has changed; with a fixed one it outlives a
-# refetch.
+# The JVM drops an AOT cache when the modification time of a jar has changed; a fixed one survives a refetch.
 _FIXED_MTIME = 1_700_000_000
 
 
@@ -44,7 +41,7 @@ class Jar:
 
     @property
     def filename(self) -> str:
-        """The name in the cache; no two artifacts of the lock share one."""
+        """The name in the cache; unique among the artifacts of the lock."""
         return f"{self.artifact}-{self.version}.jar"
 
     def __str__(self) -> str:
@@ -52,12 +49,8 @@ class Jar:
 
 
 def read_lock(path: Path | None = None) -> list[Jar]:
-    """Read the lock file, by default the one that ships with Refold.
-
-    **JsonCodec**: in the order of the file, which is the order of the class path.
-
-    **Raises**: UsageError when a line is not `group:artifact:version sha256:<64 hex digits>`.
-    """
+    """Read the lock file, by default Refold's own, in its order, which the class path has too. **Raises**: UsageError
+    when a line is not `group:artifact:version sha256:<64 hex digits>`."""
     path = path or resource("infra", "jars.lock")
     jars = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
@@ -74,12 +67,10 @@ def read_lock(path: Path | None = None) -> list[Jar]:
 def fetch_jars(
     cache: Path | None = None, *, jars: Sequence[Jar] | None = None, progress: Progress = silent
 ) -> list[Path]:
-    """Return the paths of all jars, downloading what is missing or altered.
+    """Return the paths of all jars, downloading missing or altered ones; safe to call from several processes at once.
 
-    **JsonCodec**: absolute paths in the order of the lock. Safe to call from several processes at once.
-
-    **Raises**: UnreachableError when a jar is missing and cannot be downloaded; RefoldError when what came is
-    not what the lock names (do not retry: the lock or the mirror is wrong).
+    **Shape**: absolute paths in the order of the lock. **Raises**: UnreachableError when a jar is missing and cannot be
+    downloaded; RefoldError when a download differs from the lock (do not retry: the lock or the mirror is wrong).
     """
     folder = (cache or cache_dir()) / "jars"
     wanted = list(read_lock() if jars is None else jars)

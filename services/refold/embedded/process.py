@@ -19,22 +19,17 @@ Process = subprocess.Popen[bytes]
 
 
 def check_command(argv: Sequence[str]) -> None:
-    """Refuse a command line whose program does not exist.
-
-    **Raises**: UsageError.
-    """
+    """Refuse a command line whose program does not exist. **Raises**: UsageError."""
     if shutil.which(argv[0]) is None:
         raise UsageError(f"no such command: {argv[0]}", command=argv[0])
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Start a child whose output is appended to a log file.
+    """Start a child whose output is appended to a log file. **Raises**: UsageError when the command does not exist.
 
-    The child leads a process group, so a Ctrl-C at the terminal reaches only us, who end children in order.
-    On Linux it is killed when the *thread* that called this ends, however it ends: call it from one that
-    lasts as long as the child should. Elsewhere a child outlives a parent that was killed with SIGKILL.
-
-    **Raises**: UsageError when the command does not exist.
+    The child leads a process group, so a Ctrl-C at the terminal reaches only this process, which ends children in
+    order. On Linux it is killed when the *thread* that called this ends, however it ends: call it from one that lasts
+    as long as the child should. Elsewhere a child outlives a parent that was killed with SIGKILL.
     """
     check_command(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +48,7 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = Non
 
 
 def ask(process: Process) -> None:
-    """Ask a child to stop; one that is suspended is woken, or it would not hear."""
+    """Send SIGTERM to a child, and wake a suspended one, which would not handle it."""
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGCONT)
 
@@ -67,7 +62,7 @@ def end(process: Process, *, grace: timedelta) -> None:
 
 
 def kill(process: Process) -> None:
-    """Kill a child and what it started, as `kill -9` does, and reap it."""
+    """Kill a child and its descendants, as `kill -9` does, and reap it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""The settings of a broker that fits a development machine and comes back quickly."""
+"""Settings of a broker for a development machine: small, with quick restarts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _SINGLE_NODE = {
 _SMALL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
-    # 8 MB instead of 128: the smallest that the cleaner accepts with one thread, enough for 300,000 keys a
-    # pass.
+    # 8 MB instead of 128: the smallest that the cleaner accepts with one thread, enough for 300,000 keys a pass.
     "log.cleaner.dedupe.buffer.size": "8388608",
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -34,15 +33,15 @@ _QUICK = {
     # controller refuses the new broker until the old one's session is over, so Kafka's 9 s would be the longer wait.
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
-    # The controller writes a record that says nothing twice a second, a third of what an idle broker costs.
+    # The controller writes an empty record twice a second, a third of an idle broker's cost.
     "metadata.max.idle.interval.ms": "10000",
 }
 QUICK_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-"""For tests that kill the broker again and again: it is back 4.5 s sooner, and lost for seconds under load."""
+"""For tests that kill the broker often: it is back 4.5 s sooner, and lost for seconds under load."""
 
 
 def server_properties(store: Path, *, port: int, controller_port: int, extra: Mapping[str, str]) -> str:
-    """Return the text of server.properties; `extra` wins over what is set here."""
+    """Return the text of server.properties; `extra` overrides the settings here."""
     client = f"PLAINTEXT://{HOST}:{port}"
     addresses = {
         "listeners": f"{client},CONTROLLER://{HOST}:{controller_port}",

@@ -1,4 +1,4 @@
-"""Shared life cycle of the embedded broker and Valkey: prepare, start, answer, stop, crash, come back."""
+"""Shared life cycle of the embedded servers: prepare, start, answer, stop, crash, come back."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ _POLL_S = 0.02
 
 
 class EmbeddedServer(ABC):
-    """A real server as a child process on a folder of its own; a second start there finds all its data.
-
-    It can be run in two ways: by `start` and its siblings, as tests do, or by somebody else (the supervisor)
-    who calls `prepare`, runs `command()` and asks `wait_ready`.
-    """
+    """A real server as a child process on a folder of its own; a second start there finds all its data. It runs either
+    by `start` and its siblings, as in tests, or under the supervisor, which calls `prepare`, runs `command()` and calls
+    `wait_ready`."""
 
     name: ClassVar[str]
     grace: timedelta = timedelta(seconds=10)
@@ -33,7 +31,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Put on disk what `command` needs; changes nothing that is there already."""
+        """Write the files that `command` needs; existing data is not changed."""
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -41,7 +39,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def answers(self) -> bool:
-        """Tell whether the server takes reads and writes now."""
+        """True if the server takes reads and writes now."""
 
     @property
     def running(self) -> bool:
@@ -49,19 +47,14 @@ class EmbeddedServer(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id.
-
-        **Raises**: UsageError when the server was not started here, or is stopped.
-        """
+        """The process id. **Raises**: UsageError when the server was not started here, or is stopped."""
         if self._process is None:
             raise UsageError(f"the embedded {self.name} is not running", hint="call start() first")
         return self._process.pid
 
     def start(self) -> Self:
-        """Start the server and wait until it takes writes.
-
-        **Raises**: UsageError when it runs already; RefoldError when it ended or did not answer in time.
-        """
+        """Start the server and wait until it takes writes. **Raises**: UsageError when it runs already; RefoldError
+        when it ended or did not answer in time."""
         self.launch()
         try:
             self.wait_ready(alive=lambda: self.running)
@@ -71,10 +64,7 @@ class EmbeddedServer(ABC):
         return self
 
     def launch(self) -> None:
-        """Start the process and do not wait: `wait_ready` tells when it takes writes.
-
-        **Raises**: UsageError when the server runs already.
-        """
+        """Start the process without waiting; see `wait_ready`. **Raises**: UsageError when the server runs already."""
         if self.running:
             raise UsageError(f"the embedded {self.name} runs already as process {self.pid}")
         self.prepare()
@@ -83,11 +73,8 @@ class EmbeddedServer(ABC):
     def wait_ready(
         self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)
     ) -> None:
-        """Wait until the server answers.
-
-        **Raises**: RefoldError when it died meanwhile, UnreachableError when the time is over; both carry the
-        end of its log.
-        """
+        """Wait until the server answers. **Raises**: RefoldError when it died meanwhile, UnreachableError when the time
+        is over; both carry the end of its log."""
         deadline = time.monotonic() + timeout.total_seconds()
         while not self.answers():
             facts = {"log": str(self.log), "tail": process.tail(self.log)}
@@ -102,13 +89,13 @@ class EmbeddedServer(ABC):
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Stop the server cleanly, by force after a grace period; does nothing when it is stopped."""
+        """Stop the server cleanly, by force after a grace period; no effect if it is stopped."""
         if self._process is not None:
             process.end(self._process, grace=self.grace)
             self._process = None
 
     def kill(self) -> None:
-        """Crash the server, as `kill -9` does; does nothing when it is stopped."""
+        """Crash the server, as `kill -9` does; no effect if it is stopped."""
         if self._process is not None:
             process.kill(self._process)
             self._process = None

@@ -30,9 +30,9 @@ BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
 METRICS = "REFOLD_METRICS__ADDRESS"
 # The reverse of the order in which they stop.
 _BROKER, _VALKEY, _SERVICES = range(3)
-# How long a broken supervision, a gateway that answers by now, or a changed file stays unnoticed.
+# Longest time until a broken supervision, a gateway's first answer, or a changed file is noticed.
 _WATCH_S = 0.25
-# How long our own broker may need after its start, on a machine that compiles something beside it.
+# Time that our own broker may need after its start, on a machine that compiles at the same time.
 _BUSY_S, _AGAIN_S = 60.0, 0.5
 
 
@@ -51,10 +51,8 @@ def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers of a stack: an address that is given replaces the embedded one. `properties` are for our broker.
-
-    `postgres`: views lie in a Postgres of its own, in place of SQLite.
-    """
+    """The servers of a stack: a given address replaces the embedded one. `properties` are for our broker. `postgres`:
+    views are in a Postgres of the stack, in place of SQLite."""
 
     kafka: str | None = None
     redis: str | None = None
@@ -64,7 +62,7 @@ class Servers:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told what happens. `on_trouble` gets in words what is wrong, and stops nothing."""
+    """Callbacks of a stack. `on_trouble` gets a problem as text, and stops nothing."""
 
     progress: Progress | None = None
     on_exit: Callable[[Exit], None] | None = None
@@ -74,9 +72,9 @@ class Listeners:
 class DevStack:
     """Starts everything on a folder of its own, keeps it alive, and keeps `dev.json` there true from ready to stop.
 
-    `prepare` gets the bootstrap address when the broker is ready and before the first service starts: create topics
-    there, and return how many partitions they have, where services shall have that from here. `fresh` forgets all
-    earlier data.
+    `prepare` gets the bootstrap address when the broker is ready and before the first service starts: it creates
+    topics, and returns their number of partitions, if services are to get that from here. `fresh` deletes all earlier
+    data.
     """
 
     def __init__(
@@ -110,19 +108,16 @@ class DevStack:
         self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
         self.gateway = self.metrics = ""
         self.partitions = 0
-        """Of each topic, as `prepare` says."""
+        """Of each topic, by `prepare`."""
         self.trouble = ""
-        """Why dev.json is not true at the moment, empty while it is."""
+        """Reason why dev.json is out of date; empty if it is not."""
 
     def start(self) -> Self:
-        """Start all and return when the servers answer and the services are started.
-
-        **Raises**: ConflictError when another stack runs on the folder; what `prepare` raises. Nothing is
-        left running then.
-        """
+        """Start all and return when the servers answer and the services are started. **Raises**: ConflictError when
+        another stack runs on the folder; any error of `prepare`. Nothing is left running then."""
         self._lock.acquire()
         try:
-            self.data_dir.chmod(0o700)  # logs, topics and the ledger have what tools are handed, in clear
+            self.data_dir.chmod(0o700)  # logs, topics and the ledger have the arguments of tools, in clear
             if self._fresh:
                 # By name: the folder may hold files of the user's.
                 for name in ("kafka", "valkey", "logs", "blobs", "views", "postgres"):
@@ -145,7 +140,7 @@ class DevStack:
         return self
 
     def stop(self) -> None:
-        """Stop services, then Valkey, then the broker; does nothing when all is stopped."""
+        """Stop services, then Valkey, then the broker; no effect if all is stopped."""
         self._ready = False
         try:
             if self._supervisor is not None:
@@ -157,12 +152,9 @@ class DevStack:
             self._lock.release()
 
     def run_until_stopped(self, turn: Callable[[], None] = lambda: None) -> None:
-        """Wait for SIGINT or SIGTERM, then stop all; a second signal kills what has not stopped yet.
-
-        `turn` is called as soon as signals are listened to, and again four times a second.
-
-        **Raises**: NotFoundError when the data folder is deleted meanwhile: all is killed, as nothing is left to save.
-        """
+        """Wait for SIGINT or SIGTERM, then stop all; a second signal kills processes that have not stopped yet. `turn`
+        is called once signals are handled, and again four times a second. **Raises**: NotFoundError when the data
+        folder is deleted meanwhile: all is killed, as nothing is left to save."""
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as asked:
             turn()
@@ -177,10 +169,7 @@ class DevStack:
 
     @property
     def supervisor(self) -> Supervisor:
-        """What keeps the processes alive.
-
-        **Raises**: UsageError when the stack is not started.
-        """
+        """The supervisor of the processes. **Raises**: UsageError when the stack is not started."""
         if self._supervisor is None:
             raise UsageError("the stack is not running", hint="call start() first")
         return self._supervisor
@@ -217,9 +206,7 @@ class DevStack:
 
     def _prepared(self, prepare: Callable[[str], int | None]) -> int:
         """Call `prepare` until it succeeds: our own broker is there, and on a busy machine slow to elect leaders.
-
-        **Raises** what `prepare` raises, an UnreachableError of our own broker after `_BUSY_S`.
-        """
+        **Raises** any error of `prepare`, an UnreachableError of our own broker after `_BUSY_S`."""
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
@@ -250,13 +237,13 @@ class DevStack:
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
         for service in self._services:
-            # They share a machine, so an address for all of them would be one for the first.
+            # They share a machine, so one metrics address for all of them would serve only the first.
             shared[METRICS] = outer.get(METRICS, self.metrics) if service.name == "gateway" else ""
             env = {**shared, **service.env}
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
     def _note(self, pids: Pids) -> None:
-        """Write dev.json, once the stack is ready: its presence says so."""
+        """Write dev.json, once the stack is ready: its presence is the sign of that."""
         with self._writing:
             if self._ready:
                 processes = {"broker": [], "valkey": [], **pids}
@@ -267,7 +254,7 @@ class DevStack:
                 self._write(json.dumps(content, indent=2) + "\n")
 
     def _write(self, text: str) -> None:
-        """A dev.json that is old, for want of space, say, is better than processes that end."""
+        """Write dev.json; an old one, for example without disk space, is better than processes that end."""
         before = self.trouble
         try:
             write_atomic(self.dev_json, text, mode=0o600)

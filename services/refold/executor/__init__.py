@@ -1,19 +1,17 @@
-"""The tool-executor: claims a call, acts on it, and puts the result into ledger and outbox in one step.
+"""The tool-executor: claims a call, runs its tool, and puts the result into ledger and outbox in one step.
 
 **Consumes** `tool-requested.<pool>` (its group), and by hand the same partitions of `tool-claimed.<pool>`. **Produces**
 `tool-claimed.<pool>` for `probed` and `once` calls; results go through the outbox in the ledger, which the relay
-empties. Nothing of another pool.
+empties. It does not touch other pools.
 
-**Guarantees** No effect happens twice, by the declared class of its tool. A result that was stored reaches the
-planner. What cannot be known is declared as doubt, never guessed. A tool that hangs, blocks or dies holds up nothing
-but its own slot.
+**Guarantees** No effect happens twice, by the declared class of its tool. A stored result reaches the planner. Unknown
+outcomes are declared as doubt, never guessed. A tool that hangs, blocks or dies holds up only its own slot.
 
-**When it dies** its commands are read again up to the last claim, and its leases run out: whoever has the partitions
-then takes the calls over, by class. **When it is a zombie** its claims are void, its tokens fenced, and it may not
-begin an effect later than a margin before its lease ends; a result that it still has is published as late.
+**When it dies** its commands are read again up to the last claim, and its leases run out: the next owner of the
+partitions takes the calls over, by class. **When it is a zombie** its claims are void, its tokens fenced, and it may
+not begin an effect later than a margin before its lease ends; a result that it still has is published as late.
 
-Where to look: `service` has the attempts of a process, `lane` is one partition: what waits for a slot (`inputs`), the
-claim chain as read from the topic (`claim_chain`), the catalog. `attempt` is one try of one call from claim to
-`outcome`, `chained` one that asks the claim chain, `gate` says whether it may run, the `outbox` sends what all of them
-want. `adapters.tools` runs the code.
+`service` has the attempts of a process, `lane` one partition: waiting calls (`inputs`), the claim chain
+(`claim_chain`), the catalog. `attempt` is one try of one call from claim to `outcome`, `chained` one with a claim
+chain, `gate` its permission to run; the `outbox` sends for all of them. `adapters.tools` runs the code.
 """

@@ -6,8 +6,8 @@ The phases in order; `probed` and `once` calls pass those in brackets (`chained`
 
 and `-> leaving -> over`, when another process is to go on with the call.
 
-An attempt asks through the `outbox` and is told the answers by name. Every answer that says "somebody else" ends it:
-letting go is always safe, because the planner dispatches again what stays unanswered.
+An attempt sends requests through the `outbox` and gets the answers by method. Every answer that another process owns
+the call ends it: letting go is always safe, because the planner dispatches unanswered calls again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Phase = _Before | Literal["running", "undoing", "completing", "leaving", "over"]
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A claim under way, and the try that follows from it. `number` names it to the host.
+    """A claim under way, and the try that follows from it. `number` identifies it to the host.
 
-    **Units**: milliseconds on the monotonic clock. `right_ms` is the time before the claim was sent that gives the
-    right to act: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease, and
-    `began_ms` the wall time of `started_ms`. `after` is the token of the claim that was taken over. `busy` while the
-    tool's code runs here, whatever has been said of the call by then. `left`: nobody here reads its partition any more;
-    `taken_back`: a later ruling has taken its order back.
+    **Units**: milliseconds on the monotonic clock. `right_ms` is the time before the claim was sent from which the
+    right to act counts: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease,
+    `began_ms` the wall time of `started_ms`. `after` is the token of the claim that was taken over. `busy`: the tool's
+    code runs here, even if the call is settled. `left`: this process no longer reads the partition; `taken_back`: a
+    later ruling has withdrawn the order.
     """
 
     number: int
@@ -76,13 +76,13 @@ class Attempt:
 
     @property
     def log_ms(self) -> int:
-        """The same by the log, whose time everybody has."""
-        self.clock.tick(self.now)  # its lane may be asleep, and nobody else says so
+        """The current time by the log's clock, which all processes share."""
+        self.clock.tick(self.now)  # its lane may be asleep, so its clock may not have ticked
         return self.clock.now_ms
 
     @property
     def effect(self) -> str:
-        """Its class, which is not for a planner alone to say."""
+        """Effect class of the call: the stricter one of order and tool."""
         return self.outbox.settings.gate.effect(self.request)
 
     @property
@@ -99,29 +99,30 @@ class Attempt:
     # The ledger's claim
 
     def begin(self) -> None:
-        """Claims the call under a fresh token; its right to act counts from before the question, not the answer."""
+        """Claim the call under a fresh token; its right to act counts from before the request, not the answer."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
         self._hold(ledger.Claim)
 
     @property
     def _owner(self) -> str:
-        """Whose next incarnation may end the lease: repeating the call is safe, and this one is dead by then."""
+        """Name under which the next incarnation may end the lease: the call is repeatable, this process dead then."""
         return "" if self.left else self.outbox.owner
 
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
-        # A ledger that was wiped makes the entry anew. Whoever reaps that may not begin an order that was taken back.
+        # A wiped ledger gets a new entry. A process that reaps it may not begin an order that was taken back.
         order = b"" if self.taken_back else self.outbox.order_of(self.home, self.requested)
         of = self.request.call_id, self.request.attempt
         self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         if isinstance(operation, ledger.Claim):
-            # From here on the ledger has the request, and whoever reaps its lease has it too. So a long tool holds up
-            # no partition; had the offset been committed before, a crash would have lost the call until its deadline.
+            # From here on the ledger has the request, and so has any process that reaps its lease. So a long tool holds
+            # up no partition; had the offset been committed before, a crash would have lost the call until its
+            # deadline.
             self.requested.done = True
             self._claimed(reply)
         elif isinstance(operation, ledger.Renew):
-            # While it completes, what the ledger has there may be this attempt's own result, whose answer was lost.
+            # While it completes, the ledger may have this attempt's own result, whose answer was lost.
             if isinstance(reply, ledger.Renewed) and reply.closed and self.phase != "completing":
                 self.close()
         elif isinstance(operation, ledger.Complete):
@@ -136,34 +137,32 @@ class Attempt:
             self.after, self.takeover = reply.after, bool(reply.after)
             if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._in_time():
                 self._granted()
-            else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed anew at once
+            else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed again at once
                 self._hand_over()
         else:
             self.phase = "over"
             if isinstance(reply, ledger.Stored):
                 self.outbox.stored(self.home, self.request, reply)
             elif isinstance(reply, ledger.Superseded):
-                # Past its tombstone, or behind an attempt that the planner's log has lost: it has to hear of it.
+                # Past its tombstone, or behind an attempt that the planner's log has lost: the planner needs an answer.
                 if reply.closed or self.outbox.overtaken(self.home, self.request, reply):
                     self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed and not reply.done)
             else:
                 assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
     def _granted(self) -> None:
-        """The ledger knows of nobody else who acts on it."""
+        """Go on with the call after the ledger's claim: no other owner is known."""
         self._run()
 
     def look(self) -> None:
-        """Looks at what has been read of the chain by now; `chained` attempts have one."""
+        """Check the chain as read so far; only `chained` attempts have one."""
 
     def appended(self, offset: int | None) -> None:
-        """The log's answer for a link of the chain."""
+        """Handle the log's answer for a link of the chain."""
 
     def leave(self) -> None:
-        """The partition is another member's, so neither its chain nor its catalog is read here any more.
-
-        What has not begun is handed over: it would rest on what was in force once. What runs is nobody's to end.
-        """
+        """Stop following a partition that another member has: its chain and its catalog are no longer read here. A call
+        that has not begun is handed over: its permission may be out of date. A running tool is not ended."""
         self.left = True
         if self.phase == "claiming":
             self._hand_over()
@@ -171,15 +170,14 @@ class Attempt:
             self._hold(ledger.Renew)
 
     def take_back(self) -> None:
-        """A ruling has taken the order back: nothing begins by it. What runs goes on, and what came of it is heard."""
+        """Begin nothing more: a ruling has withdrawn the order. A running tool goes on, and its outcome counts."""
         self.taken_back = True
         if self.phase in get_args(_Before):
             self.leave()
 
     def cut(self) -> None:
-        """This process ends before the tool does. What may be repeated is handed over, so that it begins at once
-        elsewhere; of all else nobody knows what came of it: its lease runs out, as when the process had died.
-        """
+        """End before the tool does. A repeatable call is handed over, so that it begins at once elsewhere; the outcome
+        of any other is unknown: its lease runs out, as if the process had died."""
         if self.phase == "running" and self.effect not in CHAINED:
             self._stop("handed_over")
             self._hand_over(begun=True)
@@ -195,16 +193,17 @@ class Attempt:
     # The effect
 
     def _run(self) -> None:
-        """The last look at the clock: past the margin somebody else may soon act, so this one lets go."""
-        # What follows is one turn, and its host starts tools before it does anything that may wait. What may stall yet
-        # (this process, the tool's way to the receiver) has the rest of the lease, before which nobody else acts.
+        """Run the tool, unless the lease is past its margin: then another process may soon act, so this one lets go."""
+        # From here on it is one turn, and its host starts tools before it does anything that may wait. Later stalls (of
+        # this process, or of the tool's way to the receiver) have the rest of the lease, before which no other process
+        # acts.
         if self.closed or not self._in_time():
             self._let_go()
             return
         if refused := self._refusal():
             self._refuse(refused)
             return
-        # Whether there was an earlier try is not asked: a ledger that was wiped would say no.
+        # The check does not depend on an earlier try: a wiped ledger would deny one.
         if self.outbox.settings.gate.key_forgotten(self.request, self.catalog, self.log_ms):
             self._finish(self._result("doubt", outcome.KEY_FORGOTTEN))
             return
@@ -230,10 +229,8 @@ class Attempt:
         return gate.refusal(self.request, self.catalog, partition=self.home, now_ms=self.log_ms)
 
     def _refuse(self, refused: Refusal) -> None:
-        """Nothing is sent. That is all there is to say, unless somebody before this one may have acted.
-
-        The head of a chain knows that nobody else has: what it refuses, it refuses after it has asked.
-        """
+        """Report that nothing was sent, unless an earlier owner may have acted. The head of a chain excludes other
+        owners, so chained attempts refuse after their claim."""
         place = {"call_id": self.request.call_id, "tool": self.request.tool, "partition": self.home}
         event = "call.refused" if refused.stale else "call.unauthorised"
         self.outbox.journal.tell(event, **place, code=refused.code, reason=refused.message)
@@ -241,7 +238,7 @@ class Attempt:
         self._not_done(replace(result, retryable=refused.stale))
 
     def _not_sent(self) -> str:
-        """What is to be said of a call when nothing of it was sent here."""
+        """Status of a call that was not sent here."""
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:
@@ -276,7 +273,7 @@ class Attempt:
     # The lease and the record
 
     def tend(self) -> None:
-        """What time makes due: a look at the chain, a timeout, a longer lease."""
+        """Act on time: check the chain, end a tool at its timeout, extend the lease."""
         self.look()
         if self.phase in ("running", "probing") and self.now - self.started_ms >= self.request.timeout_ms:
             self._stop("timeout")
@@ -288,7 +285,7 @@ class Attempt:
             self._hold(ledger.Renew)
 
     def close(self) -> None:
-        """The call is settled or cancelled: nothing that has not begun begins, and what runs is told."""
+        """Settle or cancel the call: it does not begin any more; a running tool is notified."""
         if self.phase == "running" and not self.settled:
             self._stop("cancelled")
         self.closed = self.settled = True
@@ -305,7 +302,7 @@ class Attempt:
         self.phase = "over"
         assert self.result is not None, "completing follows a result"
         if isinstance(reply, ledger.Completed):
-            if self.settled:  # its tombstone has come, and perhaps the marker that it left is gone by now
+            if self.settled:  # its tombstone has come, and the marker that it left may be gone already
                 self.outbox.close(self.home, self.request.key, self.request.call_id)
             base = self.requested.base
             self.outbox.outlet.offer(self.home, field=reply.field, result=self.result, base=base)
@@ -313,6 +310,6 @@ class Attempt:
             self._late(self.result)
 
     def _late(self, result: ToolResult, *, late: bool = True) -> None:
-        """What the ledger does not take is for the planner to judge."""
+        """Publish a result that the ledger refused, for the planner to judge."""
         self.outbox.journal.tell("result.late", call_id=result.call_id, status=result.status)
         self.outbox.outlet.late(self.home, replace(result, late=late))

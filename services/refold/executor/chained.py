@@ -1,8 +1,6 @@
-"""An attempt of a `probed` or `once` call: what it asks of the claim chain, and what it tells it.
-
-Before it acts it has a claim at the head of the chain, in the log, and has read it back. Of a `once` call nobody acts
-whose chain has an earlier claim, unless whoever made it has taken it back, or people have said that nothing came of it.
-"""
+"""An attempt of a `probed` or `once` call, with its links in the claim chain. Before it acts it has a claim at the head
+of the chain, in the log, and has read it back. A `once` call with an earlier claim in its chain is not acted on, unless
+that was taken back, or people have confirmed that it had no effect."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from refold.ports.log import NEVER
 
 @dataclass(eq=False)
 class ChainedAttempt(Attempt):
-    """See `Attempt`. `known` is what the chains said when it claimed, `link` its last word there, and when."""
+    """See `Attempt`. `known` is the state of the chains at its claim, `link` its last record there, and when."""
 
     claims: Claims = field(kw_only=True)
     known: Lineage = field(default_factory=Lineage)
@@ -31,14 +29,14 @@ class ChainedAttempt(Attempt):
 
     @property
     def _owner(self) -> str:
-        return ""  # whoever comes waits for the lease
+        return ""  # a successor waits for the lease
 
     def _granted(self) -> None:
         self.phase = "waiting"
         self.look()
 
     def look(self) -> None:
-        """Looks at the chain: act on it, wait for it, or let go. Called whenever it or the time has moved on."""
+        """Check the chain: act on it, wait for it, or let go. Called whenever it or the time has advanced."""
         if self.phase in ("reading", "undoing"):
             self._read_back()
         if self.phase != "waiting" or not self.claims.ready:
@@ -51,7 +49,8 @@ class ChainedAttempt(Attempt):
         if self.waited_for and not heads <= self.waited_for:  # a head that was taken back is no reason to let go
             self._let_go()
         elif known.passed:
-            # The planner has gone on and ignores the word; in another life of the run it waits for this very attempt.
+            # The planner has gone on and ignores this result; in another life of the run it waits for this very
+            # attempt.
             self._late(self._result("doubt", outcome.PASSED))
             self._let_go()
         elif all(self._over(head, seen_ms) for head, seen_ms in known.seen_ms.items()):
@@ -60,7 +59,7 @@ class ChainedAttempt(Attempt):
             self.waited_for = heads
 
     def _over(self, claim: str, seen_ms: int) -> bool:
-        """True if nobody may begin anything under a claim any more."""
+        """True if no process may begin anything under a claim any more."""
         return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
 
     def _extend(self, known: Lineage) -> None:
@@ -68,40 +67,40 @@ class ChainedAttempt(Attempt):
         unsettled = self._unsettled()
         for refused in (self._refusal(), unsettled):
             if refused and not refused.stale:
-                self._refuse(refused)  # before the chain hears of it, and before a probe tells anybody
+                self._refuse(refused)  # before the chain has a record of it, and before a probe contacts a receiver
                 return
         self.phase, self.right_ms = "chaining", self.now
         call, attempt, me = self.request.call_id, self.request.attempt, self.outbox.settings.member
-        # Nobody can know what became of a `once` call that was claimed before. A second claim of the same attempt is in
-        # doubt whatever it comes with, for it may have come with that before.
+        # The outcome of an earlier claim of a `once` call is unknown. A second claim of the same attempt is in doubt
+        # whatever it comes with, for it may have come with that before.
         doubt = self.effect == "once" and (known.claimed or unsettled is not None or self._unheard)
-        # Named by the token: whoever takes this over finds out from the ledger whether the chain has this very claim.
+        # Named by the token: after a take-over, the ledger's token shows whether the chain has this very claim.
         self.claim = ToolClaim(call, self.token, known.head, attempt, doubt, me, self.request.key)
         self._append(self.claim)
 
     def _unsettled(self) -> Refusal | None:
-        """Why a `once` call may not go out, by the attempts that were claimed before; None if it may."""
+        """Reason why a `once` call may not go out, by earlier attempts with a claim; None if it may."""
         if self.effect != "once" or self.known.claimed:
             return None
         begun = self.known.begun, self.known.begun_ms
         found = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=begun)
-        # Where nothing is in doubt nobody has to say anything; but what was made up is told.
+        # Without a doubt no confirmation is needed; but a forged one is reported.
         return None if found and found.stale and not (self.known.open or self._unclaimed) else found
 
     @property
     def _unheard(self) -> bool:
-        """True if there may have been an owner whose claim the chain does not have: lost, never written, or erased."""
-        # Older claims of the call say nothing of that one, nor does what follows the erasure of a chain.
+        """True if an earlier owner may lack a claim in the chain: lost, never written, or erased."""
+        # Older claims of the call prove nothing about that one, nor does what follows the erasure of a chain.
         return self.known.erased or (self.takeover and not self.claims.has(self.request.key, self.after))
 
     @property
     def _unclaimed(self) -> bool:
-        """True if it may have gone out without a claim: under a class that has none, which its tool had before."""
+        """True if it may have gone out without a claim, under an earlier class of its tool that has none."""
         return self._repeated and self.request.effect in ("pure", "keyed")
 
     @property
     def _repeated(self) -> bool:
-        """True if the order or the ledger says that it is not the first, or if its run is over, and erased."""
+        """True if the order or the ledger shows an earlier one, or if its run is over and erased."""
         return self.request.attempt > 1 or self.request.again or self.takeover or self.known.erased
 
     def _append(self, link: ToolClaim) -> None:
@@ -109,10 +108,8 @@ class ChainedAttempt(Attempt):
         self.outbox.claim(link, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
-        """The log's answer for a link. None: unknown, so it may stand there, and it may not be acted upon.
-
-        What the log does not take is not acted upon either, and the planner asks again.
-        """
+        """Handle the log's answer for a link. None: it may be in the log, so it may not be acted upon. A refused link
+        is not acted upon either; the planner sends its request again."""
         unknown = offset is None or offset == NEVER
         if self.phase == "chaining" and self.left:
             self._depart(claimed=not unknown)
@@ -126,7 +123,7 @@ class ChainedAttempt(Attempt):
 
     def _read_back(self) -> None:
         shown = self.link_offset is not None and self.claims.position > self.link_offset
-        # The log may have lost what it had acknowledged, and in a quiet topic nobody would ever read past that.
+        # The log may have lost a link that it had acknowledged, and in a quiet topic no reader would ever get past it.
         if not shown and self.now - self.linked_ms < self.lease_ms:
             return
         assert self.claim is not None, "reading follows an append"
@@ -135,7 +132,7 @@ class ChainedAttempt(Attempt):
         first = shown and found.head == self.link.claim_id
         if self.phase == "undoing":
             self._undone(heard=first)
-        # Of two who claim the call under two keys, the one whose claim lies behind the other's lets go.
+        # Of two that claim the call under two keys, the one whose claim lies behind the other's lets go.
         elif not first or found.others != self.known.others:
             self._let_go()
         elif self.claim.doubt:
@@ -148,13 +145,13 @@ class ChainedAttempt(Attempt):
             self._run()
 
     def leave(self) -> None:
-        """See `Attempt`. A claim under which nothing was done is taken back, or people were asked what came of it."""
+        """See `Attempt`. A claim without an effect is taken back; otherwise people would have to decide about it."""
         self.left = True
         if self.phase in ("waiting", "reading", "probing"):
             self._depart(claimed=self.phase == "reading")
         elif self.phase == "undoing":
-            self._undone(heard=True)  # whoever has the partition now reads the link, or finds that it is not there
-        elif self.phase != "chaining":  # what comes of that is heard in a moment
+            self._undone(heard=True)  # the next owner of the partition reads the link, or finds that it is missing
+        elif self.phase != "chaining":  # a link that is on its way is answered soon
             super().leave()
 
     def _depart(self, *, claimed: bool) -> None:
@@ -167,7 +164,7 @@ class ChainedAttempt(Attempt):
 
     def _run(self) -> None:
         if self._unsettled():
-            # What people have said does not hold any more. So the claim is not taken back: it stands for those before.
+            # The confirmation does not hold any more. So the claim is not taken back: it stands for those before.
             self._over_with()
             self._finish(self._result("doubt", outcome.IN_DOUBT))
         else:
@@ -188,21 +185,19 @@ class ChainedAttempt(Attempt):
         super().ended(ended)
         if not self.busy:
             self._over_with()
-        if late and self.effect == "once":  # nobody else can say it: people are asked by now
+        if late and self.effect == "once":  # only this process has the result: people have been asked already
             self._not_done(outcome.outcome_of(self.request, ended, self._tool_run(takeover=self.takeover)))
 
     def _over_with(self) -> None:
-        """Nothing is sent under the claim any more, so nobody here waits for it."""
+        """Mark the claim as ended: nothing is sent under it any more, so later attempts need not wait."""
         if self.claim:
             self.outbox.ended.add(self.claim.claim_id, None)
 
-    # What is taken back
+    # Claims that are taken back
 
     def _not_done(self, result: ToolResult) -> None:
-        """The chain hears that nothing came of the claim before anybody does who may send the call again.
-
-        If the process dies in between, the same attempt is claimed a second time, and in doubt.
-        """
+        """Take the claim back in the chain before any process that may send the call again gets the result. If the
+        process dies in between, the same attempt is claimed a second time, and in doubt."""
         if self.effect != "once" or self.claim is None:
             super()._not_done(result)
             return
@@ -211,7 +206,7 @@ class ChainedAttempt(Attempt):
 
     @property
     def _untouched(self) -> bool:
-        """True if nothing came of the call so far, before the claim of this attempt and under it."""
+        """True if the call had no effect so far, before the claim of this attempt and under it."""
         assert self.claim is not None, "reading follows an append"
         if self.claim.doubt or self._unsettled():
             return False
@@ -219,10 +214,8 @@ class ChainedAttempt(Attempt):
 
     @property
     def _maybe_sent(self) -> bool:
-        """True if a `probed` call may have been sent before: by its chain, or by the order or the ledger alone.
-
-        They know of a claim that the chain has lost, or of one whose owner died before the chain heard of it.
-        """
+        """True if a `probed` call may have been sent before: by its chain, or by the order or the ledger alone. These
+        two may have a claim that the chain has lost, or one whose owner died before writing it."""
         return bool(self.known.seen_ms) or self._repeated
 
     def _take_back(self, *, handed_over: bool = False) -> None:
@@ -231,14 +224,14 @@ class ChainedAttempt(Attempt):
         self._append(replace(self.claim, claim_id=name, prev=prev, undone=True, handed_over=handed_over))
 
     def _undone(self, *, heard: bool) -> None:
-        """Tells what became of it. What the chain has not heard, people are asked about; they are if it is unknown."""
+        """Report the result after the claim was taken back; without the link in the chain it is unknown."""
         if self.result is None:
             self._over_with()
             self._hand_over()
             return
         if not heard and self.result.status == "failed":
             self.result = replace(self.result, status="unknown")
-        if self.timed_out:  # the ledger has had its word
+        if self.timed_out:  # the ledger already has a result
             self.phase = "over"
             self._late(self.result)
         else:

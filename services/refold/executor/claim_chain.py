@@ -1,9 +1,9 @@
 """The claim chain of `probed` and `once` calls: Redis may lie, the log may not.
 
 A claim is valid if and only if it names the last valid claim of its chain; first to extend wins, the same rule as the
-run log's, and linked by that name wherever the records lie. A chain is that of an idempotency key, so an effect meets
-its claims in whatever history it is asked for again. It is kept as long as its run is: a command that a zombie sends
-again must find it.
+run log's, and linked by that name wherever the records lie. A chain belongs to an idempotency key, so an effect meets
+its claims in any history that requests it again. It is kept as long as its run is: a command repeated by a zombie must
+find it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from refold.core.wire import codec
 from refold.ports.log import Record
 
 CLOCK_PROBE = b"beat/"
-"""What the keys of records begin with that no chain has: their writers want to know the time."""
+"""Prefix of keys of clock probes, which belong to no chain."""
 
 
 @dataclass(slots=True)
 class ClaimChain:
-    """The valid claims under a key: the last one, when this process first saw it, the highest attempt of each call.
+    """The valid claims under a key: the last one, the time when this process first saw it, the highest attempt of each
+    call.
 
-    `open` is the last claim to act, unless it was taken back, and `open_ms` when the log took it. Whoever claims to act
-    has made sure that nothing came of the claims before, so it stands for all of them. A doubt that nothing precedes
-    stands for a claim that the log has lost, of which the ledger or the order knew.
+    `open` is the last claim to act that was not taken back, and `open_ms` its time in the log. A claim to act implies
+    that the claims before had no effect, so it stands for all of them. A doubt without a predecessor stands for a claim
+    that the log has lost, and that the ledger or the order had.
 
     A tool that copies records may put a link behind its successors. So a claim whose predecessor is not read yet stays
-    `aside`, in order, with when this process saw it and when the log took it, and is linked once that comes. While it
-    is there somebody may have acted under it, whatever the chain says. Once the order was `disturbed` so, it no longer
-    tells who of two was first that named the same claim: the second stays aside for good. `links` are the ids of all
-    valid claims.
+    `aside`, in order, with the times of this process and of the log, until that comes. Meanwhile a process may have
+    acted under it. Once the order was `disturbed` so, it no longer shows which of two claims of the same predecessor
+    was first: the second stays aside for good. `links` are the ids of all valid claims.
     """
 
     head: ToolClaim | None = None
@@ -52,30 +52,30 @@ class ClaimChain:
         return self.head.claim_id if self.head else ""
 
     def claimed(self, call: str, attempt: int) -> bool:
-        """True if somebody may have acted on this attempt, or may yet, by the claims of this chain."""
+        """True if an owner may have acted on this attempt, or may yet, by the claims of this chain."""
         if any((each.call_id, each.attempt) == (call, attempt) for each, _, _ in self.aside.values()):
             return True
         free = self.head is not None and self.head.undone and self.head.handed_over
         return self.highest.get(call) == attempt and not (free and self.head and self.head.call_id == call)
 
     def reaches(self, call: str) -> int:
-        """The highest attempt of a call that anybody has claimed."""
+        """The highest attempt of a call with a claim."""
         asides = (each.attempt for each, _, _ in self.aside.values() if each.call_id == call)
         return max(self.highest.get(call, 0), *asides, 0)
 
     def acted(self) -> list[tuple[ToolClaim, int]]:
-        """Claims under which somebody may have acted, and when the log took them; or doubts that follow a lost one."""
+        """Claims whose owners may have acted, with their log times; or doubts that follow a lost one."""
         found = [(each, at_ms) for each, _, at_ms in self.aside.values() if not each.undone]
         return [(self.open, self.open_ms), *found] if self.open else found
 
     def heads(self) -> dict[str, int]:
-        """Claims under which somebody may act yet, and when this process first saw each."""
+        """Claims whose owners may still act, and when this process first saw each."""
         found = {each.claim_id: seen_ms for each, seen_ms, _ in self.aside.values() if not each.undone}
         return {self.head.claim_id: self.seen_ms, **found} if self.head and not self.head.undone else found
 
     def add(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
-        # A copy is known already. Of two who claimed at the same head the log puts one first, and the other names a
-        # claim that is the last one no more: every reader leaves it out, its writer too.
+        # A copy is known already. Of two claims of the same head the log puts one first; the other names a claim that
+        # is no longer the last: every reader ignores it, its writer too.
         passed_by = claim.prev != self.last and (not claim.prev or claim.prev in self.links)
         if claim.claim_id in self.links or (passed_by and not self.disturbed):
             return
@@ -84,7 +84,7 @@ class ClaimChain:
             self.aside.setdefault(claim.claim_id, (claim, mono_ms, at_ms))
             return
         self._extend(claim, mono_ms, at_ms)
-        # What waited for this link follows it. Each may be what the next one waits for.
+        # Claims that waited for this link follow it. Each may be the predecessor of the next.
         while follower := next((each for each in self.aside.values() if each[0].prev == self.last), None):
             del self.aside[follower[0].claim_id]
             self._extend(*follower)
@@ -95,23 +95,22 @@ class ClaimChain:
         first, self.head, self.seen_ms = self.head is None, claim, mono_ms
         self.links.add(claim.claim_id)
         self.highest[claim.call_id] = max(claim.attempt, self.highest.get(claim.call_id, 0))
-        if claim.doubt and not first:  # it changes nothing of what was claimed before
+        if claim.doubt and not first:  # it changes nothing of earlier claims
             return
         self.open, self.open_ms = (None, 0) if claim.undone else (claim, at_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """All that the chains say of a request.
+    """State of all chains of a request.
 
-    **JsonCodec**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
-    `others` are the heads of chains which have the same call under another key: people may have edited its arguments,
-    and claims had no key once. **Units**: `seen_ms` is when this process first saw each of these heads, but for those
-    under which nobody acts any more. `claimed`: just this attempt was claimed before, and not handed over. `shared`: so
-    was another call's with the same effect, in another life of the run. `open`: somebody may have acted on what was
-    claimed before, and has not said since that nothing came of it; `begun` is the highest such attempt of this call,
-    and `begun_ms` when the log took the last such claim, of whatever call. `passed`: a higher attempt of the call has
-    been claimed. `erased`: claims of its run were erased, so any of its calls may have been claimed.
+    **Shape**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
+    `others` are the heads of chains with the same call under another key: arguments may be edited, and claims once had
+    no key. **Units**: `seen_ms` is when this process first saw each head that may still act. `claimed`: this very
+    attempt was claimed before, and not handed over. `shared`: so was another call's with the same effect, in another
+    life of the run. `open`: an earlier owner may have acted, and has not taken its claim back; `begun` is the highest
+    such attempt of this call, and `begun_ms` the log time of the last such claim, of any call. `passed`: a higher
+    attempt of the call is claimed. `erased`: claims of its run were erased, so any of its calls may have been claimed.
     """
 
     head: str = ""
@@ -142,7 +141,7 @@ class Claims:
         return self.position >= self.fold_to
 
     def follow(self, record: Record, mono_ms: int) -> None:
-        """Reads a record of the topic, in order of offset. What is not a claim that extends its chain is void."""
+        """Read a record of the topic, in order of offset. A record that extends no chain is void."""
         self.position = max(self.position, record.offset + 1)
         if is_erased_claims_key(record.key):
             (self._erased.add if record.value else self._erased.discard)(record.key)
@@ -159,17 +158,17 @@ class Claims:
             self._by_call[claim.call_id] = (*names, claim.chain)
 
     def reached(self, offset: int) -> None:
-        """Reading has come to this offset, though the records before it may be gone by compaction."""
+        """Note that reading has come to this offset, though the records before it may be gone by compaction."""
         self.position = max(self.position, offset)
 
     def has(self, key: str, claim: str) -> bool:
-        """True if the chain of a key has a claim, be it one whose predecessor is not read yet."""
+        """True if the chain of a key has a claim, even one whose predecessor is not read yet."""
         chain = self._chains.get(key)
         return chain is not None and (claim in chain.links or claim in chain.aside)
 
     def of(self, request: ToolRequest) -> Lineage:
         found = self._linked(request)
-        # Of a run that is over and erased nobody asks for anything: but a copy of an order may come behind its erasure.
+        # No one requests calls of an erased run, but a copy of an order may come behind the erasure.
         erased = bool(self._erased) and erased_claims_key(RunId(request.call_id.partition("/")[0])) in self._erased
         return replace(found, erased=True) if erased else found
 
@@ -186,7 +185,7 @@ class Claims:
             tuple(chain.last for chain in others),
             {name: seen_ms for chain in chains for name, seen_ms in chain.heads().items()},
             claimed=highest == request.attempt and any(chain.claimed(call, highest) for chain in chains),
-            # Attempts are counted by the life of a run that made them: a claim of another one may be any of this.
+            # Attempts are counted per life of the run that made them: a claim of another life may be any of this.
             shared=own is not None and any(name != call for name in own.highest),
             open=opened,
             begun=begun,
@@ -196,7 +195,7 @@ class Claims:
 
 
 def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
-    """True if somebody may have acted, on which attempt of the call at most, and when the log took the last claim."""
+    """If an owner may have acted, the highest such attempt of the call, and the log time of the last such claim."""
     acted = [each for chain in chains for each in chain.acted()]
     highest = max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0)
     return bool(acted), highest, max((at_ms for _, at_ms in acted), default=0)

@@ -1,8 +1,6 @@
-"""The executor's own gate: which calls need a decision, and whether those that came with a call allow it.
-
-It rests on nothing that a planner says: the tools are those of the app in this process, the keys are the operator's,
-and the call is what the bytes say that are about to be sent.
-"""
+"""The executor's own gate: calls that need a decision, and checks of the decision that came with one. It relies on
+nothing from a planner: the tools are the app's in this process, the keys are the operator's, and the call is the bytes
+that are about to be sent."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _STRICTER = ("pure", "keyed", "probed", "once")
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Executor's own checks. `required` are patterns of tool names, besides what the tools declare."""
+    """The executor's own checks. `required` are patterns of tool names, besides the tools' own declarations."""
 
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
     environment: str = "dev"
@@ -33,30 +31,28 @@ class Gate:
     required: Sequence[str] = ()
 
     def needs_decision(self, request: ToolRequest) -> bool:
-        """True if a call may not run without a decision here, or comes with one that then has to hold."""
+        """True if a call needs a decision here, or comes with one that then has to hold."""
         tool = self.tools.get(request.tool)
         declared = tool is not None and tool.asks(request.args)
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
 
     def effect(self, request: ToolRequest) -> str:
-        """The class that a call is treated by: the stricter one of what is ordered and what the tool here declares."""
+        """Effect class of a call: the stricter one of the order's and of the tool's here."""
         tool = self.tools.get(request.tool)
         known = [name for name in (request.effect, tool.effect if tool else "pure") if name in _STRICTER]
         # A class of a later version is treated as the strictest.
         return max(known, key=_STRICTER.index) if request.effect in known else "once"
 
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
-        """Why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log.
-
-        What is halted after its claim says that it was not begun: the claim alone would put a `once` call in doubt.
-        """
+        """Reason why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log. A call that
+        is halted after its claim is refused as not begun: the claim alone would put a `once` call in doubt."""
         if (known := self.tools.get(request.tool)) is not None and known.pool != self.pool:
-            # What one pool may reach is no affair of another, whatever an order says.
+            # A pool's permissions do not extend to another pool, whatever an order names.
             message = f"{request.tool} is a tool of pool {known.pool}, not of {self.pool}"
             return Refusal("wrong_pool", message, stale=False)
         if halted := self.halted(request, catalog):
             return Refusal("halted", halted, stale=True)
-        # The claims that say what was sent before are there, and nowhere else.
+        # Its claims are in its home partition, and nowhere else.
         if self.effect(request) in CHAINED and (refused := decision.away(request, partition, self.partitions)):
             return refused
         authority = Authority(self.tools, self.environment, catalog)
@@ -80,10 +76,10 @@ class Gate:
         return None
 
     def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: tuple[int, int]) -> Refusal | None:
-        """Why it is not known that nothing came of the attempts before; None if people have said so.
+        """Reason why earlier attempts may have had an effect; None if people have confirmed that they had none.
 
-        `begun` is the highest attempt that somebody may have acted on, and since when by the log. `stale`: nobody has,
-        or too early, or who did may not say it any more. So people are asked; all else is made up.
+        `begun` is the highest attempt with a possible effect, and its log time. `stale`: no confirmation, one too
+        early, or one by an actor without the right any more, so people are asked; any other failure means a forged one.
         """
         authority, tool = Authority(self.tools, self.environment, catalog), self.tools.get(request.tool)
         if not request.settled or tool is None:
@@ -100,18 +96,18 @@ class Gate:
         )
 
     def halted(self, request: ToolRequest, catalog: Catalog) -> str:
-        """Why a call is halted, or nothing."""
+        """Reason of a halt that covers a call, or ""."""
         return catalog.halts.why(
             tool=request.tool, pool=self.pool, agent=request.agent, requester=request.requester, above=request.above
         )
 
     def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
-        """True if a try may reach a receiver that has forgotten the key, by what the planner says or is known here."""
+        """True if a try may reach a receiver that has forgotten the key, by the order's expiry or the tool's window."""
         tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
             decided = self._open(request.decision, Authority(self.tools, self.environment, catalog))
             # No attempt went out before the decision, so the receiver has known the key for that long at most: or since
-            # people have said that nothing came of those before this one.
+            # people have confirmed that earlier attempts had no effect.
             since_ms = arrives_ms - tool.key_window_ms
             if isinstance(decided, Refusal) or (
                 decided.issued < since_ms and not self._settled_since(request, catalog, since_ms)
@@ -120,7 +116,7 @@ class Gate:
         return bool(request.key_expires_ms) and arrives_ms > request.key_expires_ms
 
     def _settled_since(self, request: ToolRequest, catalog: Catalog, since_ms: int) -> bool:
-        """True if people have said, since this time, that nothing came of the attempts before."""
+        """True if people have confirmed, since this time, that earlier attempts had no effect."""
         said = self._open(request.settled, Authority(self.tools, self.environment, catalog))
         if isinstance(said, Refusal) or said.issued < since_ms:
             return False

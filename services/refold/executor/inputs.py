@@ -1,4 +1,4 @@
-"""Orders of an executor, and the part of them that waits."""
+"""Calls of an executor that wait for a slot."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from refold.core.wire.seal import OrderPlace
 from refold.runtime.lanes import Owed
 
 HEAVY_BYTES = 65_536
-"""What is smaller counts as nothing once it has a slot."""
+"""Requests up to this size do not count once they have a slot."""
 
 
 @dataclass(slots=True, eq=False)
 class Requested(Owed):
-    """A call that is to be made, and where the log says so. Done with when its claim is answered, or none will come.
-
-    `base` names what is held of the calls on which it builds. **Units**: `bytes` is what it takes here; `at_ms` is when
-    the log took it, 0 for what the ledger has pointed at since.
-    """
+    """A call to be made, with its place in the log. Finished when its claim is answered, or none will come. `base`
+    identifies the held calls on which it builds. **Units**: `bytes` is its memory here; `at_ms` its log time, 0 for a
+    call found through the ledger."""
 
     request: ToolRequest
     offset: int
@@ -31,7 +29,7 @@ class Requested(Owed):
 
     @property
     def weight(self) -> int:
-        """What it adds to what its slot takes."""
+        """Its part of `acting_bytes`."""
         return self.bytes if self.bytes > HEAVY_BYTES else 0
 
     @property
@@ -40,10 +38,8 @@ class Requested(Owed):
 
 
 class SeenCalls:
-    """The earlier calls that orders have brought to this process: short orders go on from it.
-
-    It names what it has read by its own digest, and finds it for the same run alone. **Units**: bytes; at most `limit`.
-    """
+    """Earlier calls from the orders of this process: short orders go on from them. They are named by this process's own
+    digest, and found for the same run alone. **Units**: bytes; at most `limit`."""
 
     def __init__(self, limit: int, least: int) -> None:
         self._limit, self._least = limit, least
@@ -51,12 +47,12 @@ class SeenCalls:
         self._bytes = 0
 
     def whole(self, request: ToolRequest) -> tuple[ToolRequest, Base | None] | None:
-        """An order with all earlier calls, and what is held of them now; None: what it goes on from is not here."""
+        """An order with all earlier calls, and those held now; None: the base of a short order is not here."""
         run, calls = request.run_id, request.earlier
         if isinstance(request, ShortRequest):
             if (found := self._found.get(request.base)) is None or found[0] != run:
                 return None
-            self._forget(request.base)  # what comes next goes on from this order
+            self._forget(request.base)  # the next order goes on from this one
             base, calls = found[1].followed_by(calls), found[2] + calls
             request = replace(request, earlier=calls)
         elif not calls or not self._limit:
@@ -78,10 +74,8 @@ class SeenCalls:
 
 
 class CallQueue:
-    """The calls of a partition that wait for a slot, each once and in order, and those whose tool is not here.
-
-    **Units**: `bytes` is what all of them take; milliseconds, monotonic.
-    """
+    """Calls of a partition that wait for a slot, each once and in order, and those without a tool here. **Units**:
+    `bytes` of all of them; milliseconds, monotonic."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, Requested] = OrderedDict()
@@ -100,7 +94,7 @@ class CallQueue:
         return bool(self._queue)
 
     def add(self, requested: Requested) -> None:
-        """A call to be made. Of two requests the one for the higher attempt stays, and of one attempt the later."""
+        """Add a call. Of two requests the one for the higher attempt stays, and of one attempt the later."""
         call = requested.request.call_id
         before = self._queue.get(call)
         if before is not None and before.request.attempt > requested.request.attempt:
@@ -117,32 +111,32 @@ class CallQueue:
         return requested
 
     def put_aside(self, requested: Requested, until_ms: int) -> None:
-        """Nobody here has its tool: whoever takes the partition over until then may have it."""
+        """Keep a call without a tool here until this time: another owner of the partition may have the tool."""
         self._aside[requested.request.call_id] = until_ms, requested
         self.bytes += requested.bytes
 
     def bring_back(self) -> None:
-        """What has been put aside is looked at once more."""
+        """Queue all calls again that were put aside."""
         while self._aside:
             _, requested = self._aside.popitem(last=False)[1]
             self.bytes -= requested.bytes
             self.add(requested)
 
     def give_up(self, now_ms: int) -> None:
-        """Lets go of what has been put aside for long enough. The planner asks again for what is not answered."""
+        """Drop calls that were aside for long enough. The planner sends unanswered ones again."""
         while self._aside and (first := next(iter(self._aside.values())))[0] <= now_ms:
             self._drop(first[1])
             self._aside.popitem(last=False)
 
     def withdraw(self, call: str, upto: int) -> None:
-        """Forgets the attempts of a call up to one: a claim would come after the `Close` and find nothing."""
+        """Drop the attempts of a call up to one: a claim would come after the `Close` and find nothing."""
         if (requested := self._queue.get(call)) and requested.request.attempt <= upto:
             self._drop(self._queue.pop(call))
         if call in self._aside and self._aside[call][1].request.attempt <= upto:
             self._drop(self._aside.pop(call)[1])
 
     def clear(self) -> None:
-        """Forgets what waits: another member takes it from the last offset that was committed."""
+        """Drop waiting calls: another member takes them from the last committed offset."""
         self._queue.clear()
         self._aside.clear()
         self.bytes = 0

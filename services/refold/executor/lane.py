@@ -1,4 +1,4 @@
-"""One partition of an executor: what waits for a slot, the claim chains, the catalog, what may be committed."""
+"""One partition of an executor: its waiting calls, claim chains, catalog, and position."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ MOST_KEY = 256
 
 
 class ExecutorLane:
-    """Lane of a partition. The service feeds it, and takes attempts of it while there are free slots.
-
-    **Units**: milliseconds, monotonic. `clock_probe_due` is when it writes a record of its own next, which tells it the
-    time, `fill_due` when the ledger is asked next whether it is `full`.
-    """
+    """Lane of a partition. The service feeds it, and takes attempts from it while there are free slots. **Units**:
+    milliseconds, monotonic. `clock_probe_due` is when it next writes a record to learn the log's time, `fill_due` when
+    it next queries the ledger's memory use, which may be `full`."""
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
@@ -49,7 +47,7 @@ class ExecutorLane:
         }
 
     def wake(self, assigned: Assigned) -> None:
-        """The partition is ours, for the first time or again: what was accepted of it holds, all else begins anew."""
+        """Start to serve the partition, for the first time or again: accepted records hold, all else begins again."""
         topic, chains = self._outbox.settings.topic, self._outbox.settings.chains
         self.claims.fold_to = assigned.ends[chains]
         self._requests_from = resumed(assigned, (topic,))
@@ -64,12 +62,12 @@ class ExecutorLane:
 
     @property
     def caught_up(self) -> bool:
-        """True if all that was there when the partition came is known."""
+        """True if the catalog is read up to its end at the assignment."""
         return self._catch_up.done
 
     @property
     def ready(self) -> bool:
-        """True if a call may be claimed: one waits, the time is known, and the catalog, which may revoke a key."""
+        """True if a call may be claimed: one waits, and time and catalog, which may revoke a key, are known."""
         return self.waiting.ready and not self.full and self._catch_up.done and self.clock.fresh
 
     def feed(self, item: Record | Reached | End) -> None:
@@ -107,7 +105,7 @@ class ExecutorLane:
         self._rewind()
 
     def held(self, request: ToolRequest) -> str:
-        """Why a call may not begin now, whatever it was allowed by; nothing if it may."""
+        """Reason why a call may not begin now, in spite of its permission; "" if it may."""
         settings = self._outbox.settings
         if why := settings.gate.halted(request, self.catalog):
             return why
@@ -117,35 +115,33 @@ class ExecutorLane:
         return ""
 
     def beaten(self, delivery: Delivery, sent_ms: int) -> None:
-        """The log's answer to the record that was written to learn the time."""
+        """Take the delivery of a clock probe."""
         mono_ms = self._outbox.now.mono_ms
         if delivery.offset is None or delivery.offset == NEVER:
             self.clock_probe_due = mono_ms + self._outbox.settings.clock_probe_again_ms
         else:
-            # Ahead by the way there and back, and never behind: what expires may end early, and must not end late.
+            # Ahead by the round trip, and never behind: an expiry may be early, and must not be late.
             self.clock.delivered(delivery.at_ms + mono_ms - sent_ms)
 
     def late(self, requested: Requested) -> bool:
-        """True if a request is so old that the ledger may have forgotten what came of it."""
+        """True if a request is so old that the ledger may have forgotten its outcome."""
         return bool(requested.at_ms) and self.clock.now_ms - requested.at_ms > self._outbox.settings.stale_ms
 
     def enqueue(self, requested: Requested) -> None:
         self.waiting.add(requested)
 
     def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
-        """The call is closed, or its attempts up to one are taken back."""
+        """Drop a closed call, or its attempts up to one."""
         self.waiting.withdraw(call, upto)
 
     @property
     def heir(self) -> str:
-        """As whose heir the ledger is asked to end the leases of the process before, until it has; "": as nobody's.
-
-        Who stands still for a lease may have an heir itself by then.
-        """
+        """Name of the earlier process whose leases the ledger is to end, until it has; "": none. A process that stands
+        still for a lease may have an heir itself by then."""
         return self._outbox.owner if self._outbox.now.mono_ms < self._heir_until else ""
 
     def inherited(self) -> None:
-        """The ledger has ended them."""
+        """Note that the ledger has ended those leases."""
         self._heir_until = 0
 
     def low_water(self) -> Positions:
@@ -188,7 +184,7 @@ class ExecutorLane:
 
 
 def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
-    """What a record asks for, why nobody can read it, or None for a tombstone."""
+    """The request of a record, the reason why it is unreadable, or None for a tombstone."""
     try:
         request = None if record.value is None else codec.decode(ToolRequest, record.value)
         if request is not None and len(request.key) > MOST_KEY:
@@ -199,26 +195,26 @@ def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | Non
 
 
 class CatalogFreshness:
-    """Asks where the catalog ends, and waits until it is read up to there. **Units**: milliseconds, monotonic."""
+    """Age of the lane's view of the catalog: it requests the end, and reads up to there. **Units**: ms, monotonic."""
 
     def __init__(self) -> None:
         self.begin(0)
 
     def begin(self, now_ms: int) -> None:
-        """The partition is ours: nothing is claimed before the ends that were captured now are reached."""
+        """Start with a partition: nothing is claimed before the ends captured now are reached."""
         self._known_ms = self._asked_ms = now_ms
         self._asking = False
         self._end: int | None = None
 
     def asks(self, now_ms: int, every_ms: int) -> bool:
-        """True if the end is to be asked for now. One question at a time: its answer may be long in coming."""
+        """True if the end is to be requested now. One request at a time: its answer may take long."""
         if self._asking or now_ms - self._asked_ms < every_ms:
             return False
         self._asking, self._asked_ms = True, now_ms
         return True
 
     def told(self, end: int, position: int) -> None:
-        """Where it ends; it did when that was asked for."""
+        """Take the end, as of the request."""
         self._end = end
         self.reached(position)
 
@@ -227,5 +223,5 @@ class CatalogFreshness:
             self._known_ms, self._asking, self._end = self._asked_ms, False, None
 
     def blind_ms(self, now_ms: int) -> int:
-        """The time since all of it was known."""
+        """Time since the view was complete."""
         return now_ms - self._known_ms

@@ -1,7 +1,5 @@
-"""The calls that an agent makes in memory, as an executor judges them: nobody else hears of them.
-
-What a policy denies, and what is halted, is so in memory too; what needs people cannot be asked about there.
-"""
+"""Calls that an agent makes in memory, as an executor judges them; they are not in any log. Denials and halts apply in
+memory too; calls that need people fail, as no approval can be requested there."""
 
 from __future__ import annotations
 
@@ -17,15 +15,13 @@ from refold.core.wire import canonical
 from refold.executor.gate import Gate
 
 UNKNOWN = frozenset({"run.session", "run.labels"})
-"""What an order does not say of its run. A rule that looks at it fails, and then the stricter holds."""
+"""Facts of a run that an order lacks. A rule that reads them fails, and then the stricter outcome holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class NestedPolicy:
-    """Judges for the call that an agent in memory is. Asked from another thread, it reads what is replaced as a whole.
-
-    `halted` (a stale one) may pass; of the others, `denied` is for the agent to hear, and `needs_decision` ends it.
-    """
+    """Policy for the nested calls of an agent in memory. Called from another thread, it reads values that are replaced
+    as a whole. A stale refusal (`halted`) is temporary; `denied` goes to the agent, `needs_decision` ends it."""
 
     gate: Gate
     request: ToolRequest

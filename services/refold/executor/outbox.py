@@ -1,4 +1,4 @@
-"""Outbox of an executor: questions to the ledger, claims, dead letters, orders to tools, results for the relay."""
+"""Outbox of an executor: ledger operations, claims, dead letters, orders to tools, results for the relay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ANOTHER_CALL = "it is the result of another call"
 
 
 class Outlet(Protocol):
-    """Where results go: the relay."""
+    """Destination of results: the relay."""
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
         """Publish a result that is in the outbox under this field, then have it dropped there. `base`: `SeenCalls`."""
@@ -42,7 +42,7 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """A dead letter on its way, and the request that is done with once the log has it."""
+    """A dead letter on its way, and the request that is finished once the log has it."""
 
     letter: Outgoing
     owed: Owed
@@ -50,7 +50,7 @@ class Burial:
 
 @dataclass(frozen=True, slots=True)
 class TimeAsked:
-    """A record of a lane that is written to learn the time from its delivery. `sent_ms` is by the monotonic clock."""
+    """A clock probe of a lane. `sent_ms` is by the monotonic clock."""
 
     home: int
     sent_ms: int
@@ -58,17 +58,17 @@ class TimeAsked:
 
 @dataclass(slots=True, eq=False)
 class Closing(Owed):
-    """Calls whose tombstones were read, each as in `Close`. Done with when the ledger has closed them."""
+    """Calls whose tombstones were read, each as in `Close`. Finished when the ledger has closed them."""
 
     calls: list[tuple[str, CallId, int]] = field(default_factory=list)
 
 
 class ExecutorOutbox(Generic[Claimant]):
-    """What all lanes and attempts of a process send, and who hears what became of it. `now` is the time of the turn.
+    """Outgoing records and requests of a process, and the receivers of their answers. `now` is the time of the turn.
 
-    `ledger` is asked, `orders` start and stop tools, `outlet` takes results. `ended` are claims after which nothing of
-    this process acts any more, `keys` has the idempotency keys of calls that were asked for lately, `gone` the calls
-    whose tombstone came without one, `taken_back` the last attempts that were. `fresh` gives random ids.
+    `ledger` batches its operations, `orders` start and stop tools, `outlet` takes results. `ended` are claims under
+    which this process acts no more, `keys` the idempotency keys of recent calls, `gone` the calls whose tombstone came
+    without one, `taken_back` their last withdrawn attempts. `fresh` gives random ids.
     """
 
     def __init__(
@@ -91,41 +91,41 @@ class ExecutorOutbox(Generic[Claimant]):
 
     @property
     def owner(self) -> str:
-        """The name of this process in the ledger: as the owner of its leases, and as the heir of those before it."""
+        """The name of this process in the ledger: owner of its leases, and heir of those before it."""
         if not self._owner:
             self._owner = owner_of(self.fresh(), f"{self.settings.lock_id}{self.settings.member}")
         return self._owner
 
     def closing(self, home: int) -> Closing:
-        """The calls that are closed next, with the others of this moment."""
+        """Calls to be closed next, with the others of this moment."""
         if not self._closing:
             self._close_due = self.now.mono_ms + self.settings.close_ms
         return self._closing.setdefault(home, Closing())
 
     def close(self, home: int, key: str, call: CallId, attempt: int = 0) -> None:
-        """Has the ledger forget a call that is settled or cancelled, or let in no more of its attempts up to one."""
+        """Have the ledger forget a settled or cancelled call, or refuse its attempts up to one."""
         self.closing(home).calls.append((key, call, attempt))
         self._closed.add(key)
 
     def settle(self, key: str) -> None:
-        """Has the ledger forget a call that is settled before one of the same key is claimed."""
+        """Have the ledger forget a settled call before one of the same key is claimed."""
         if key in self._closed:
             self.send_closes(at_once=True)
 
     def send_closes(self, *, at_once: bool = False) -> None:
-        """Asks the ledger to forget what was closed since the last time, if it is time or enough."""
+        """Send collected closes to the ledger, if it is time or there are enough."""
         if self.now.mono_ms < self._close_due and len(self._closed) < self.settings.close_most and not at_once:
             return
         for home, closing in self._closing.items():
             if closing.calls:
                 self.ledger.ask(Close(home, self.settings.pool, tuple(closing.calls)), closing)
-            else:  # nobody here knows the keys
+            else:  # the keys are unknown here
                 closing.done = True
         self._closing = {}
         self._closed.clear()
 
     def requested(self, home: int, request: ToolRequest, record: Record) -> Requested | None:
-        """A call to be made, with all on which it builds. None: part of that is not here, and its planner is asked."""
+        """A call with all earlier ones on which it builds. None: a part is not here, and its planner is notified."""
         if (found := self.seen.whole(request)) is None:
             names = request.call_id, request.run_id, request.step, request.attempt
             self.journal.tell("request.incomplete", call_id=request.call_id, attempt=request.attempt)
@@ -137,7 +137,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
 
     def refuse(self, home: int, request: ToolRequest) -> None:
-        """Answers an order that was taken back: what came of its attempt is not known here."""
+        """Answer an order that was taken back: the outcome of its attempt is unknown here."""
         run = outcome.ToolRun(self.settings.member)
         self.outlet.late(home, outcome.result_of(request, "unknown", run, failure=outcome.PASSED))
 
@@ -148,7 +148,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return self.settings.seal.close("result", home, request.key, codec.encode(result))
 
     def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:
-        """Tells again what was done before, if it can be read; a newer version's cannot, and stays for that."""
+        """Publish an earlier result again, if it can be read; a newer version's cannot, and stays for that."""
         if (result := self._opened(home, request, stored.result)) is None:
             return
         own = (result.call_id, result.attempt) == (request.call_id, request.attempt)
@@ -160,7 +160,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self.outlet.late(home, replace(result, how="stored"))
 
     def _opened(self, home: int, request: ToolRequest, sealed: bytes) -> ToolResult | None:
-        """The result that lies under the key of a request, if it can be read and was put there by this pool."""
+        """The result under the key of a request, if it can be read and this pool has written it."""
         try:
             key, body = self.settings.seal.open("result", home, sealed)
             result = codec.decode(ToolResult, body)
@@ -176,7 +176,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return result
 
     def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
-        """True if this pool has begun a higher attempt of the call. An entry that says so unsealed is put away."""
+        """True if this pool has begun a higher attempt of the call. An entry without a valid seal is put away."""
         found: ToolResult | OrderPlace | None
         if reply.done:
             found = self._opened(home, request, reply.sealed)
@@ -195,12 +195,12 @@ class ExecutorOutbox(Generic[Claimant]):
         return True
 
     def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
-        """Has the ledger put away leases that nobody can take over, or they would be found again and again."""
+        """Have the ledger put away unreadable leases, which would otherwise be found again and again."""
         self._unreadable(home, ", ".join(keys), reason)
         self.ledger.ask(SetAside(home, self.settings.pool, leases=keys))
 
     def broken(self, home: int, key: str, reason: str = "no ledger has written it") -> None:
-        """Has the ledger put away an entry that was not put there by this pool."""
+        """Have the ledger put away an entry that this pool has not written."""
         self._unreadable(home, key, reason)
         self.ledger.ask(SetAside(home, self.settings.pool, broken=(key,)))
 
@@ -215,7 +215,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._appends.append(Outgoing(topic, home, key, codec.encode(claim), headers, token))
 
     def probe_clock(self, home: int) -> None:
-        """Writes a record that nobody reads: its append time is the time."""
+        """Write a record whose append time gives the log's time."""
         topic, member, at_ms = self.settings.chains, self.settings.member, self.now.wall_ms
         nothing = ToolClaim.of_none(member)
         headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
@@ -231,7 +231,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._put(Burial(letter, owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:
-        """Whose claim or which clock probe has an answer from the log; None if it was for neither."""
+        """The claimant or clock probe of a delivery; None for others."""
         sent = self._sent.take(delivery.token)
         if sent is not None and delivery.offset == NEVER:
             self.journal.tell("publish.refused", what=type(sent).__name__, topic=self.settings.chains)
@@ -239,7 +239,7 @@ class ExecutorOutbox(Generic[Claimant]):
             return sent
         if delivery.offset is None:
             self._put(sent)
-        else:  # in the topic, or refused for its size: there is nobody else to tell
+        else:  # in the topic, or refused for its size: no one else needs it
             sent.owed.done = True
         return None
 
@@ -255,5 +255,5 @@ class ExecutorOutbox(Generic[Claimant]):
         return effects
 
     def _put(self, burial: Burial) -> None:
-        """Publishes a dead letter, again and again until the log has it."""
+        """Publish a dead letter, again and again until the log has it."""
         self._publishes.append(burial.letter._replace(token=self._sent.give(burial)))

@@ -1,4 +1,4 @@
-"""Result of an attempt for the planner: made of its tool's end, or of there being none."""
+"""Result of an attempt for the planner, from the end of its tool or from its absence."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ SETTLED = Failure("superseded", "the call is settled")
 
 
 class ToolRun(NamedTuple):
-    """The executor that ran the tool or its status hook, from when (0: nothing ran) and for how long.
-
-    After a `takeover` another executor may have run it before. **Units**: `began_ms` since 1970, by the wall clock.
-    """
+    """The executor that ran the tool or its status hook, the start (0: nothing ran) and the duration. After a
+    `takeover` another executor may have run it before. **Units**: `began_ms` since 1970, by the wall clock."""
 
     by: str
     takeover: bool = False
@@ -60,16 +58,16 @@ def result_of(
 
 def outcome_of(request: ToolRequest, ended: ToolEnded, run: ToolRun) -> ToolResult:
     if ended.status == "completed":
-        # An attempt that somebody had before may be paid twice.
+        # An attempt of an earlier owner may be billed twice.
         return result_of(request, "completed", run, json=ended.result)
     failure = Failure(ended.code, ended.message, ended.detail)
-    # What came of the earlier one is of no account where nothing has an effect, but it may be paid as well.
+    # The outcome of the earlier one is irrelevant without an effect, but it may be billed as well.
     takeover = run.takeover
     run = run._replace(takeover=takeover and request.effect == "pure")
     if ended.status == "broken":
         return result_of(request, "broken", run, failure=failure)
     if ended.status == "failed":
-        # somebody's attempt before this one may have happened, whatever this one says of itself
+        # An earlier owner's attempt may have had its effect, whatever the result of this one.
         unknown = takeover and request.effect == "keyed"
         result = result_of(request, "unknown" if unknown else "failed", run, failure=failure)
         return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)

@@ -1,4 +1,4 @@
-"""All lanes and attempts of an executor process: requests become attempts, answers find theirs, time moves the rest."""
+"""All lanes and attempts of an executor process: starts attempts, and routes answers and time to them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from refold.ports.log import Assigned, Delivery, End, Reached, Record
 from refold.runtime.lanes import Awake, Lanes
 
 HALTED_MS = 5_000
-"""The time a halted call is kept: nothing behind it is to wait, and when it goes on, planners send it anew. They may
-have read that a moment before the executor."""
+"""Time that a halted call is kept: calls behind it must not wait, and after the halt planners send it again. They may
+read the end of the halt a moment before the executor."""
 
 FULL, _ROOM = 0.8, 0.75
 """Shares of the ledger's memory: above the first nothing new is claimed until it is below the second."""
@@ -62,7 +62,7 @@ class Executor:
         self._awake.begin(now.mono_ms)
         for queued in self._queued:
             self._awake.touch(queued.partition)
-        # Nothing is acted upon before all that was read with it is known: a policy, a key, a tombstone.
+        # Nothing is acted upon before all records of the turn are read: a policy, a key, a tombstone.
         left = [effect for item in sorted(inbox, key=_is_answer) for effect in self._route(item)]
         self._look()
         if now.mono_ms >= self._tend_due:
@@ -76,7 +76,7 @@ class Executor:
         self._admit(lanes)
         flow = self._throttle(sum(lane.waiting.bytes for lane in lanes))
         self._queued = [lane for lane in lanes if len(lane.waiting)]
-        self._awake.rest(lambda lane: None)  # what time makes due in a lane waits for the next round
+        self._awake.rest(lambda lane: None)  # timers of a lane wait for the next round
         effects = [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now, at_once=self._leaving)]
         if self._leaving:
             effects.append(Leave())
@@ -89,10 +89,8 @@ class Executor:
         return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
     def drain(self) -> bool:
-        """Gives its partitions to others at once, with what has not begun; what runs goes on until the grace is over.
-
-        True when none runs any more of which anything could be said. What still runs then is cut, by its class.
-        """
+        """Hand over all partitions and calls that have not begun; running tools go on until the grace is over. True
+        when no attempt is left whose outcome could be recorded. Tools that still run then are cut, by class."""
         if not self.draining:
             self.draining = self._leaving = True
             self._cut_ms = self._outbox.now.mono_ms + self._settings.grace_ms
@@ -112,7 +110,7 @@ class Executor:
         """See `Service`."""
         return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
 
-    # What comes in
+    # Input
 
     def _route(self, item: Item) -> list[Effect]:
         if isinstance(item, Answers):
@@ -144,7 +142,7 @@ class Executor:
             sent.appended(item.offset)
 
     def _follow_up(self, item: Record | Reached | End, lane: ExecutorLane) -> None:
-        """What a lane has read may be what an attempt waits for, or its end."""
+        """Pass on a record that an attempt may wait for, or that ends it."""
         if item.topic == self._settings.chains:
             self._claimed_in.add(item.partition)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
@@ -163,7 +161,7 @@ class Executor:
                 self._retire(attempt)
 
     def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
-        """An attempt is judged again, or in doubt: it does not begin any more, and whoever runs it goes on."""
+        """Withdraw an attempt that is judged again, or in doubt: it must not begin; a running one goes on."""
         self._outbox.taken_back.add(call, max(upto, self._outbox.taken_back.get(call, 0)))
         lane.withdraw(call, upto)
         if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
@@ -176,7 +174,7 @@ class Executor:
         if attempt := self._by_call.get(call):
             attempt.close()
         known = self._outbox.keys.pop(call, "")
-        for name in dict.fromkeys(name for name in (key, known) if name):  # two, where people have edited the call
+        for name in dict.fromkeys(name for name in (key, known) if name):  # two, if people have edited the call
             self._outbox.close(lane.partition, name, call)
         if not key and not known:
             self._outbox.gone.add(call, None)
@@ -215,7 +213,7 @@ class Executor:
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
     def _fetched(self, fetched: Looked) -> None:
-        """Order of a call, from where the ledger says that it lies: who takes it over does what is said there."""
+        """Queue the call of a request that was looked up at the ledger's offset, for a take-over."""
         home = fetched.partition
         asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
@@ -227,7 +225,7 @@ class Executor:
             or not isinstance(request, ToolRequest)
             or (request.key, request.call_id, request.attempt) != (key, *place[:2])
         ):
-            # Cleaned away: it is settled, or was asked again since and comes with what is read.
+            # Compacted away: it is settled, or was sent again since and will be read.
             self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
             return
         if not lane.held(request):
@@ -240,7 +238,7 @@ class Executor:
         return lane is not None and call not in self._by_call and call not in lane.waiting
 
     def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
-        """True if the ledger has room for more calls: what is under way needs some yet, and must get it."""
+        """Stop or resume claims by the ledger's memory: calls under way need some of it, and must get it."""
         share = filled.used / filled.limit if filled.limit else 0.0
         full = share >= (_ROOM if lane.full else FULL)
         if full != lane.full:
@@ -256,7 +254,7 @@ class Executor:
         self._awake.forget(lane.partition)
         self._fetching = {at: asked for at, asked in self._fetching.items() if at[0] != lane.partition}
 
-    # What time makes due
+    # Timers
 
     def _tend(self) -> None:
         for attempt in list(self.attempts.values()):
@@ -265,7 +263,7 @@ class Executor:
         self._outbox.send_closes(at_once=self.draining)
 
     def _go_round(self) -> None:
-        """Visit all lanes, those at rest too: leases that lapse there are found by nobody else."""
+        """Visit all lanes, those at rest too: no other process looks for leases that lapse there."""
         settings, mono = self._settings, self._outbox.now.mono_ms
         free = max(1, settings.slots - len(self.attempts) - sum(len(lane.waiting) for lane in self.lanes))
         for lane in self.lanes:
@@ -285,14 +283,14 @@ class Executor:
                 self._outbox.probe_clock(lane.partition)
 
     def _throttle(self, waiting: int) -> list[Effect]:
-        # The backlog is the process's: slots are, and what waits for them is kept in its memory.
+        # The backlog is the process's: slots are, and waiting calls are in its memory.
         limit, topics = self._settings.backlog_bytes, (self._settings.topic,)
         if waiting <= limit and not self.lanes.throttled:
             return []
         return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=topics)
 
     def _admit(self, lanes: list[ExecutorLane]) -> None:
-        """Claims only with a free slot: a claim that waits behind others would only use up its lease."""
+        """Claim only with a free slot: a claim that waits behind others would only use up its lease."""
         ready = deque(lane for lane in lanes if lane.ready and not self.draining)
         ready.rotate(self._turns)  # no lane is first for ever
         while ready and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:
@@ -306,7 +304,7 @@ class Executor:
         back = self._outbox.taken_back.get(call)
         if call in self._by_call or (back and requested.request.attempt <= back):
             if call not in self._by_call:
-                # A planner whose log has lost its end waits for an answer, all others ignore it.
+                # A planner whose log has lost its end waits for an answer; all others ignore it.
                 self._outbox.refuse(lane.partition, requested.request)
             requested.done = True
             return

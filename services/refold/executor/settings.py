@@ -1,4 +1,4 @@
-"""Settings of an executor, and what it reads."""
+"""Settings of an executor, and the topics that it reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from refold.runtime import defaults
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The time things may take.
+    """Lease times.
 
     **Units**: milliseconds. A lease of a chained class is long, because a take-over of such a call costs a human or a
-    status query; that of the others is short, because it costs nothing but a repeated call. `margin` is the part of
-    the lease in which an effect may begin: what is left covers a stall between the last look at the clock and the
-    receiver.
+    status query; the other one is short, because a take-over costs only a repeated call. `margin` is the part of the
+    lease in which an effect may begin: the rest covers a stall between the last look at the clock and the receiver.
     """
 
     lease_ms: int = defaults.LEASE_MS
@@ -33,27 +32,25 @@ class Times:
     by_tool: Mapping[str, int] = field(default_factory=dict)
 
     def lease(self, tool: str, effect: str) -> int:
-        """The lease of a call: what its tool declares, else that of its class."""
+        """The lease of a call: its tool's, else its class's."""
         return self.by_tool.get(tool) or (self.chained_lease_ms if effect in CHAINED else self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """Settings of an executor.
+    """Settings of an executor. **Units**: milliseconds; bytes.
 
-    **Units**: milliseconds; bytes. `slots` is how many calls are acted on at once, as long as the large ones among
-    their requests do not take `acting_bytes` (with its result a call may take ten times that); requests beyond
-    `backlog_bytes` stay in Kafka. What orders bring of earlier calls is kept for the next of their conversations, from
-    `conversation_least` on and `conversation_bytes` in all.
-    `remember` is how many calls are known well enough to close them by a tombstone that does not name their key.
-    `clock_probe_ms` is how often a lane asks the log for the time, `fill_ms` how often the ledger is asked how full it
-    is. A request older than `stale_ms` is not acted upon: half of what the ledger remembers. `tools` are those that the
-    app has (None: all that it is asked for); a call of another waits `aside_ms` for whoever may take over. Every
-    `look_ms` a lane asks where its partition of the catalog ends; if it has not read up to there for `blind_ms`, it
-    acts on nothing that needs a decision. What the ledger holds of this pool is under its `seal`. A process that is to
-    end lets tools that run go on for `grace_ms`. Calls that are settled are forgotten by the ledger within `close_ms`,
-    many at a time; `close_most` of them are not waited with. Leases are inherited
-    from processes that had the same `lock_id`.
+    `slots` is the number of calls at once, as long as the large requests among them stay below `acting_bytes` (with its
+    result a call may take ten times that); requests beyond `backlog_bytes` stay in Kafka. Earlier calls in orders are
+    kept for the next of their conversations, from `conversation_least` on and `conversation_bytes` in all.
+
+    `remember` is the number of calls that can be closed by a tombstone without a key. `clock_probe_ms` is the interval
+    of a lane's clock probes, `fill_ms` of its queries of the ledger's memory, `look_ms` of its queries of the catalog's
+    end; behind that end for `blind_ms`, it acts on nothing that needs a decision. Requests older than `stale_ms` are
+    not acted upon: half of the ledger's retention. `tools` are the app's (None: all); a call of another waits
+    `aside_ms` for another owner. Ledger entries of this pool are under its `seal`. A process that ends lets running
+    tools go on for `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there are
+    `close_most`. Leases are inherited from processes with the same `lock_id`.
     """
 
     pool: str = "default"

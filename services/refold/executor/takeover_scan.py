@@ -1,19 +1,20 @@
-"""What is open in a partition when it is taken over: read to its end once, before anything of it is acted upon."""
+"""Open requests of a partition at its take-over: read to its end once, before any of them is acted upon."""
 
 from __future__ import annotations
 
 from refold.ports.log import Record
 
 RESTART_MS = 1_000
-"""The time the second reading may take to begin, before it is asked for again: a broker answers within that."""
+"""Time for the second reading to begin, before it is requested again: a broker answers within that."""
 
 
 class TakeOverScan:
-    """Reads requests from `start` to the captured `end` and remembers which are open; then they are read again.
+    """Reads requests from `start` to the captured `end`, records the open ones, then has them read again.
 
-    A request may be followed by its tombstone, and the marker of that call in the ledger may be gone: an executor that
-    was away for long, or whose group has lost its offsets, would make every call of the past again.
-    **Units**: monotonic milliseconds. Of each open call 126 bytes are remembered until it is read for the second time.
+    A request may be followed by its tombstone, and that call's marker in the ledger may be gone: an executor that was
+    away for long, or whose group has lost its offsets, would make every call of the past again.
+
+    **Units**: monotonic ms. Each open call takes 126 bytes until it is read for the second time.
     """
 
     def __init__(self, start: int, end: int) -> None:
@@ -24,7 +25,7 @@ class TakeOverScan:
         self._restarted = self.complete = start >= end
 
     def follow(self, record: Record, *, poison: bool) -> None:
-        """Takes note of a request or tombstone of the first reading. Poison is kept whatever comes after it."""
+        """Note a request or tombstone of the first reading. Poison is kept, regardless of later records."""
         key = b"\0%d" % record.offset if poison else record.key or b""
         if record.value is None:
             self._open.pop(key, None)
@@ -33,7 +34,7 @@ class TakeOverScan:
         self.reached(record.offset + 1)
 
     def reached(self, offset: int) -> None:
-        """The first reading has come to this offset."""
+        """Note that the first reading has come to this offset."""
         self._seen = max(self._seen, offset - 1)
         if offset >= self._end and not self.complete:
             self.complete = True
@@ -42,11 +43,11 @@ class TakeOverScan:
 
     @property
     def low(self) -> int:
-        """Everything below is closed; to be asked when the first reading is complete."""
+        """Offset below which everything is closed; valid when the first reading is complete."""
         return self._again_from
 
     def rewinds(self, now_ms: int) -> int | None:
-        """From where to read again now; None: nowhere, or that is under way."""
+        """Offset to read from again now; None: nowhere, or that is under way."""
         if (
             not self.complete
             or self._restarted
@@ -57,14 +58,14 @@ class TakeOverScan:
         return self._again_from
 
     def passes(self, record: Record) -> bool:
-        """True if a record is of the second reading, or of what follows it. Others were on their way when it began."""
+        """True if a record is of the second reading, or follows it. Others were on their way when it began."""
         if not self._restarted and record.offset <= self._seen:
             self._restarted = True
         self._seen = max(self._seen, record.offset)
         return self._restarted
 
     def open(self, record: Record, *, poison: bool) -> bool:
-        """True if a request of the second reading, which comes once, is the last word on its call."""
+        """True if a request of the second reading, which comes once, is the last record of its call."""
         if record.offset >= self._end:
             self._open = {}
             return True

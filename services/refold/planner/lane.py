@@ -1,8 +1,5 @@
-"""One partition's planner: from a record to accepted entries and the commands that they order.
-
-An input goes from the `inbox` through `decide` and the agent's code into an entry; the entry through `acceptance`, when
-the log has it, to the `outbox`, which sends what it orders.
-"""
+"""One partition's planner: from a record to accepted entries and the commands that they order. Path of an input:
+`inbox`, `decide` and the agent's code, an entry, `acceptance` by the log, commands from the `outbox`."""
 
 from __future__ import annotations
 
@@ -55,28 +52,28 @@ _TOLD = {
     events.RunPaused: "run.paused",
     events.RunUnpaused: "run.unpaused",
 }
-"""What a lane tells of accepted entries: what somebody may wait for or has to look at, not every step."""
+"""Events of accepted entries that are journaled: those that people wait for or act on, not every step."""
 
 _HEARD = frozenset({*_TOLD, events.CallFailed})
-"""What may be told; of a failed call one kind of failure is."""
+"""Candidates for the journal; of failed calls only those with code "unauthorised" are written."""
 
 
 class RunJournal:
-    """What one lane says, which writes its entries as `actor`."""
+    """Journal of one lane, which writes its entries as `actor`."""
 
     def __init__(self, journal: Journal, partition: int, actor: str) -> None:
         self._journal, self._partition, self._actor = journal, partition, actor
         self._taken: set[RunId] = set()
 
     def begin(self, runs: Iterable[RunId]) -> None:
-        """These runs were somebody else's until now."""
+        """Mark runs that another process served until now."""
         self._taken.update(runs)
 
     def accepted(self, after: RunState, entry: events.Entry) -> None:
         run = entry.run_id
         if run in self._taken:
             self._resume(after, entry)
-        if _HEARD.isdisjoint(map(type, entry.events)):  # of most steps nothing is said
+        if _HEARD.isdisjoint(map(type, entry.events)):  # most steps are not journaled
             return
         for event in entry.events:
             if isinstance(event, (events.CallFailed, events.CallDoubted)) and event.failure.code == "unauthorised":
@@ -89,7 +86,7 @@ class RunJournal:
                 self._journal.news.append((told, facts))
 
     def _resume(self, after: RunState, entry: events.Entry) -> None:
-        """Says where a run goes on, if this is the first entry for which its code was opened here."""
+        """Journal the position where a run resumes, if this is the first entry for which its code was opened here."""
         asked = sum(isinstance(event, Step) for event in entry.events)
         opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
         if opened and (step := len(after.steps) - asked):
@@ -100,14 +97,14 @@ class RunJournal:
 
 
 CLOCK_PROBE_MS = 1_000
-"""How long a lane waits for the time that it asked the log for."""
+"""Longest wait for an answer to a clock probe."""
 
 QUIET_MS = 60_000
-"""How long it goes by its own clock, which stands still while a machine sleeps, before it asks again."""
+"""Time by the own clock, which stands still while a machine sleeps, before the log is probed again."""
 
 
 class LaneSchedule:
-    """When one lane has to be called. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
+    """Due times of one lane. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
 
     def __init__(self, parts: LaneParts, start: TakeOver, snapshot_ms: int) -> None:
         self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
@@ -116,18 +113,18 @@ class LaneSchedule:
         self._moves = True
 
     def moved(self) -> None:
-        """Something came: the snapshot may not say all of it."""
+        """Mark the snapshot as possibly out of date."""
         self._moves = True
 
     def begin(self) -> None:
-        """The lane is live, and asks the log for the time before it decides anything."""
+        """Start a live lane: it probes the log's time before it decides anything."""
         self._probe_due = self._clock.mono_ms
 
     def heard(self) -> None:
         self._probe_due = self._clock.mono_ms + QUIET_MS
 
     def knows(self) -> bool:
-        """True if the log has told the time, and whose the partition is; if not, or not of late, it is asked."""
+        """True if the log's time is fresh and the lane's marks are in the log; send missing records when due."""
         mono, snapshot_writer = self._clock.mono_ms, self._log.snapshot_writer
         if mono >= self._probe_due and (not self._clock.fresh or self._next_ms() is not None):
             self._probe_due = mono + CLOCK_PROBE_MS
@@ -138,7 +135,7 @@ class LaneSchedule:
         return self._clock.fresh and snapshot_writer.opened
 
     def keep(self) -> None:
-        """Tells others what is spent, and writes what has moved, every few seconds, some of it in every turn."""
+        """Publish sums of shared limits and write moved runs, every few seconds, a part in every turn."""
         log, mono = self._log, self._clock.mono_ms
         log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
         told = log.windows.low_water(log.position)
@@ -147,7 +144,7 @@ class LaneSchedule:
         else:
             self._anchor_due = 0
         due = (log.snapshot_writer.heavy or mono >= self._round_due) and not self._bare
-        # Of what a snapshot stands for a successor reads no entries: it has to be told what they took.
+        # A successor does not read the entries that a snapshot covers, so their sums have to be published first.
         if due and told >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due, self._moves = mono + self._snapshot_ms, False
             log.round(min(told, self._outbox.low_water(log.position)), self._inbox.low_water())
@@ -155,17 +152,17 @@ class LaneSchedule:
 
     @property
     def _bare(self) -> bool:
-        """True if marks have nothing to stand on: every run of which this planner has read an entry was erased."""
+        """True if marks have no anchor: every run with an entry that this planner has read was erased."""
         return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
 
     def _anchor(self, mono: int) -> None:
-        # Without one a successor would read the whole log, and all that people ever said.
+        # Without an anchor a successor would read the whole log.
         if mono >= self._anchor_due:
             self._anchor_due, self._round_due = mono + CLOCK_PROBE_MS, 0
             self._outbox.anchor(self._log.position, self._clock.now_ms)
 
     def next_due_ms(self) -> int | None:
-        """When the lane wants to `work` at the latest."""
+        """Latest time of the next `work`; None: no time is due."""
         if not self._log.live:
             return None
         if not self._clock.fresh:
@@ -188,25 +185,25 @@ class LaneSchedule:
 
     @property
     def _goes_on(self) -> bool:
-        # What was held back until all that was said before is answered goes on as soon as it is.
+        # Inputs held back behind earlier ones go on as soon as those are answered.
         inbox = self._inbox
         return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.heard)
 
     def _next_ms(self) -> int | None:
-        """When time alone will make something due, by the log's clock."""
+        """Earliest due time by the log's clock."""
         times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._holds.next_ms())
         return min((at for at in times if at is not None), default=None)
 
 
 class Deliveries:
-    """The answers of the log for what one lane has published, but for its entries. **Units**: `now` since 1970, ms."""
+    """Delivery results of the records that one lane has published, except entries. **Units**: `now` since 1970, ms."""
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, decide_loop: DecideLoop, holds: Holds) -> None:
         self._log, self._outbox, self._inbox, self._journal = log, outbox, inbox, log.journal
         self._decide_loop, self._holds = decide_loop, holds
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
-        """The answer for a record. `offset` None: it may be in its topic or not."""
+        """Handle the delivery of a record. `offset` None: it may be in its topic or not."""
         if isinstance(asker, SentHold):
             if offset is None:
                 self._holds.send_again(asker.run_id)
@@ -230,7 +227,7 @@ class Deliveries:
         elif offset is None:
             self._inbox.push([asker])
         elif isinstance(asker.input, UnreadableResult) and isinstance(asker.answer, Buried):
-            asker.answer = None  # told to operators; now the call is settled
+            asker.answer = None  # the dead letter is written; now the call is settled
             self._inbox.push([asker])
         elif isinstance(asker.answer, Closed):
             asker.finish()
@@ -238,29 +235,29 @@ class Deliveries:
             self._outbox.close(asker)
 
     def _never(self, asker: Ordered | Pending, now: int) -> None:
-        """The log certainly does not take a record: that is neither a yes nor an unknown, and has an answer."""
+        """Handle a record that the log certainly refuses: neither a success nor an unknown outcome."""
         if isinstance(asker, Ordered):
             topic, key = asker.record.topic, asker.record.key.decode()
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
             if never_sent := self._outbox.refused(asker, self._log.fold.states):
                 self._inbox.push([never_sent])
             return
-        if isinstance(asker.answer, Closed):  # it is answered all the same, and stays where it lies
+        if isinstance(asker.answer, Closed):  # it counts as answered, and stays in its topic
             self._journal.tell("publish.refused", topic=asker.record.topic if asker.record else "", run=asker.run_id)
             asker.finish()
             return
         self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.answer else RUN_REQUESTED, run=asker.run_id)
-        if asker.answer is None:  # a stray that cannot go home
+        if asker.answer is None:  # a stray that its home partition refuses
             self._decide_loop.bury(asker, "too_large", "its home partition does not take it", now)
         elif asker.answer.short:
-            asker.finish()  # the line in the log of this process is all that can be
+            asker.finish()  # the journal line of this process is all that remains
         else:
             asker.answer = asker.answer._replace(short=True)
             self._inbox.push([asker])
 
 
 class Lane:
-    """What serves one partition. The service feeds it, lets it `work` once a turn, and collects what it sends."""
+    """State and parts of one partition. The service feeds it, calls `work` once a turn, and collects its records."""
 
     def __init__(
         self, assigned: Assigned, shared: Shared, *, mono_ms: int, lost: Lost | None = None, mirrored: bool = False
@@ -278,7 +275,7 @@ class Lane:
         of = self.partition, settings.partitions, app.windows
         windows = Windows(*of, teller=shared.actor, journal=journal, mirrored=mirrored)
         self.log = log = Acceptance(inbox, live, journal, windows=windows, member=member, lost=lost or NOTHING_LOST)
-        # Of a run that has failed and goes on, what it took before that is known too.
+        # The usage before a retry of a failed run counts too.
         accounts = BudgetAccounts(log.latest, partial(windows.scopes, log.stands, log.speculated))
         authority = Authority(FactsTable(app.tools), settings.environment, catalog)
         rules = replace(settings.rules, app=app.facts(), authority=authority, above=accounts.above)
@@ -310,22 +307,22 @@ class Lane:
         self._moved()
 
     def _refuse(self, item: Pending, why: str) -> None:
-        if item.record is None:  # a run waits for the result of another: of that the log has lost its end
+        if item.record is None:  # a run waits for a child's result: the log has lost the child's end
             self._journal.tell("child.lost", run_id=item.run_id, reason=why)
             item.finish()
         else:
             self._decide_loop.bury(item, "conflict", why, self.clock.now_ms)
 
-    # Whose it is
+    # Ownership
 
     def reads(self) -> Mapping[str, int]:
         return {CATALOG: self._catalog.position, **self.start.wants()}
 
     def leave(self) -> None:
-        """What is another's now goes on elsewhere; a successor of ours begins with what that one has kept of it."""
+        """Drop all executions: another planner serves the partition, and a later lane starts from its snapshot."""
         self._agents.forget_all()
 
-    # What comes in
+    # Inputs
 
     def feed(self, item: Record | Reached | End) -> None:
         self.lane_schedule.moved()
@@ -333,7 +330,7 @@ class Lane:
             self.inbox.take(item)
         elif (reader := self._readers.get(item.topic)) is not None:
             reader(item)
-            if not self.start.foreign:  # nothing may follow from what is of another log
+            if not self.start.foreign:  # nothing may follow from records of another log
                 self._moved()
         else:
             if isinstance(item, Reached):
@@ -360,7 +357,7 @@ class Lane:
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
-            # What was read when it was asked for is not there any more. What came since says nothing of that.
+            # Records below `asked_at` are gone; records that came since prove nothing about them.
             self.log.shrunk |= item.offset < self.log.asked_at
             self.inbox.waiting.reached_end(WaitsFor.LOG, item.offset)
             self.log.reached_end(item.offset)
@@ -382,7 +379,7 @@ class Lane:
             self.start.reached(item.topic, item.offset)
         elif isinstance(item, Record):
             self.log.erase(item)
-            # Live, a lane knows better: what it reads then it has written itself, and it may be otherwise by now.
+            # Live, the lane itself has written these records, and its state may be newer.
             if self.log.live:
                 self.log.snapshot_writer.follow(item.key or b"", item.value)
             else:
@@ -406,11 +403,11 @@ class Lane:
 
     @property
     def wants_end(self) -> bool:
-        """True if the high watermark of the run log has to be asked for."""
+        """True if the high watermark of the run log is needed."""
         return self.log.wants_end or self.inbox.waiting.asks(WaitsFor.LOG)
 
     def work(self) -> None:
-        """Decides what is ready, unless the log has to be read first, or has not told the time and whose it is."""
+        """Decide ready inputs, once the log is read and its time and the ownership of the partition are confirmed."""
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
@@ -436,13 +433,13 @@ class Lane:
             self._keep()
 
     def _copy(self, now: int) -> None:
-        """Writes the histories of forks, a part of them in every turn."""
+        """Write the histories of forks, a part in every turn."""
         while self._kept and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             if self._decide_loop.copy(*self._kept[0], now):
                 self._kept.popleft()
 
     def _take_up(self, now: int) -> None:
-        """What is left of a take-over, was halted, or has become due is answered next."""
+        """Queue the inputs that became ready: from the take-over, from lifted halts, from timers."""
         log = self.log
         if self.start.resuming:
             self.start.resume(self._limits.turn_resumed)
@@ -452,7 +449,7 @@ class Lane:
             self._decide_loop.redispatch.go_on(halted, step, now)
         self._look_into()
         for timer in self.inbox.ready(self._timers.due(now), self._hears):
-            state = self.log.accepted(timer.run_id)  # looks into a run that was asleep, and sets its timers
+            state = self.log.accepted(timer.run_id)  # folds a run that was asleep, and sets its timers
             self._look_into()
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
@@ -460,13 +457,13 @@ class Lane:
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
 
     def _hears(self, timer: Due) -> bool:
-        """True if what is due is something else when others have said something: a start, a wait, a question."""
+        """True if earlier inputs can change the effect of a timer: a start, a wait, a question."""
         state = self.log.accepted(timer.run_id) if timer.step > 0 else None
         opened = state.open.get(timer.step) if state else None
         return timer.step == 0 or bool(opened and (opened.phase in ("wait", "callback") or opened.question))
 
     def passed(self, answer: CommittedAt | End) -> None:
-        """Executors have come so far, or the topic has: what is passed and not answered, or lost, goes out again."""
+        """Queue calls whose requests executors have passed unanswered, or their topic has lost."""
         self._decide_loop.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
 
     @property
@@ -474,25 +471,24 @@ class Lane:
         return self._agents.executions
 
     def decided(self) -> int:
-        """Up to where all requests of this partition are decided, or kept for runs that are known."""
+        """Offset below which all requests of this partition are decided, or kept for known runs."""
         return self.inbox.passed(RUN_REQUESTED)
 
     def low_water(self) -> Positions:
-        """What may be committed: per input topic and, for the emission of commands, of the run log."""
+        """Positions to commit: per input topic and, for the emission of commands, of the run log."""
         settled = self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
-        if RUN_REQUESTED in settled:  # others wait for it, and for no run that stands still
+        if RUN_REQUESTED in settled:  # other planners wait for this position, and not for runs that stand still
             positions[RUN_REQUESTED, self.partition] = self.decided()
         if self.log.live:
             positions[RUN_LOG, self.partition] = self.log.linked_from(self.outbox.low_water(self.log.position))
         return positions
 
-    # What the log says
+    # Events of the log
 
     def _follow(self, happened: Iterable[Happened]) -> None:
-        """What follows of what the log has accepted, or never will."""
         for each in happened:
-            if self.log.woken:  # before what has happened to them since
+            if self.log.woken:  # before later entries of those runs
                 self._look_into()
             if isinstance(each, AcceptedEntry):
                 self.accepted(*each)
@@ -504,7 +500,7 @@ class Lane:
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         run, log = entry.run_id, self.log
         request = after.request
-        if request and request.forked and after.copied(entry.last_seq):  # of a copy nothing follows
+        if request and request.forked and after.copied(entry.last_seq):  # entries of a copy have no consequences
             return
         if log.windows.limits:
             log.windows.accepted(entry, after, offset)
@@ -521,7 +517,7 @@ class Lane:
             self._agents.forget(run)
             self.holds.lift(run, over=True)
         elif (after.waits_for_people or rests(after)) and after.status == "suspended" and run not in log.speculated:
-            self._agents.forget(run)  # it is made again when it goes on: months cost nothing but the fold
+            self._agents.forget(run)  # its code is opened again when it goes on: waits of months cost only the fold
         self.admission.count(after)
         self._timers.follow(after, entry)
         self._run_journal.accepted(after, entry)
@@ -533,7 +529,7 @@ class Lane:
         self.log.snapshot_writer.orders.clear()
 
     def _look_into(self) -> None:
-        """Takes note of runs that were asleep and were looked into."""
+        """Set timers of runs that were asleep and have been folded."""
         for state in self.log.woken:
             self._timers.set(state.run_id, ASLEEP, 0)
             if self.log.live:
@@ -541,13 +537,12 @@ class Lane:
         self.log.woken.clear()
 
     def _refused(self, sent: SentEntry) -> None:
-        """The run fails with what it wanted to write as the reason."""
         before = self.log.latest(sent.entry.run_id)
         self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
         self._decide_loop.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
 
     def mended(self, state: RunState, offset: int) -> None:
-        """A run that was stalled has one history again: from here on it is like any other."""
+        """Resume a stalled run that has one history again: from here on it is like any other."""
         self.holds.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
         self.family.mended(state.run_id)
@@ -557,7 +552,7 @@ class Lane:
         self.inbox.unpark(state.run_id)
 
     def _awaits_history(self, item: Pending) -> bool:
-        """True if an input is answered once a history was read again, or names none."""
+        """True if an input waits for a history, or was refused because it names none."""
         try:
             return self.histories.takes(item)
         except ConflictError as error:
@@ -584,7 +579,6 @@ class Lane:
         self._timers.rebuild(state)
 
     def _moved(self) -> None:
-        """The fold may have come further."""
         if self.log.woken:
             self._look_into()
         if self.log.fold.sweep:
@@ -598,7 +592,7 @@ class Lane:
         self.inbox.settle(-1 if self.log.flying else self.log.position, self._catalog.position)
 
     def _go_live(self) -> None:
-        """The fold has reached the end that was captured at the take-over. Runs that wait are left asleep."""
+        """Begin to decide: the fold has reached the end captured at the take-over. Runs that wait stay asleep."""
         for run, reason in self.log.go_live().items():
             self.holds.disorder(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)

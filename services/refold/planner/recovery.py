@@ -1,8 +1,8 @@
-"""Take-over of a partition, and the reading of histories again.
+"""Take-over of a partition, and repeated reading of histories.
 
-At a take-over the snapshot comes first, which says from where the log and the inputs are read. What it says of
-positions holds in the log in which it was written, and in no mirror of that. So the log is read from the entry on that
-the marks name, and unless that lies where they say, everything is read from its start.
+A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read. Positions
+hold only in the log in which they were written, not in a mirror. So the log is read from the anchor entry that the
+marks name; if that entry does not lie at its offset, everything is read from the start.
 """
 
 from __future__ import annotations
@@ -38,11 +38,8 @@ from refold.runtime.lanes import CatchUp, resumed
 
 
 class TakeOver:
-    """Topics to be read before a lane is live, and the runs that it takes up then.
-
-    With `distrust` no position is believed, whoever says it.
-    `foreign`: the marks proved to be those of another log; what was read so far is of no use.
-    """
+    """Topics to be read before a lane is live, and the runs that it resumes then. With `distrust` all committed
+    positions are ignored. `foreign`: the marks belong to another log; all that was read so far is useless."""
 
     def __init__(
         self,
@@ -72,7 +69,7 @@ class TakeOver:
 
     @property
     def disowned(self) -> bool:
-        """True if the log has no marks any more that rest on what it has lost."""
+        """True if no marks in the log rest on entries that it has lost."""
         return self._log.snapshot_writer.opened or not self._distrust
 
     def wants(self) -> Mapping[str, int]:
@@ -80,7 +77,7 @@ class TakeOver:
         return wants
 
     def follow(self, record: Record) -> None:
-        """A record of the snapshot. What comes once the log is read is our own, or too late."""
+        """Read a record of the snapshot. Records after the log is read are the lane's own, or too late."""
         if not self._catch_up.has(RUN_SNAPSHOT):
             self._log.snapshot.feed(record.key or b"", record.value)
             self.reached(RUN_SNAPSHOT, record.offset + 1)
@@ -89,13 +86,13 @@ class TakeOver:
         if topic != RUN_LOG or self._reads_log:
             self._catch_up.reached(topic, offset)
         if self._catch_up.has(BUDGET_SPENT):
-            self._log.windows.load()  # what is told from now on is told by somebody who had the lane before
+            self._log.windows.load()  # from here on, earlier owners of the lane publish these sums
         if not self._reads_log and all(map(self._catch_up.has, self._first)):
             self._reads_log = True
             self._read_log()
 
     def admits(self, item: Record | Reached) -> bool:
-        """True if what comes of the run log may be taken: where the anchor lies has to lie the anchor."""
+        """True if an item of the run log may be read: the anchor has to lie at the offset in the marks."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
             return not self.foreign
@@ -110,7 +107,7 @@ class TakeOver:
         return not self.foreign
 
     def begin(self, states: Iterable[RunId]) -> None:
-        """The lane is live, with these states; of what is asleep only that is looked into which cannot wait."""
+        """Start a live lane with these states; of sleeping runs only those are folded that cannot wait."""
         asleep = self._log.asleep
         inputs = self._inbox.low_water() | {RUN_LOG: self._log.position}
         live = [*self._log.fold.states, *asleep]
@@ -125,7 +122,7 @@ class TakeOver:
         return bool(self._waiting)
 
     def resume(self, count: int) -> None:
-        """Takes so many runs up: what is open and was not told goes out, and what can go on does."""
+        """Resume up to `count` runs: send open commands that were not sent, and drive code that can go on."""
         for _ in range(min(len(self._waiting), count)):
             run = self._waiting.popleft()
             state = self._log.accepted(run)
@@ -142,7 +139,7 @@ class TakeOver:
         snapshot, number, start = self._log.snapshot, self._assigned.partition, self._assigned.starts.get(RUN_LOG, 0)
         asleep, marks, end = snapshot.close(), snapshot.marks, self._assigned.ends[RUN_LOG]
         if marks is None and end > start:
-            # Either of the first version, which had the group's offsets alone, or somebody has emptied a topic.
+            # Either written by the first version, which had only the group's offsets, or a topic was emptied.
             self._journal.tell("marks.missing", partition=number)
         elif marks is not None and not self._distrust and not self._has_all(marks, asleep):
             self._distrust, self._assigned = True, replace(self._assigned, committed={})
@@ -150,8 +147,8 @@ class TakeOver:
         if self._distrust:
             self._log.windows.distrust(end)
         emit_from = self._emit_from(marks)
-        # What the group has committed is fresher than marks, but may rest on entries that the log has lost since.
-        # Of requests it is what is decided or kept, and what is kept has to be read again.
+        # Committed positions are fresher than marks, but may rest on entries that the log has lost since. That of
+        # requests covers requests that are kept only in memory: these have to be read again.
         committed = (
             {} if marks else {topic: at for topic, at in self._assigned.committed.items() if topic != RUN_REQUESTED}
         )
@@ -173,15 +170,13 @@ class TakeOver:
             self._begin(start, start, emit_from, {})
 
     def _emit_from(self, marks: Marks | None) -> int:
-        """Below which offset of the log all that it orders was told, by the group's positions.
-
-        Who has found that the log lost its end says so by marks that say nothing: what was committed counts no more.
-        """
+        """Run-log offset below which all commands are acknowledged, by the group's positions. Empty marks are the sign
+        that the log has lost its end: committed positions do not count then."""
         disowned = marks is not None and not (_anchor_name(marks) or marks.inputs)
         return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
-        """True if all topics go on to where the marks, and what was kept since, say that they were read."""
+        """True if all topics reach the positions of the marks and of the sleeping runs."""
         positions = {topic: int(position) for topic, position in marks.inputs.items()}
         logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
         ends = self._assigned.ends
@@ -207,7 +202,7 @@ def _apart(marks: Marks) -> dict[RunId, int]:
 
 
 def _anchor(marks: Marks, record: Record) -> Anchor | None:
-    """The anchor of the marks, if this is it. A mirror appends at a time of its own."""
+    """Return the anchor of the marks if this record is it. A mirror appends at another time."""
     parts, own = parse_log_key(record.key), anchor_name(record.key)
     run, name = (parts[0], parts[2]) if parts else (RunId(""), own)
     if name is None or not record.value or name.hex() != _anchor_name(marks) or record.at_ms != marks.anchor_ms:
@@ -218,26 +213,26 @@ def _anchor(marks: Marks, record: Record) -> Anchor | None:
 REPAIR = "repair"
 
 PASS_RUNS = 500
-"""Runs of which one reading of the log collects the histories. With 20 KiB each they take 10 MB until it is over."""
+"""Runs whose histories one reading of the log collects. At 20 KiB each they take 10 MB until it is over."""
 
 
 @dataclass(slots=True)
 class Collected:
-    """The records of a run, by the id in their keys; whether one of them was there twice."""
+    """Records of a run, by the id in their keys; `copied`: one of them was there twice."""
 
     records: dict[EntryId, Record] = field(default_factory=dict)
     copied: bool = False
 
 
 class Unmended(NamedTuple):
-    """An input for which a history was read cannot be carried out, and why."""
+    """An input that cannot be carried out with the history that was read for it, and the reason."""
 
     item: Pending
     why: str
 
 
 class GoesOn(NamedTuple):
-    """A failed run has its history again, for somebody else has let it go on: nobody has heard of the `news`."""
+    """A failed run whose history was read again because another planner resumed it; `news` are the new entries."""
 
     state: RunState
     news: list[Entry]
@@ -256,11 +251,9 @@ Brings = Unmended | GoesOn | KeptHistory
 
 
 class Histories:
-    """The histories of one lane that are read again: for repairs, retries, forks, and results that nobody heard of.
-
-    Of a run that is over a lane has a row and no history. The log has it for as long as the run was not erased, so each
-    of these costs a reading of the partition: all that wait when one begins share it.
-    """
+    """Histories of one lane that are read again: for repairs, retries, forks, and results that a parent lacks. A
+    finished run has a row in memory and no history. The log has its history until the run is erased, so each of these
+    costs a reading of the partition, shared by all inputs that wait when it begins."""
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, admission: Admission) -> None:
         self._log, self._outbox, self._inbox, self._admission = log, outbox, inbox, admission
@@ -271,15 +264,12 @@ class Histories:
         self.wants_log = self._begun = False
 
     def asks(self) -> bool:
-        """True if the log has to be read once more from its start; told once."""
+        """True if the log has to be read once more from its start; reading this resets it."""
         wanted, self.wants_log = self.wants_log, False
         return wanted
 
     def takes(self, item: Pending) -> bool:
-        """True if an input needs a history that is not here: then it waits for that, or for room.
-
-        **Raises** ConflictError for one that names no history.
-        """
+        """True if an input has to wait for a history, or for room. **Raises** ConflictError if it names no history."""
         said = item.input
         if isinstance(said, ChildEnded) and said.result == UNREAD:
             return self._waits(child_id(said.run_id, said.step), item)
@@ -300,7 +290,7 @@ class Histories:
         return self._waits(run, item)
 
     def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
-        """True if a fork has to wait for the history that it keeps of its source, or for room."""
+        """True if a fork has to wait for the history of its source, or for room."""
         try:
             asked = fork_asked(said)
         except MalformedError as error:
@@ -317,7 +307,7 @@ class Histories:
         return True
 
     def _waits(self, run: RunId, item: Pending) -> bool:
-        """True if it has to wait for a history. One that was brought stays until the last is done that needs it."""
+        """True if an input has to wait for a history. A history that was read stays until all its inputs are done."""
         there = run in self._log.redriven_runs.reread
         if there:
             self._brought[run].append(item)
@@ -326,7 +316,7 @@ class Histories:
         return not there
 
     def begin(self) -> None:
-        """Has the log read for whatever waits, unless that is under way. What was answered is not kept."""
+        """Request a reading of the log for waiting inputs, unless one is under way, and drop used histories."""
         for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
             del self._brought[run]
             self._log.redriven_runs.reread.pop(run, None)
@@ -337,8 +327,8 @@ class Histories:
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
     def follow(self, record: Record) -> list[Brings]:
-        """A record of the run log, also one that was read long ago; what the histories that are whole by it bring."""
-        # What was on its way when the reading was asked for is not of it.
+        """Read a record of the run log, also an old one; return the consequences of histories that it completes."""
+        # Records that were on their way when the reading was requested are not part of it.
         self._begun |= record.offset <= self._last and not self.wants_log
         self._last = record.offset
         if not self._open or not self._begun:
@@ -351,7 +341,7 @@ class Histories:
         return self.reached(record.offset + 1)
 
     def reached(self, offset: int) -> list[Brings]:
-        """Reading has come to this offset; see `follow`."""
+        """Note that reading has come to this offset; see `follow`."""
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
@@ -367,7 +357,7 @@ class Histories:
         try:
             reread = _reread(run, collected, row.head if row else unknown, goes_on=unknown is not None)
         except ConflictError as error:
-            if unknown:  # read once more, it would be the same
+            if unknown:  # a second reading would give the same
                 del self._log.redriven_runs.unknown[run]
                 self._log.freeze(run, error.message)
             return brings + self._unmended(items, error)
@@ -383,7 +373,7 @@ class Histories:
         return brings
 
     def _unmended(self, items: Iterable[Pending], error: ConflictError) -> list[Unmended]:
-        # What came after the reading began, or lies beyond what a zombie has read, may be named: then it is read again.
+        # The history may lie after the start of the reading, or beyond a zombie's view: then it is read again.
         final = (item for item in items if self._inbox.confirms(item, self._goal, speculated=False))
         return [Unmended(item, error.message) for item in final]
 
@@ -398,19 +388,19 @@ class Histories:
                 yield from self._unmended([item], error)
 
     def _mend(self, item: Pending, records: Mapping[EntryId, Record]) -> None:
-        """Writes the history once more that shall count. **Raises** ConflictError."""
+        """Write the chosen history once more. **Raises** ConflictError."""
         entries, named = read_entries(records), _named_head(item.input)
         history = path(entries, named or self._head(item.run_id, entries))
         for name in history:
             self._outbox.repeat(records[name], None)
-        # What was not chosen must be gone, or the next reader has to choose again.
+        # The other entries must go, or the next reader has to choose again.
         losers = entries.keys() - set(history) if named else set()
         for name in losers:
             self._outbox.sweep(records[name].key or b"")
         self._outbox.repeat(records[history[-1]], item)
 
     def _kept(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> KeptHistory:
-        """The part of a history that a fork keeps. **Raises** ConflictError, also for one that does not count."""
+        """The part of a history that a fork keeps. **Raises** ConflictError, also if the head does not count."""
         entries, source = read_entries(records), RunId(asked.source.run_id)
         history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
         stands = state is not None and source not in self._log.fold.frozen
@@ -441,7 +431,7 @@ def _forks(said: Input | None) -> bool:
 
 
 def _named_head(said: Input | None) -> EntryId | None:
-    """The head that a repair names, if it does. **Raises** ConflictError."""
+    """The head that a repair names, if any. **Raises** ConflictError."""
     assert isinstance(said, RunOperation), "operators repair"
     try:
         named = canonical.parse(said.data)["head"]
@@ -456,7 +446,7 @@ def read_entries(records: Mapping[EntryId, Record]) -> dict[EntryId, LogRecord]:
 
 
 def path(entries: Mapping[EntryId, LogRecord], head: EntryId) -> list[EntryId]:
-    """The history that ends at a head. **Raises** ConflictError when it does not go back to a beginning."""
+    """The history that ends at a head. **Raises** ConflictError if it does not go back to a beginning."""
     found: dict[EntryId, None] = {}
     name = head
     while name:
@@ -468,7 +458,7 @@ def path(entries: Mapping[EntryId, LogRecord], head: EntryId) -> list[EntryId]:
 
 
 def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
-    """Where whole histories end: the last entries of all that go back to a beginning."""
+    """Last entries of all histories that go back to a beginning."""
     followed = {read.entry.prev for read in entries.values()}
     ends = [name for name in entries if name not in followed]
     found = []
@@ -482,10 +472,7 @@ def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
 
 
 def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> RedrivenRun:
-    """A history that was read up to this head, or if it goes on, to its end.
-
-    **Raises** ConflictError when the log does not have all of it.
-    """
+    """A history up to this head, or with `goes_on` to its end. **Raises** ConflictError if the log lacks a part."""
     entries = read_entries(collected.records)
     history = path(entries, head.id) if head else []
     known = len(history)
@@ -500,7 +487,7 @@ def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: boo
 
 
 def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
-    """The entries that count after a head, of all that lie there: who was first to extend it has won."""
+    """Entries that count after a head: of several branches, those that extended it first."""
     ends = [found for end in heads(entries) if head in (found := path(entries, end))]
     if len(ends) == 1:
         return ends[0][ends[0].index(head) + 1 :]
@@ -509,7 +496,7 @@ def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collecte
         if read.entry.prev == last:
             last = name
             found.append(name)
-    # Among copies the first is not who came first.
+    # With copies, the first in the log need not be the first that was written.
     if collected.copied or last not in [end[-1] for end in ends]:
         raise ConflictError(f"the log has {len(ends)} histories of run {run}: `refold run repair` takes one of them")
     return found

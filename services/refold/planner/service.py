@@ -1,4 +1,4 @@
-"""All lanes of a planner process: what came goes to its lane, and what the lanes want is carried out."""
+"""All lanes of a planner process: routes items to lanes, and collects the effects of the lanes."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from refold.runtime.lanes import Awake, Journal, Lanes, Tokens
 from refold.sdk.app import App
 
 USERS_BYTES = 262_144
-"""What a turn begins to answer of what users say, or a single input that is larger: some 20 ms of work."""
+"""Bytes of user inputs that a turn begins to answer, or one larger input: some 20 ms of work."""
 
 REST = 3
-"""After a turn that had so much of it, others have the planner for so many times as long."""
+"""Pause for user inputs after a turn that used up `USERS_BYTES`, as a multiple of that turn's duration."""
 
 LONGEST_REST_MS = 200
-"""A turn may have taken long for other reasons."""
+"""Limit of that pause: a turn may have been long for other reasons."""
 
 
 class Fairness:
-    """The time of one planner, and which of its lanes comes first. **Units**: monotonic, milliseconds."""
+    """Order and time shares of the lanes of one planner. **Units**: monotonic, milliseconds."""
 
     def __init__(self, lanes: Lanes[Lane]) -> None:
         self._lanes, self._mono, self._first = lanes, 0, -1
@@ -58,11 +58,11 @@ class Fairness:
 
     @property
     def awake(self) -> list[Lane]:
-        """Lanes that work in this turn: another one is first each time."""
+        """Lanes that work in this turn, in rotating order."""
         return sorted(self._awake, key=lambda lane: lane.partition <= self._first)
 
     def work(self) -> None:
-        """Have lanes work, with what users may have of this turn."""
+        """Have lanes work, with the share of user inputs of this turn."""
         now_ms, lanes = self._mono, self.awake
         if self._left <= 0 and any(lane.admission.busy for lane in self._lanes):
             self._rests_until = now_ms + min(LONGEST_REST_MS, REST * (now_ms - self._begun))
@@ -82,10 +82,8 @@ class Fairness:
 
 
 class Planner:
-    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` says to a watchdog what it does.
-
-    `process` tells it from earlier processes of the same member, in what it writes.
-    """
+    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` is read by a watchdog; `process`
+    distinguishes the entries of this process from entries of earlier ones of the same member."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class Planner:
         if self._draining:
             for lane in self.lanes:
                 self._fairness.touch(lane.partition)
-                if lane.log.live:  # what was accepted at the last moment
+                if lane.log.live:  # entries accepted at the last moment
                     lane.outbox.tell(lane.log.fold.states)
         else:
             self._fairness.work()
@@ -139,10 +137,8 @@ class Planner:
         return [*effects, *self.lanes.commit(now, at_once=self._draining)]
 
     def drain(self) -> bool:
-        """Decides nothing more. True when all that was ordered is in its topics, and the group knows that it is.
-
-        A successor tells what it does not know to be told: without this every deploy would publish outcomes twice.
-        """
+        """Stop deciding. True when all commands are in their topics, and the positions are committed. A successor sends
+        commands again beyond the committed position: every deploy would publish outcomes twice."""
         begins, self._draining = not self._draining, True
         return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
 
@@ -156,26 +152,25 @@ class Planner:
         return LanesNow(len(lanes), behind, executions, waiting)
 
     def next_due_ms(self) -> int | None:
-        """When `turn` wants to be called. **Units**: monotonic."""
+        """When `turn` is due. **Units**: monotonic."""
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
         return min((each for each in due if each is not None), default=None)
 
     def _decided(self, partition: int) -> int:
-        """Up to where the requests of a partition that is served here are decided."""
         return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
 
     def _take(self, item: Item) -> list[Effect]:
         if isinstance(item, Delivery):
             return self._deliver(item)
-        if isinstance(item, (Record, Reached)):  # with deliveries nearly all that there is
+        if isinstance(item, (Record, Reached)):  # with deliveries, nearly all items
             return self._route(item)
         if isinstance(item, (BlobLoaded, BlobSaved)):
-            for lane in self.lanes:  # any of them may have asked
+            for lane in self.lanes:  # any of them may have requested it
                 self._fairness.touch(lane.partition)
             self._blobs.answered(item)
         elif isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
             self._unknown_runs.take(item, self._mono)
-            return self._route(item)  # a lane that begins anew asks for this end too
+            return self._route(item)  # a restarted lane needs this end too
         elif isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
             self._passed(item)
         else:
@@ -184,7 +179,7 @@ class Planner:
         return []
 
     def _route(self, item: Item) -> list[Effect]:
-        """Gives an item to the lane that serves its partition, which works in this turn."""
+        """Feed an item to the lane of its partition, which works in this turn."""
         if isinstance(item, (Record, Reached, End)):
             self._fairness.touch(item.partition)
         effects = self.lanes.route(item)
@@ -193,20 +188,18 @@ class Planner:
         return [*effects, *self._distrust(item)]
 
     def _passed(self, item: CommittedAt | End) -> None:
-        """Executors, or the topic of their orders, are known to have come so far."""
-        self._ask_due = self._mono + ASK_MS  # it may have taken long, and all else has waited for it
+        self._ask_due = self._mono + ASK_MS  # the answer may have taken long, and all else has waited for it
         for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
             if (late := self.lanes.get(partition)) is not None:
                 self._fairness.touch(partition)
                 late.passed(item)
 
     def _moved(self, item: Item) -> None:
-        """A partition is not what it was: given, taken, or shorter."""
         if isinstance(item, (Assigned, Revoked)):
             self._unknown_runs.forget(item.partition)
             self._paused.pop(item.partition, None)
         elif isinstance(item, Shrunk):
-            read = self.lanes.get(item.partition)  # what its marks call settled may be what is lost
+            read = self.lanes.get(item.partition)  # positions in its marks may rest on lost records
             self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
@@ -220,13 +213,13 @@ class Planner:
         return self._give_up(lane) if lane.log.shrunk else []
 
     def _give_up(self, lane: Lane) -> list[Effect]:
-        """What is delivered, or read where it was, is not what the lane knows: the log has lost that."""
+        """Restart a lane whose state differs from the log: the log has lost records."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
         self._distrusted[lane.partition] = _missed(lane)
         return self.lanes.restart_lane(lane.partition)
 
     def _distrust(self, item: Item) -> list[Effect]:
-        """Where the marks are of another log the lane begins anew, and takes their positions for none."""
+        """Restart a lane that was truncated, or whose marks belong to another log; their positions are ignored then."""
         lane = self.lanes.get(item.partition) if isinstance(item, (Record, Reached, End)) else None
         if lane is not None and lane.log.shrunk:
             return self._give_up(lane)
@@ -241,7 +234,7 @@ class Planner:
         lane.leave()
         self._fairness.forget(lane.partition)
         self._late.discard(lane.partition)
-        # What a lane sent that was revoked since is its successor's to find out about.
+        # The fate of records of a revoked lane is found out by its successor.
         self._tokens.forget(lambda asked: asked[0] == lane.partition)
 
     def _open(self, assigned: Assigned) -> Lane:
@@ -277,7 +270,7 @@ class Planner:
         return effects + asks
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
-        """Where others are: other planners for inputs that wait, executors for calls that nobody has answered."""
+        """Query the positions of other planners for waiting inputs, and of executors for unanswered calls."""
         effects = self._unknown_runs.asks(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
@@ -291,7 +284,6 @@ class Planner:
         return effects
 
     def _flow(self, lanes: list[Lane]) -> list[Effect]:
-        """Stops and starts the topics of which a lane wants no more."""
         effects: list[Effect] = []
         for lane in lanes:
             number, before = lane.partition, self._paused.get(lane.partition, frozenset())
@@ -302,6 +294,6 @@ class Planner:
 
 
 def _missed(lane: Lane) -> Lost:
-    """What a lane knew of the run log, which has lost its end since; and what the lane before it knew, if that had."""
+    """Entries and runs that this lane, and any truncated lane before it, had read of a run log that lost its end."""
     log, before = lane.log, lane.log.fold.lost
     return Lost(before.unread | log.unread, {*before.runs, *log.fold.states, *log.asleep})

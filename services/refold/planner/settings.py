@@ -1,4 +1,4 @@
-"""How a planner works, and how it reads."""
+"""Settings of a planner, and the topics that it reads."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ from refold.sdk.execution import MOST_ASKED
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a lane holds at most.
+    """Limits of a lane.
 
-    **Units**: `payload_bytes` is of one input, argument or result; `turn_entries` a turn decides, `turn_resumed` runs
-    it takes up after a take-over. Of a topic of which `topic_bytes` wait in the lane (20 MiB for all five), and of
-    requests while so many runs are `active` (not waiting for time or people), no more is taken. Of a topic
-    `parked_bytes` may be about runs that are not known so far; what comes beyond is refused. Inputs of more than
-    a few KiB have `input_bytes` for those of runs that are active (others wait in their topic), and as much for those
-    of runs that wait (others are refused: nobody knows when there would be room). A run that waits for executors takes
-    7 kB with its agent, so the default is some 35 MB for a lane. `blob_bytes` is of one value in the blob store; 0
-    where there is none.
+    **Units**: `payload_bytes` is of one input, argument or result; a turn decides `turn_entries` and resumes
+    `turn_resumed` runs after a take-over. A topic pauses while `topic_bytes` of it wait in the lane (20 MiB for all
+    five), requests also while the number of `active` runs (not waiting for time or people) is reached. Of each topic
+    `parked_bytes` may be about unknown runs; more is refused. Inputs of more than a few KiB have `input_bytes` for
+    active runs (others wait in their topic), and as much for waiting runs (others are refused: it is unknown when there
+    will be room). A run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane.
+    `blob_bytes` is of one value in the blob store; 0 without a store.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
@@ -49,18 +48,17 @@ class Limits:
 
     @property
     def entry_bytes(self) -> int:
-        """The longest entry: a payload that came, one that follows from it, and what is around them."""
+        """The longest entry: an input payload, one that follows from it, and their envelopes."""
         return 2 * self.payload_bytes + 2 * ENVELOPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one run may take of its planner; one that takes more fails, and its failure says so.
+    """Limits of one run in its planner; a run beyond them fails, and its failure names the limit.
 
     **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8; of a run's input
-    `blob_bytes`, where there is a blob store); `turn`: what its code may
-    ask for in one turn, see `sdk.execution`; runs that it starts, and how many may be above one that starts others.
-    `live_bytes` is for the code of all runs of a process that is kept running.
+    `blob_bytes`, if there is a blob store); `turn`: requests of its code in one turn, see `sdk.execution`; runs that it
+    starts, and depth of runs above one that starts others. `live_bytes` is for the executions of all runs of a process.
     """
 
     steps: int = defaults.RUN_STEPS
@@ -75,14 +73,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """How a planner works.
-
-    What has moved is kept in the snapshot every `snapshot_ms`: a take-over reads what came after it. It has to be more
-    often than the log is cleaned (`min.compaction.lag.ms`). `windows`: its app has limits per day or month, which its
-    lanes tell each other of.
-
-    **Units**: milliseconds.
-    """
+    """Settings of a planner. **Units**: milliseconds. Moved runs are written to the snapshot every `snapshot_ms`, more
+    often than the log is compacted (`min.compaction.lag.ms`): a take-over reads the entries after it. `windows`: the
+    app has limits per day or month, whose sums the lanes publish."""
 
     partitions: int
     member: str = "planner-1"
@@ -98,15 +91,15 @@ class PlannerSettings:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The topics of what it answers: what people say, what the executors of each pool do, what people decide."""
+        """Input topics: of people, of the executors of each pool, of approvals."""
         return (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
 
     @property
     def membership(self) -> Membership:
-        """What a planner reads. The group shares out `run-requested`, whose offsets others ask for, too."""
+        """Topics of a planner. The group distributes `run-requested`, whose committed offsets others query too."""
         spent = (BUDGET_SPENT,) if self.windows else ()
         rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
         topics = (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG)
-        # A pool without topics holds its own calls, and nobody else's.
+        # A pool without topics delays only its own calls.
         optional = {tool_completed(pool): tool_requested(pool) for pool in self.pools}
         return Membership("refold-planner", self.member, topics, rare, optional)

@@ -1,8 +1,8 @@
-"""What a lane keeps of its runs in `run-snapshot`, so that its successor need not read the past.
+"""Snapshot of a lane's runs in `run-snapshot`, so that its successor need not read the past.
 
-Every few seconds the runs that have moved are written, then, when all of that is acknowledged, the marks that rely on
-it. Nothing is written of a run that began after the marks: its entries are all in the tail. A run that is over becomes
-a row only when all that it ordered is acknowledged; until then it is kept like one that lives.
+Every few seconds the runs that have moved are written, and when all of those are acknowledged, the marks that rely on
+them. A run that began after the marks is not written: the tail has its entries. A finished run becomes a row only when
+all its commands are acknowledged; until then it is kept like a live one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from refold.core.wire import codec
 from refold.ports.log import NEVER
 
 TURN_RUNS = 1_000
-"""Runs written in one turn, which takes 20 ms. The first snapshot of a large partition takes many."""
+"""Runs written in one turn, which takes 20 ms. The first snapshot of a large partition has many."""
 
 APART_RUNS = 2_000
-"""Runs that marks name at most because a successor has to read of them, in 600 KiB. With more it reads of all runs."""
+"""Most runs that marks name for a partial reading, 600 KiB. Above that a successor reads all runs."""
 
 TURN_BYTES = 4 << 20
-"""So much of full blocks is written in one turn, and calls for the next round before its time."""
+"""Bytes of full blocks written in one turn; more start the next round early."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentKept:
-    """A record of the snapshot that was published. `marks`: these are what it says."""
+    """A published record of the snapshot; `marks` if it holds these."""
 
     key: bytes
     value: bytes | None
@@ -42,7 +42,7 @@ class SentKept:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An entry that counts, or a record that is of no run, and where and since when the log has it."""
+    """An entry that counts, or a record of no run, with its offset and time in the log."""
 
     run: RunId
     name: EntryId
@@ -51,10 +51,8 @@ class Anchor:
 
 
 class Anchors:
-    """Records by which marks can be told from those of another log, oldest first; the marks name one below them.
-
-    Of many between two rounds every other will do. One of a run that was erased, or repeated, may be cleaned away.
-    """
+    """Records that distinguish this log from others, oldest first; marks name one below their offset. Every other one
+    is dropped above the limit. Anchors of erased or repeated records may be compacted away."""
 
     _MOST = 256
 
@@ -62,9 +60,9 @@ class Anchors:
         self._anchors: deque[Anchor] = deque()
 
     def add(self, anchor: Anchor) -> None:
-        """One more entry counts, or another record of which nothing is erased."""
+        """Add an accepted entry, or a record that no erasure removes."""
         if not anchor.run and any(each.name == anchor.name for each in self._anchors):
-            self.leave(anchor.run)  # repeated, one of the two may be cleaned away
+            self.leave(anchor.run)  # repeated: one of the two may be compacted away
             return
         self._anchors.append(anchor)
         if len(self._anchors) > self._MOST:
@@ -74,11 +72,11 @@ class Anchors:
         return bool(self._anchors)
 
     def leave(self, run: RunId) -> None:
-        """The entries of a run need not stay where they are."""
+        """Drop the anchors of a run, whose entries may move."""
         self._anchors = deque(anchor for anchor in self._anchors if anchor.run != run)
 
     def below(self, log: int) -> Anchor | None:
-        """The newest one below an offset, which only grows."""
+        """The newest anchor below an offset; offsets only grow."""
         while len(self._anchors) > 1 and self._anchors[1].offset < log:
             self._anchors.popleft()
         return self._anchors[0] if self._anchors and self._anchors[0].offset < log else None
@@ -86,11 +84,9 @@ class Anchors:
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """The entries of a run: `blocks` full ones (of which `full` are not written) and the `tail`.
-
-    `first` and `last` are offsets in the run log. `main` is what its record adds to the check (0: there is none),
-    `total` what all of its records do. `row` is what stays of it when it is over. `seq` is that of the last entry.
-    """
+    """Entries of a run: `blocks` full ones (`full`: those not written yet) and the `tail`. `first` and `last` are
+    run-log offsets. `main` is its record's part of the check (0: no record), `total` the part of all its records. `row`
+    is its row once it is over, `seq` the last entry's."""
 
     first: int
     last: int = 0
@@ -104,7 +100,7 @@ class Kept:
     row: bytes = b""
 
     def add(self, seq: int, value: bytes) -> int:
-        """One more entry. The bytes of the block that is full now, if one is."""
+        """Add an entry; return the bytes of the block that it fills, or 0."""
         self.seq = seq
         self.tail.append(snapshot.pack_entry(seq, value))
         self.size += len(value)
@@ -121,7 +117,7 @@ class Kept:
 
 
 class SnapshotRound(NamedTuple):
-    """What a round still has to write, and what its marks will say. `over` has the rows of runs that are over."""
+    """Rest of a round, and the content of its marks. `over` has the rows of finished runs."""
 
     emitted: int
     log: int
@@ -131,11 +127,8 @@ class SnapshotRound(NamedTuple):
 
 
 class SnapshotWriter:
-    """The snapshot of one lane, round by round.
-
-    `orders` are records to be published, of which `delivered` wants to know; `state` gives the accepted state of a run
-    that lives. `opened`: the log has marks of ours.
-    """
+    """Snapshot of one lane, round by round. `orders` are records to be published, whose deliveries `delivered` needs;
+    `state` returns the accepted state of a live run. `opened`: this lane's marks are in the log."""
 
     def __init__(
         self,
@@ -163,16 +156,16 @@ class SnapshotWriter:
         self._resting: dict[RunId, bytes] = {}
         self._next: Marks | None = None
 
-    # What happens
+    # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
-        """A run is known by its entries again."""
+        """Track the entries of a run again that was asleep."""
         kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
             self._full += kept.add(int(key.split(b"/")[1]), value)
 
     def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
-        """An entry of a run counts, or may count for a version that can read it."""
+        """Add an entry that counts, or may count for a version that can read it."""
         kept = self._kept.get(run)
         if kept is None:
             kept = self._kept[run] = Kept(offset)
@@ -181,35 +174,32 @@ class SnapshotWriter:
         self._moved[run] = kept
 
     def rested(self) -> dict[RunId, bytes]:
-        """The runs that rest, with all that is kept of them, once it is written for sure and marks rely on it."""
+        """Resting runs and their records, once those are acknowledged and covered by marks."""
         if self._next is not None or self._round is not None:
             return {}
         found, self._resting = self._resting, {}
         return {run: value for run, value in found.items() if run in self._kept and run not in self._moved}
 
     def rest(self, run: RunId) -> None:
-        """A run is asleep: its records say what is kept of it."""
+        """Drop a run that is asleep: its records hold it."""
         del self._kept[run]
 
     def over(self, run: RunId, row: bytes) -> None:
-        """The last entry that was kept of a run has ended it, or it is over and has another row."""
+        """Note that a run's last entry has ended it, or that a finished run has another row."""
         if (kept := self._kept.get(run)) is not None:
             kept.row = row
         else:
             self._over[run] = row
 
     def follow(self, key: bytes, value: bytes | None) -> None:
-        """A record of the snapshot, while the lane is live: one of a run that is over was written late, and goes."""
+        """Read a record of the snapshot while the lane is live: a late one of a finished run is marked for deletion."""
         if value and key[:4] == b"run/":
             run = RunId(key.split(b"/")[1].decode(errors="replace"))
             if run not in self._kept and run in self._finished:
                 self._stale.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
-        """All that counts of a run is this (offset, seq and bytes), whatever was kept of it: it was repaired, or over.
-
-        Of one that was over the last entry is not the retry.
-        """
+        """Replace all entries (offset, seq, bytes) of a repaired or finished run; its retry is not among them."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -218,22 +208,20 @@ class SnapshotWriter:
             self.keep(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
-        """Writes nothing more of a run: a successor reads its records from this offset of the log on.
-
-        If it `was_kept` and seemed to be over, what the snapshot has of it goes, and all of the log is read.
-        """
+        """Write nothing more of a run: a successor reads its records from this offset of the log on. If it `was_kept`
+        and seemed to be over, its snapshot records go, and all of the log is read."""
         self.apart[run] = 0 if was_kept and run not in self._kept else offset
         self._over.pop(run, None)
         self._moved.pop(run, None)
 
     def rejoin(self, run: RunId) -> None:
-        """A run that was left out goes on as it was."""
+        """Write a run again that was left out."""
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
             self._moved[run] = kept
 
     def erase(self, run: RunId) -> None:
-        """A run is erased: of what is kept of it nothing stays but its row."""
+        """Remove all of an erased run but its row."""
         self.anchors.leave(run)
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -242,10 +230,8 @@ class SnapshotWriter:
             self._drop(run, kept)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
-        """A run was over before the lane began: a row will do, as nothing is written before what it ordered is out.
-
-        Its entries lie `below` this offset.
-        """
+        """Write a row for a run that was over before the lane began; its entries lie `below` this offset. A row is
+        enough: nothing is written before all commands of the run are out."""
         self._over[run], self.ended_at = row, max(self.ended_at, below)
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -256,13 +242,11 @@ class SnapshotWriter:
     def begin(
         self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
     ) -> None:
-        """The lane is live. Says that the partition is ours, by marks that say what they said.
-
-        Where the snapshot does not hold together all of it is written anew before there are marks again. With
-        `distrust` marks that say nothing come first: once the log has grown beyond where it was lost nobody can tell.
-        """
+        """Start a live lane: publish marks that claim the partition, with the content of the last ones. An inconsistent
+        snapshot is written again as a whole before new marks. With `distrust` empty marks come first: once the log has
+        grown beyond its loss, the loss can no longer be detected."""
         self._check ^= snapshot.check
-        # Marks may be lost that came after rows: what is written now must not take their keys.
+        # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
         self._stale |= snapshot.left(live if snapshot.whole else ()) | snapshot.forgotten()
         self._rows = {key: (rows, weight) for key, (rows, weight, _) in snapshot.ended.items() if rows}
@@ -281,7 +265,7 @@ class SnapshotWriter:
 
     @property
     def heavy(self) -> bool:
-        """True if so much waits for the next round that it should begin now: histories may come by the megabyte."""
+        """True if the next round should begin early: histories may come by the megabyte."""
         return self._full > TURN_BYTES and not (self._round or self._next or self._refused)
 
     @property
@@ -294,11 +278,9 @@ class SnapshotWriter:
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
-        """Begins to write what has moved, unless that is under way; `write` goes on with it.
-
-        `emitted` is up to where all that was ordered is acknowledged, `log` from where a successor has to read: earlier
-        while a record is held aside, for which the runs that are over in between do not wait.
-        """
+        """Begin a round, unless one is under way; `write` continues it. All commands below `emitted` are acknowledged.
+        A successor reads from `log`: earlier while a record is held aside, for which finished runs in between do not
+        wait."""
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
@@ -306,7 +288,7 @@ class SnapshotWriter:
         marks = None if moved else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
-        # Only what a row of an earlier round stands for goes: of the records of one round any may get lost.
+        # Delete only records that rows of earlier rounds replace: any record of one round may get lost.
         needed = self._kept.keys() | self._over.keys()
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
@@ -317,7 +299,7 @@ class SnapshotWriter:
         self._over, self._unkept = {}, False
 
     def write(self, log: int) -> None:
-        """Writes some of the runs of a round, and after the last one its marks. `log`: how far accepted states hold."""
+        """Write some runs of a round, and after the last its marks. `log`: position of the accepted states."""
         if self._round is None:
             return
         emitted, below, inputs, runs, over = self._round
@@ -331,7 +313,7 @@ class SnapshotWriter:
             if kept.row and kept.last < emitted:
                 over.append(kept.row)
                 self._drop(run, kept)
-            # What lies there of another history goes before marks that a successor would believe it by.
+            # Records of another history go before marks that would make a successor believe them.
             elif kept.main or kept.first < emitted or snapshot.run_key(run) in self._stale:
                 self._write(run, kept, log, told=kept.last < emitted)
                 if not kept.row:
@@ -343,7 +325,7 @@ class SnapshotWriter:
 
     def delivered(self, sent: SentKept, offset: int | None) -> None:
         if offset is None:
-            self.orders.append(sent)  # the same again: it says what it said, and nothing relies on it so far
+            self.orders.append(sent)  # the same record again; nothing relies on it so far
             return
         self._flying -= 1
         if offset == NEVER:
@@ -353,7 +335,7 @@ class SnapshotWriter:
         self._finish_round()
 
     def send_refused(self) -> None:
-        """Sends what the log did not take once more: whoever looks after it was told, and may have seen to it."""
+        """Send refused records again: an operator may have fixed the cause."""
         refused, self._refused = self._refused, []
         self._flying += len(refused)
         for sent in refused:
@@ -382,7 +364,7 @@ class SnapshotWriter:
         )
 
     def _put(self, key: bytes, value: bytes | None) -> int:
-        """Sends a record; what it adds to the check."""
+        """Send a record; return its part of the check."""
         self._flying += 1
         self.orders.append(SentKept(key, value))
         if value is not None:
@@ -417,7 +399,7 @@ class SnapshotWriter:
             self._stale[snapshot.run_key(run)] = kept.total
 
     def _add_rows(self, rows: list[bytes]) -> None:
-        """Runs that are over, under keys that are new. Small records are put together, now and then."""
+        """Write the rows of finished runs under new keys. Small records are merged now and then."""
         fresh = b"".join(rows)
         if not fresh:
             return

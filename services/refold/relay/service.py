@@ -1,4 +1,4 @@
-"""The relay as a service: what is offered is published, what is acknowledged is dropped, what lies around is found."""
+"""The relay as a service: publishes offered results, drops acknowledged ones, sweeps the outbox for others."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ from refold.runtime.lanes import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A result on its way. `field` is where it lies in the outbox; nothing for a late one, which lies nowhere.
-
-    `refused`: the log did not take it as it was, and this says so instead. `base` names what its executor holds of the
-    calls before.
-    """
+    """A result on its way. `field` is its place in the outbox; "" for a late one, which is not there. `refused`: it
+    replaces a result that the log did not take. `base` names the earlier calls that its executor holds."""
 
     home: int
     field: str
@@ -91,7 +88,7 @@ class Relay:
         return LanesNow()
 
     def drain(self) -> bool:
-        """True if all that was offered is published and dropped; what is offered yet is published too."""
+        """True if all offers are published and dropped; later offers are published too."""
         self._draining = True
         return self.idle
 
@@ -111,14 +108,14 @@ class Relay:
             self._dropping += 1
 
     def _refused(self, offer: Offer) -> None:
-        """The log takes no record of this size: the call is settled all the same, by a result that says just that."""
+        """Replace a result that is too large for the log by a small one that settles the call."""
         result = offer.result
         call, size, topic = result.call_id, len(codec.encode(result)), self._settings.topic
         self.counts["publish.refused"] += 1
         self.news.append(("publish.refused", {"topic": topic, "call_id": call, "bytes": size}))
         if not offer.refused:
             message = f"the log takes no result of {size} bytes: `max.message.bytes` of {topic} is too small"
-            # Whatever has happened has; what an attempt without a result has to say, its status says.
+            # The effect has happened; without a result the status alone describes it.
             status = "broken" if result.status == "completed" else result.status
             small = replace(result, status=status, result="", failure=Failure("too_large", message), retryable=False)
             self._offers.append(replace(offer, result=small, refused=True))
@@ -151,7 +148,7 @@ class Relay:
             self.offer(home, field=field, result=result)
 
     def _set_aside(self, aside: SetAside, reason: str) -> None:
-        """What nobody can publish leaves the outbox, or it would be found again with every sweep."""
+        """Remove an unreadable entry from the outbox, or every sweep would find it again."""
         self.counts["ledger.unreadable"] += 1
         fields = {"partition": aside.home, "pool": aside.pool, "names": ", ".join(aside.fields), "reason": reason}
         self.news.append(("ledger.unreadable", fields))

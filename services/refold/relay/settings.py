@@ -10,14 +10,13 @@ from refold.core.wire.seal import Seal
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """Settings of a relay.
+    """Settings of a relay. **Units**: milliseconds.
 
-    **Units**: milliseconds. `sweep_ms` is how often the outbox is looked through for what nobody offered: the results
-    of a process that died between its COMPLETE and its publication. It bounds how long such a run stands still.
-    `drop_ms` is how long acknowledged results may lie in the outbox, so that they leave it many at a time; with
-    `drop_most` of them, in all partitions, they leave at once.
-    One sweep takes up to `sweep_limit` results and ends with the one that brings it to `sweep_bytes`. What the log has
-    refused altogether is tried again every `refused_ms`. What lies in the outbox counts under the `seal` of the pool.
+    `sweep_ms` is the interval of searches in the outbox for results without an offer: results of a process that died
+    between its COMPLETE and its publication. It bounds the delay of their runs. Acknowledged results stay in the outbox
+    up to `drop_ms`, so that they leave it many at a time, or until there are `drop_most` in all partitions. A sweep
+    takes up to `sweep_limit` results and ends with the one that brings it to `sweep_bytes`. Results that the log
+    refuses altogether are tried again every `refused_ms`. Entries count under the `seal` of the pool.
     """
 
     pool: str = "default"

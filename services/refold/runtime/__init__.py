@@ -1,1 +1,1 @@
-"""What every service is run with: its host, settings, logs, signals, children that die with it, and fault points."""
+"""Run-time support of services: host, settings, logs, signals, children that die with their parent, fault points."""

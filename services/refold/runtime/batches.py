@@ -1,4 +1,4 @@
-"""Questions of a service to the ledger: batches on their way, who hears the replies, and what is asked again."""
+"""Ledger operations of a service: batches on their way, receivers of the replies, and repetition."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Who = TypeVar("Who")
 
 
 class Batches(Generic[Who]):
-    """One batch a turn. If its outcome is unknown it is asked again as it was, `resend_ms` later (monotonic).
-
-    That is safe because operations are repeatable. Queries are not asked again: whoever looks around looks again.
-    """
+    """One batch of operations a turn. If its outcome is unknown it is sent again unchanged, `resend_ms` later
+    (monotonic). That is safe because operations are repeatable. Queries are not repeated: the next round sends new
+    ones."""
 
     def __init__(self, number: Callable[[], int], *, resend_ms: int) -> None:
         self._resend_ms = resend_ms
@@ -31,7 +30,7 @@ class Batches(Generic[Who]):
         self._new.append((asker, operation))
 
     def answered(self, answers: Answers, now: Now) -> list[tuple[Who | None, Operation, Reply]]:
-        """Who asked what, and what the ledger said; nothing if the batch is another service's or has no answer."""
+        """Operations of a batch with askers and replies; empty if the batch is another service's or has no answer."""
         asked = self._flying.take(answers.batch)
         if asked is None:
             return []
@@ -42,7 +41,7 @@ class Batches(Generic[Who]):
         return []
 
     def send(self, now: Now) -> list[Effect]:
-        """The batch of this turn, with what is due to be asked again."""
+        """The batch of this turn, with operations that are due to be repeated."""
         while self._again and self._again[0][0] <= now.mono_ms:
             self._new += self._again.pop(0)[1]
         if not self._new:

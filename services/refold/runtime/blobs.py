@@ -1,4 +1,4 @@
-"""Asks a blob store off the loop, again and again until it answers: an outage is no answer, and is nobody's failure."""
+"""Requests to a blob store from other threads, repeated until it answers: an outage fails no run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from refold.runtime.outages import OUTAGES
 T = TypeVar("T")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-"""Between two questions to a store that does not answer: the first, and after ever longer ones the longest."""
+"""Pauses between requests to a store that does not answer: the first, and the longest of the growing ones."""
 
 BACKENDS = 2
 """Values under way at once: each is in memory some three times, and may have hundreds of megabytes."""
 
 
 def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: object) -> T | None:
-    """What a store says; None when the process ends before it says anything. **Raises** what else `ask` raises."""
+    """The answer of a store; None if the process ends before. **Raises** any error of `ask` but UnreachableError."""
     pause_s = FIRST_PAUSE_S
     while not stopping():
         try:
@@ -38,10 +38,8 @@ def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: 
 
 
 class BlobBackend:
-    """Carries out what services want of a blob store. `told` hears the answers, from other threads.
-
-    What has no answer is put again later, and others are asked meanwhile: a store may keep one value back for ever.
-    """
+    """Loads and saves for services in a blob store. The callback `told` gets the answers, from other threads. An order
+    without an answer is repeated later, and others go on meanwhile: a store may withhold one value for ever."""
 
     def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
         self._blobs, self._told = blobs, told
@@ -51,12 +49,12 @@ class BlobBackend:
         self.open = 0
 
     def take(self, order: LoadBlob | SaveBlob) -> None:
-        """Asks the store. `open` are the orders that were not answered so far."""
+        """Submit an order. `open` is the number of orders without an answer."""
         self.open += 1
         self._threads.submit(self._carry_out, order, FIRST_PAUSE_S)
 
     def again(self) -> None:
-        """Puts once more what had no answer and is due by now."""
+        """Submit unanswered orders again that are due."""
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():
                 _, _, order, pause_s = heapq.heappop(self._later)
@@ -79,7 +77,7 @@ class BlobBackend:
     def _loaded(self, order: LoadBlob) -> BlobLoaded:
         if self._blobs is None:
             message = f"{order.pointer[:80]} lies in a blob store, and none is set: REFOLD_BLOBS__URL"
-            if order.kept:  # the operator's mistake, which is to end no run
+            if order.kept:  # the operator's mistake, which must not end a run
                 raise UnreachableError(message)
             return BlobLoaded(order.number, Failure("blob_missing", message))
         try:

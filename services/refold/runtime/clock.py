@@ -1,4 +1,4 @@
-"""Time: by the log, for whatever is decided; by this machine, for lines in its log and nothing else."""
+"""Time: by the log for all decisions; by this machine only for its log lines."""
 
 import time
 
@@ -9,11 +9,9 @@ def clock_ms() -> int:
 
 
 class LogClock:
-    """The time by the log: the append time of the broker that was seen last, and what has passed here since.
-
-    It may go back, when a broker's clock is corrected. It is `fresh` after a delivery of our own. **Units**: `now_ms`
-    in milliseconds since 1970, 0 before anything was seen; `mono_ms` on the local monotonic clock, as of this turn.
-    """
+    """The time by the log: the broker's append time seen last, plus the local time since. It may go back, when a
+    broker's clock is corrected. It is `fresh` after a delivery of an own record. **Units**: `now_ms` in milliseconds
+    since 1970, 0 before the first record; `mono_ms` on the local monotonic clock, as of this turn."""
 
     def __init__(self) -> None:
         self._seen_ms = 0
@@ -30,14 +28,14 @@ class LogClock:
         self.mono_ms = mono_ms
 
     def read(self, at_ms: int) -> None:
-        """A record was read that was appended then. It may have lain there for long: it only is not earlier."""
+        """Take the append time of a record: a lower bound, as the record may be old."""
         if at_ms > self.now_ms:
             self._seen_ms, self._seen_mono = at_ms, self.mono_ms
 
     def delivered(self, at_ms: int) -> None:
-        """A record of our own was appended then, just now: that is the time."""
+        """Take the append time of an own record, appended just now: the present time."""
         self._seen_ms, self._seen_mono, self.fresh = at_ms, self.mono_ms, True
 
     def mono_of(self, at_ms: int) -> int:
-        """The local monotonic time at which it will be this late."""
+        """The local monotonic time at which the log's clock shows this time."""
         return self.mono_ms + at_ms - self.now_ms

@@ -1,8 +1,6 @@
 """Kills this process at an exact boundary, for tests: `REFOLD_FAULT_KILL=17` dies before the 17th effect.
-
-`REFOLD_FAULT_KILL=17:after` dies when the 17th effect is done and its answer not yet known to the service. Effects are
-counted over the life of the process, every record and every ledger operation by itself.
-"""
+`REFOLD_FAULT_KILL=17:after` dies when the 17th effect is done and the service has no answer yet. Effects are counted
+over the life of the process, every record and every ledger operation separately."""
 
 from __future__ import annotations
 
@@ -27,13 +25,13 @@ class Boundaries:
         self._count = 0
 
     def take(self, effects: int) -> int | None:
-        """So many effects are about to be carried out: None, or how many of them before the process has to die."""
-        # Without a boundary to die at, none of them is the one: they are counted from 1.
+        """Count effects before they are carried out; return how many of them to carry out before dying, or None."""
+        # Effects are counted from 1, so 0 (no fault) matches none.
         before, self._count = self._count, self._count + effects
         if not before < self._at <= self._count:
             return None
         return self._at - before if self._after else self._at - before - 1
 
     def die(self) -> None:
-        """Ends this process as `kill -9` does."""
+        """End this process as `kill -9` does."""
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The user's own lines in a traceback: where a tool, an agent or an app went wrong."""
+"""The user's own lines in a traceback of a tool, an agent or an app."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}, *_PACKAGES)
 _STACK = 8_000
 MOST_FRAMES = 10
-"""Frames that a failure in the log names: the innermost, which those of a recursion follow."""
+"""Frames of a failure that the log names: the innermost, before those of a recursion."""
 
 
 def user_frames(error: BaseException) -> list[FrameSummary]:
-    """Frames outside Refold, Python and installed packages, the innermost last; may be empty.
-
-    Where there are none the app may be an installed package itself: then those of packages.
-    """
+    """Frames outside Refold, Python and installed packages, the innermost last; may be empty. Without any the app may
+    be an installed package itself: then frames of packages."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOBODYS)]
     own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
     return own or [each for each in frames if each.filename.startswith(_PACKAGES)]
@@ -29,8 +27,8 @@ def user_frames(error: BaseException) -> list[FrameSummary]:
 def user_line(error: BaseException, *, inner: str = "") -> str:
     """Files and lines of the user's frames, the innermost first, each on a line: `shop/tools.py:14 in refund`.
 
-    Empty if there is none. `inner` is the line of the failure that the error reports: named before one of an installed
-    package. The folders above stay out of it: it goes into the log, and a machine's layout is nobody's business.
+    Empty if there is none. `inner` is the line of the failure that the error reports; it has priority over a line of an
+    installed package. Parent folders are left out: the text goes into the log, and must not show a machine's layout.
     """
     frames = user_frames(error)
     if not frames or (inner and frames[-1].filename.startswith(_PACKAGES)):

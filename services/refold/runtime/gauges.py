@@ -1,7 +1,4 @@
-"""Metrics of a process: plain numbers, written by its loop and read by whoever shows them.
-
-They cost a fraction of a microsecond a turn, whether or not anybody reads them.
-"""
+"""Metrics of a process: numbers written by its loop and read by exporters, at a fraction of a microsecond a turn."""
 
 from __future__ import annotations
 
@@ -15,20 +12,20 @@ from refold.ports.effects import Service
 from refold.ports.log import Depth, Place
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the durations that are counted apart, which end at the longest wait for a broker."""
+"""Upper bounds of the buckets of durations; the last is the longest wait for a broker."""
 
 HUNG_S = 30.0
-"""The time one turn of our own code may take before the process counts as hung. Waits for Kafka, Redis or a database
-are not part of a turn: a restart of this process would end none of them."""
+"""Longest turn of our own code before the process counts as hung. Waits for Kafka, Redis or a database are not part of
+a turn: a restart of this process would end none of them."""
 
 
 WAITING_INPUTS = "refold_waiting_inputs"
-"""Numbers of inputs that a planner has taken and cannot answer yet, by what they wait `for`."""
+"""Number of unanswered inputs of a planner, by the condition that they wait `for`."""
 
 
 @dataclass(slots=True)
 class Durations:
-    """Number and durations of something. **Units**: seconds."""
+    """Number and durations of an operation. **Units**: seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     total_s: float = 0.0
@@ -40,10 +37,8 @@ class Durations:
 
 @dataclass
 class Vitals:
-    """The numbers of a process. `positions` are the next offsets to read, `busy_since` when its turn now began.
-
-    `lacks` is why it is not ready; one whose needs are asked for has `ask`.
-    """
+    """The numbers of a process. `positions` are the next offsets to read, `busy_since` the start of the current turn.
+    `lacks` is the reason why it is not ready; `ask` computes one on demand."""
 
     turns: Durations = field(default_factory=Durations)
     appends: Durations = field(default_factory=Durations)
@@ -75,7 +70,7 @@ class Vitals:
         self.records_in += records
 
     def wrote(self, records: int, since_s: float = 0.0) -> None:
-        """Count records that were written; `since_s` is when, where it was waited for."""
+        """Count written records; `since_s` is their start time, if their answer was awaited."""
         self.records_out += records
         if since_s:
             self.appends.add(time.monotonic() - since_s)
@@ -87,7 +82,7 @@ class Vitals:
             self.leases_lapsed += name == "lease.lapsed"
 
     def measure(self, services: Sequence[Service], depth: Depth, away: str = "") -> None:
-        """Note how services are, what they have counted so far, and how far their log is; `away` names a server."""
+        """Read state, counts and log depth of services; `away` names a server that does not answer."""
         now = [each.lanes_now() for each in services]
         self.lanes, behind, self.executions = map(sum, zip(*(each[:3] for each in now), strict=True))
         self.waiting = Counter()
@@ -105,7 +100,7 @@ class Vitals:
         return since > 0 and clock() - since > HUNG_S
 
     def stand(self, lacks: str) -> None:
-        """Note that a service runs, and why it is not ready, if it is not."""
+        """Note that a service runs, and the reason why it is not ready, if any."""
         self.started, self.lacks = True, lacks
 
     @property
@@ -114,5 +109,5 @@ class Vitals:
 
     @property
     def readiness(self) -> str:
-        """Why it is not ready, or nothing."""
+        """Reason why it is not ready, or ""."""
         return self.ask() if self.ask is not None and not self.lacks else self.lacks

@@ -1,4 +1,4 @@
-"""Private keys on disk: one JSON Web Key per file, which its owner alone may read."""
+"""Private keys on disk: one JSON Web Key per file, readable by its owner alone."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ _FIELDS = {"kty", "crv", "kid", "use", "x", "d"}
 
 
 def new(use: str, name: str) -> SigningKey:
-    """A fresh key; its id is the name with 8 hex digits that no other key has. **Raises** UsageError."""
+    """A fresh key; its id is the name with 8 random hex digits. **Raises** UsageError."""
     key = SigningKey(f"{name}-{secrets.token_hex(4)}", use, secrets.token_bytes(32))
     PublicKey.parse(key.public().content())
     return key
 
 
 def save(key: SigningKey, path: Path) -> None:
-    """Writes a key file that its owner alone may read.
-
-    **Raises** UsageError when the file is there already (a key is never written over) or cannot be written.
-    """
+    """Write a key file that only its owner may read. **Raises** UsageError when the file exists already (a key is never
+    overwritten) or cannot be written."""
     content = {"kty": "OKP", "crv": "Ed25519", "kid": key.kid, "use": key.use, "x": key.public().x}
     content["d"] = urlsafe_b64encode(key.seed).rstrip(b"=").decode()
     write_private(json.dumps(content, indent=2) + "\n", path)
 
 
 def write_private(text: str, path: Path) -> None:
-    """Writes a file that its owner alone may read. **Raises** as `save`."""
+    """Write a file that only its owner may read. **Raises** as `save`."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made with its mode, not changed to it later: in between, others could open it.
+        # Created with its mode, not changed to it later: in between, others could open it.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
             file.flush()
@@ -52,10 +50,8 @@ def write_private(text: str, path: Path) -> None:
 
 
 def load(path: Path, use: str = "") -> SigningKey:
-    """The key in a file, for some use if one is named.
-
-    **Raises** NotFoundError, and UsageError when others may read the file or it holds no such key.
-    """
+    """The key in a file, checked for a use if one is given. **Raises** NotFoundError, and UsageError when others may
+    read the file or it holds no such key."""
     source = read_private(path)
     try:
         key = _parse(canonical.parse(source))
@@ -68,7 +64,7 @@ def load(path: Path, use: str = "") -> SigningKey:
 
 
 def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
-    """The beginning of a file that its owner alone may read. **Raises** as `load`."""
+    """The first bytes of a file that only its owner may read. **Raises** as `load`."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
@@ -86,10 +82,8 @@ def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
 
 
 def shared_key(named: str) -> bytes:
-    """A key that several processes share: the digits themselves, or a file of its owner's that holds them.
-
-    **Raises** NotFoundError and UsageError, as `load`.
-    """
+    """A key that several processes share: the digits themselves, or a private file with them. **Raises** NotFoundError
+    and UsageError, as `load`."""
     if not named or seal.is_key(named):
         return bytes.fromhex(named)
     text = read_private(Path(named)).decode(errors="replace").strip()
@@ -99,7 +93,7 @@ def shared_key(named: str) -> bytes:
 
 
 def _parse(content: Any) -> SigningKey:
-    """**Raises** ValueError for what is no private key, or one whose halves do not belong together."""
+    """**Raises** ValueError for anything but a private key whose halves belong together."""
     if not isinstance(content, dict) or content.keys() != _FIELDS or not all(type(v) is str for v in content.values()):
         raise ValueError("other fields")
     key = SigningKey(content["kid"], content["use"], urlsafe_b64decode(content["d"] + "=="))

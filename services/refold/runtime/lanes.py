@@ -1,8 +1,4 @@
-"""The corridor: how what comes reaches the lane that serves its partition, in every service.
-
-A service has one lane per partition that it is assigned, and routing, catching up, throttling and committing are the
-same for all of them. What a lane does with a record is its own affair.
-"""
+"""Lanes of a service: one per assigned partition, with routing, catching up, throttling and committing."""
 
 from __future__ import annotations
 
@@ -23,20 +19,20 @@ class Lane(Protocol):
     """Lane of one partition."""
 
     def reads(self) -> Mapping[str, int]:
-        """Where it wants to be read from, by topic, now that it is assigned."""
+        """Offsets to read from, by topic, after the assignment."""
         ...
 
     def feed(self, item: Record | Reached | End) -> None:
-        """Takes what was read of its partition, per topic in order of offset."""
+        """Read an item of its partition, per topic in order of offset."""
         ...
 
     def low_water(self) -> Positions:
-        """Offset that may be committed, by topic and partition: everything below is done with."""
+        """Offset that may be committed, by topic and partition: everything below is settled."""
         ...
 
 
 class ClockedLane(Lane, Protocol):
-    """A lane that has to know the time of the turn in which it works."""
+    """A lane that needs the time of the turn in which it works."""
 
     partition: int
     clock: LogClock
@@ -48,21 +44,21 @@ T = TypeVar("T")
 Known = TypeVar("Known")
 
 INPUT_OVERHEAD = 1_024
-"""Bytes that an input takes besides its record."""
+"""Memory of an input besides its record."""
 
 
 def record_bytes(record: Record) -> int:
-    """Memory of an input while it waits, but for its headers."""
+    """Memory of an input while it waits, without its headers."""
     return INPUT_OVERHEAD + len(record.key or b"") + len(record.value or b"")
 
 
 class Lanes(Generic[L]):
     """The lanes of a process, by partition.
 
-    `open_lane` makes one for an assignment, `leave` is told of one that was revoked or is replaced. With `wake` one
-    that was revoked is kept asleep, as nothing is read for it it does not grow, and reads on from where it was when
-    its partition comes back. One whose log has lost what it knows begins anew, from the start of every topic. What
-    changed is committed every `commit_ms`. **Units**: milliseconds, monotonic.
+    `open_lane` makes one for an assignment, `leave` is called for one that was revoked or is replaced. With `wake` a
+    revoked lane is kept, reads nothing, and goes on from its position when its partition comes back. A lane whose log
+    has lost records that it has read begins again, from the start of every topic. Changed positions are committed every
+    `commit_ms`. **Units**: milliseconds, monotonic.
     """
 
     def __init__(
@@ -92,7 +88,7 @@ class Lanes(Generic[L]):
         return self._lanes.get(partition)
 
     def route(self, item: Item) -> list[Effect]:
-        """Gives an item of the inbox to its lane; what lies in a partition that is not served here is passed over."""
+        """Feed an item to its lane; items of partitions that are not served here are ignored."""
         if isinstance(item, (Record, Reached, End)):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
@@ -105,7 +101,7 @@ class Lanes(Generic[L]):
         return []
 
     def restart_lane(self, partition: int) -> list[Effect]:
-        """What a lane knows is not in the log (any more): nothing of it is kept, and the log is read as it is now."""
+        """Drop a lane whose state differs from the log, and read its partition again."""
         if self._close(partition) is None:
             return []
         self._restarted.add(partition)
@@ -113,11 +109,11 @@ class Lanes(Generic[L]):
 
     @property
     def throttled(self) -> bool:
-        """True if inputs are not taken for some lane."""
+        """True if inputs of some lane are paused."""
         return bool(self._paused)
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
-        """Stops taking inputs for a lane for which more than `limit` bytes wait, until half of them are worked off."""
+        """Pause inputs of a lane with more than `limit` waiting bytes, until half of them are done."""
         effects: list[Effect] = []
         for partition, lane in self._lanes.items():
             paused, size = partition in self._paused, waiting(lane)
@@ -145,10 +141,10 @@ class Lanes(Generic[L]):
     def _assign(self, assigned: Assigned) -> list[Effect]:
         number = assigned.partition
         self._revoke(number)
-        # Another member may have committed since: whatever this one commits again is said again.
+        # Another member may have committed since: positions are committed again.
         self._committed = {key: at for key, at in self._committed.items() if key[1] != number}
         if number in self._restarted:
-            # What was committed may be of inputs whose entries are lost.
+            # Committed positions may be of inputs whose entries are lost.
             assigned = replace(assigned, committed={})
             self._restarted.discard(number)
         lane = self._asleep.pop(number, None)
@@ -172,10 +168,8 @@ class Lanes(Generic[L]):
 
 
 class Awake(Generic[C]):
-    """Lanes that work in a turn: something came for them, or their own time has come.
-
-    A lane at rest costs a turn nothing. **Units**: monotonic, milliseconds.
-    """
+    """Lanes that work in a turn: those with an item, and those that are due. A lane at rest costs a turn nothing.
+    **Units**: monotonic, milliseconds."""
 
     _STALE = 64
 
@@ -187,7 +181,7 @@ class Awake(Generic[C]):
         self._times: list[tuple[int, int]] = []
 
     def begin(self, mono_ms: int) -> list[C]:
-        """A turn begins: lanes whose time has come work in it, and are returned."""
+        """Begin a turn; return the lanes that are due and work in it."""
         self._mono = mono_ms
         due: set[int] = set()
         while self._times and self._times[0][0] <= mono_ms:
@@ -231,17 +225,15 @@ class Awake(Generic[C]):
             heapify(self._times)
 
     def next_due_ms(self) -> int | None:
-        """When the first lane wants to work."""
+        """Due time of the first lane."""
         while self._times and self._due.get(self._times[0][1]) != self._times[0][0]:
             heappop(self._times)
         return self._times[0][0] if self._times else None
 
 
 def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
-    """Where the group has left off, by topic: at what it has committed, else at the start.
-
-    At the start too if the topic has lost records since: what came after lies where others were.
-    """
+    """Positions to resume at, by topic: the committed one, else the start. Also the start if the topic has lost records
+    since: newer ones lie at the offsets of others."""
     found = {}
     for topic in topics:
         start, position = assigned.starts.get(topic, 0), assigned.committed.get(topic, 0)
@@ -250,10 +242,8 @@ def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
 
 
 class CatchUp:
-    """Progress of the reading of a take-over: to the ends that were captured when the partition was assigned.
-
-    An end is a position to reach, never "the last offset + 1": compaction may have taken the records before it.
-    """
+    """Progress of the reading of a take-over: to the ends that were captured when the partition was assigned. An end is
+    a position to reach, never "the last offset + 1": compaction may have taken the records before it."""
 
     def __init__(self, assigned: Assigned, topics: Iterable[str]) -> None:
         self.ends = {topic: assigned.ends[topic] for topic in topics}
@@ -264,7 +254,7 @@ class CatchUp:
             self._missing.discard(topic)
 
     def has(self, topic: str) -> bool:
-        """True if everything of a topic that was there has been read."""
+        """True if a topic has been read to its captured end."""
         return topic not in self._missing
 
     @property
@@ -281,10 +271,8 @@ class Owed:
 
 
 class Outstanding:
-    """The inputs of one topic in order; `position` is what may be committed: everything below it is done.
-
-    `end` is up to where they are known. One that is owed for months keeps nothing of what was done since.
-    """
+    """The inputs of one topic in order; `position` is the one to commit: everything below it is done. `end` is the end
+    of the known ones. An input that is open for months keeps no memory of later ones that are done."""
 
     _LEAST = 1_000
 
@@ -295,7 +283,7 @@ class Outstanding:
         self.end = 0
 
     def add(self, offset: int, owed: Owed) -> None:
-        """Takes note of an input, in order of offset."""
+        """Add an input, in order of offset."""
         self._inputs.append((offset, owed))
         self.end = offset + 1
         if len(self._inputs) > self._most:
@@ -322,21 +310,21 @@ class Outstanding:
 
 
 class Recent(OrderedDict[Known, T]):
-    """The last `limit` names, and what was said of each."""
+    """The last `limit` names, and a value of each."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
 
     def add(self, name: Known, said: T) -> None:
-        """Remembers a name; the oldest goes for it."""
+        """Store a name; the oldest is dropped for it."""
         self[name] = said
         if len(self) > self.limit:
             self.popitem(last=False)
 
 
 class Tokens(Generic[T]):
-    """Whose outgoing record a token names. `number` makes them, unique in the process: services share a log."""
+    """Receivers of deliveries, by token. `number` makes tokens, unique in the process: services share a log."""
 
     def __init__(self, number: Callable[[], int]) -> None:
         self._number = number
@@ -351,7 +339,7 @@ class Tokens(Generic[T]):
         return token
 
     def take(self, token: int) -> T | None:
-        """Who asked, once; None if it was somebody else's or is answered already."""
+        """The receiver of a token, once; None if it is another service's or was taken."""
         return self._askers.pop(token, None)
 
     def forget(self, whose: Callable[[T], bool]) -> None:
@@ -359,7 +347,7 @@ class Tokens(Generic[T]):
 
 
 class Journal:
-    """Metrics of a service, and what it has to say of its turn: `news` goes to the log of the process."""
+    """Metrics of a service, and the log lines of its turn: `news` goes to the log of the process."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

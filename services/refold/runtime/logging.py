@@ -28,6 +28,6 @@ def configure(service: str) -> None:
 
 
 def _spelt_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Nothing that a model or the network has written makes a line on a terminal look otherwise."""
+    """Escape text of a model or the network that would change the look of other lines on a terminal."""
     shown = {name: value if isinstance(value, str) else repr(value) for name, value in event.items()}
     return {name: "\n".join(map(visible, value.split("\n"))) for name, value in shown.items()}

@@ -13,11 +13,9 @@ from refold.core.errors import ConflictError
 
 
 def lock_member(group: str, member: str) -> str:
-    """Lock a name until the process ends. Returns the id of the lock, which earlier processes of this name had as well.
-
-    So an earlier process of this id is dead. Where no file can be locked, the id is new. **Raises** ConflictError if a
-    process has the lock.
-    """
+    """Lock a name until the process ends; return the id of the lock, shared with earlier processes of this name. So an
+    earlier process of this id is dead. Where no file can be locked, the id is new. **Raises** ConflictError if a
+    process has the lock."""
     folder = Path(tempfile.gettempdir(), f"refold-{os.getuid()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     try:
@@ -26,7 +24,7 @@ def lock_member(group: str, member: str) -> str:
     except OSError:
         return secrets.token_hex(8)
     try:
-        # A lock of POSIX: the kernel takes it back with the process, and a forked child of a tool does not inherit it.
+        # A POSIX lock: the kernel releases it with the process, and a forked child of a tool does not inherit it.
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = os.read(file, 100).decode(errors="replace").partition(" ")[2].strip() or "unknown"

@@ -1,4 +1,4 @@
-"""A folder or an object store by its address, as the archive and the blob store use one."""
+"""A folder or an object store by its address, for the archive and the blob store."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _may_be_plain() -> bool:
 
 
 _CLOUD: dict[str, Any] = {
-    # Who asks has a thread of its own and tries again: obstore's own three minutes would only hide an outage.
+    # The caller has a thread of its own and tries again: obstore's own three minutes would only hide an outage.
     "retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
-    # What is said here hides what the environment says, and an emulator has no certificate.
+    # These options replace those of the environment, and an emulator has no certificate.
     "client_options": {"connect_timeout": "5s", "timeout": "300s", "allow_http": _may_be_plain()},
 }
 
@@ -37,11 +37,9 @@ _LOCAL: dict[str, Any] = {"automatic_cleanup": True}  # a folder goes with its l
 
 
 class ObjectStore:
-    """`file:///folder` (made if it is missing), `s3://bucket/path` and what else obstore knows. `what` names its use.
-
-    Of a folder every file is on disk before a write returns; of a `private` one it is its owner's alone. **Raises**
-    UsageError for an address that is none.
-    """
+    """`file:///folder` (created if missing), `s3://bucket/path` and other addresses of obstore. `what` names its use.
+    In a folder every file is on disk before a write returns; in a `private` one only its owner may read it. **Raises**
+    UsageError for an invalid address."""
 
     def __init__(self, url: str, what: str, *, private: bool = False) -> None:
         self.url, self._private = public_url(url), private
@@ -57,20 +55,20 @@ class ObjectStore:
 
     @property
     def there(self) -> bool:
-        """True if what is not found is missing: a folder that is away itself says nothing of what lay in it."""
+        """False if the folder itself is away: then a file that is not found may still exist."""
         return self._folder is None or self._folder.is_dir()
 
     def put(self, path: str, content: bytes, *, over: bool = False) -> None:
-        """Writes a file. **Raises** AlreadyExistsError of obstore unless `over`, and `STORE_ERRORS`."""
+        """Write a file. **Raises** AlreadyExistsError of obstore unless `over`, and `STORE_ERRORS`."""
         if not self.there:
-            raise FileNotFoundError(f"the folder {self._folder} is away")  # made anew it would hide what lies there
+            raise FileNotFoundError(f"the folder {self._folder} is away")  # created again it would hide its files
         obstore.put(self.store, path, content, mode="overwrite" if over else "create")
         if self._folder is not None:
             _sync(self._folder, self._folder / path, private=self._private)
 
 
 def _sync(root: Path, file: Path, *, private: bool) -> None:
-    """Waits until a file and the folders that lead to it are on disk: what it holds is nowhere else soon."""
+    """Wait until a file and its folders are on disk: soon no other copy of its content exists."""
     for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
         number = os.open(path, os.O_RDONLY)
         try:
@@ -82,5 +80,5 @@ def _sync(root: Path, file: Path, *, private: bool) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """First line of an error, without what obstore adds for its authors, and without what is secret in an address."""
+    """First line of an error, without obstore's notes for its authors, and without secrets of an address."""
     return _QUERY.sub("", redacted(str(error).partition("\n")[0]))

@@ -1,4 +1,4 @@
-"""A lane's reading of the catalog: what is void there is told."""
+"""A lane's reading of the catalog, with alarms for void and lost records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from refold.runtime.lanes import Journal
 
 
 def follow(catalog: Catalog, record: Record, journal: Journal) -> None:
-    """Takes the next record of the catalog. One that is void is an alarm: the authority writes none, so others do."""
+    """Read the next record of the catalog. A void one is an alarm: the authority writes none, so another writer has."""
     catalog_reached(catalog, record, journal)
     if why := catalog.follow(record.offset, record.key, record.value):
         place = {"partition": record.partition, "offset": record.offset}
@@ -16,7 +16,7 @@ def follow(catalog: Catalog, record: Record, journal: Journal) -> None:
 
 
 def catalog_reached(catalog: Catalog, at: Record | Reached, journal: Journal) -> None:
-    """Reading has come to a place. A loss of what lay before is an alarm, in a partition that is empty by now, too."""
+    """Note the reading position. Lost records before it are an alarm, even if the partition is empty since."""
     if at.offset > catalog.position:
         journal.tell("catalog.lost", partition=at.partition, first=at.offset, expected=catalog.position)
     catalog.reached(at.offset)

@@ -13,15 +13,15 @@ from types import FrameType
 from refold.core.errors import UsageError
 
 _LOOK_S = 0.2
-"""The time a signal may go unnoticed."""
+"""Longest time that a signal goes unnoticed."""
 
 
 class StopAsked:
     """An event that a signal handler may set while the same thread waits for it.
 
     A `threading.Event` takes a lock in `set` and in `wait`: a handler that runs within the `wait` of its own thread
-    waits for that lock for ever. What is used here has none: `SimpleQueue.put` may interrupt its own `get`. And a
-    signal that comes just before a thread begins to wait does not interrupt it, so no wait is longer than a moment.
+    waits for that lock for ever. `SimpleQueue.put` may interrupt its own `get`. A signal just before a thread begins to
+    wait does not interrupt it, so no wait is longer than `_LOOK_S`.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class StopAsked:
         self._wake.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait in one thread at most `timeout` seconds; return whether a stop was asked for."""
+        """Wait in one thread at most `timeout` seconds; return whether a stop was requested."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self._set and (rest := _LOOK_S if until is None else until - time.monotonic()) > 0:
             with suppress(queue.Empty):
@@ -52,12 +52,9 @@ def _nothing() -> None:
 def stop_signals(
     hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], object] = _nothing
 ) -> Iterator[StopAsked]:
-    """Set what is yielded on the first SIGINT or SIGTERM, after `at_first`, and call `hurry` on every further one.
-
-    Both run in the signal handler: they may set a flag, but not take a lock.
-
-    **Raises**: UsageError outside the main thread, where Python takes no signals.
-    """
+    """Set the yielded event on the first SIGINT or SIGTERM, after `at_first`, and call `hurry` on every further one.
+    Both run in the signal handler: they may set a flag, but not take a lock. **Raises**: UsageError outside the main
+    thread, where Python takes no signals."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("signals can be awaited in the main thread only")
     asked = StopAsked()

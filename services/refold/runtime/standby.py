@@ -1,8 +1,6 @@
-"""A process that has everything in memory and no client, and forks the service: the next one at once when it dies.
-
-What a service pays at its start, imports above all, is paid before the process that takes over is needed. Both end
-together: Linux ends the child with its parent, and the parent ends when its child ended on purpose.
-"""
+"""A process with everything in memory and no client that forks the service, and a new one at once when that dies. The
+costs of a start, imports above all, are paid before the next process is needed. Both end together: Linux ends the child
+with its parent, and the parent ends when its child ended on purpose."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from types import FrameType
 import structlog
 
 RESERVE = "standby"
-"""Name of the process that waits, as `ps` shows it, with how many children have died, and the last one's exit code."""
+"""Name of the waiting process in `ps`, followed by the number of dead children, and the last one's exit code."""
 
 WELL_AFTER_S = 2.0
 """A child that lived this long was well. Shorter lives in a row are a crash loop, whose pauses double."""
@@ -27,7 +25,7 @@ WELL_AFTER_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _ON_PURPOSE = (0, 2)
-"""Exit codes that say that another start would end alike: told to stop, or used wrongly."""
+"""Exit codes after which another start would end alike: stopped, or used wrongly."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -35,15 +33,13 @@ log = structlog.get_logger()
 
 
 def pause_s(short_lives: int) -> float:
-    """Seconds that the next start waits after so many short lives in a row: none after a first one."""
+    """Pause in seconds before the next start after `short_lives` short lives in a row: none after a first one."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (short_lives - 2)) if short_lives > 1 else 0.0
 
 
 def stand_by() -> None:
-    """Return in a child, which serves. In the parent never: it forks the next child when one dies.
-
-    Returns at once, in this process, where it cannot be forked: not on Linux, and when the app has started threads.
-    """
+    """Return in a child, which serves. The parent never returns: it forks the next child when one dies. Where it cannot
+    fork (not Linux, or the app has started threads), it returns at once, in this process."""
     if sys.platform != "linux":
         log.warning("standby.impossible", reason="it needs Linux")
     elif len([*Path("/proc/self/task").iterdir()]) > 1:
@@ -70,7 +66,7 @@ def reserve_of(pid: int) -> int:
 
 
 def deaths_of(pid: int) -> tuple[int, int]:
-    """Return how many children of a process that stands by have died, and the last exit code; 0 for any other."""
+    """Return the number of dead children of a process that stands by, and the last exit code; 0 for any other."""
     with suppress(OSError, ValueError):
         name, number, code = Path(f"/proc/{pid}/comm").read_text().split()
         return (int(number), int(code)) if name == RESERVE else (0, 0)
@@ -85,10 +81,10 @@ class _Parent:
     def serve(self) -> None:
         parent, deaths, code, short_lives = os.getpid(), 0, 0, 0
         gc.collect()
-        gc.freeze()  # what both have is not touched again
+        gc.freeze()  # shared pages stay shared
         while not self._asked:
             _control(_PR_SET_NAME, f"{RESERVE} {deaths} {code}".encode())
-            signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # now it would be lost, or reach a child half made
+            signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # now it would be lost, or reach a half-made child
             born, self._child = time.monotonic(), os.fork()
             if self._child == 0:
                 self._begin(parent)
@@ -112,9 +108,9 @@ class _Parent:
                 os.kill(self._child, number)
 
     def _begin(self, parent: int) -> None:
-        """Make a child a process of its own, that ends with its parent."""
+        """Make a child an independent process that ends with its parent."""
         _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the request
+        if os.getppid() != parent:  # the parent died before the request
             os._exit(1)
         _control(_PR_SET_NAME, b"refold")
         for number, handler in self._before.items():

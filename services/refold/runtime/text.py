@@ -1,4 +1,4 @@
-"""Visible spelling of what a screen would hide or show as something else, so that people agree to what is there."""
+"""Visible spelling of characters that a screen hides or shows as others, so that people agree to the real text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESCAPED = "refold.escaped"
 codecs.register_error(ESCAPED, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end))  # type: ignore[attr-defined]
 
 _BLANKS = 20
-"""Equal blanks in a row that stand as they are: more than an indentation, fewer than push text off a screen."""
+"""Equal blanks in a row that stay as they are: more than an indentation, fewer than push text off a screen."""
 
 _MARKS = 2
 """Combining marks that one letter may carry: two are in use (Thai, Vietnamese), a pile covers the lines around it."""
@@ -26,7 +26,7 @@ _REPEATED = re.compile(rf"(<U\+[0-9A-F]{{4,6}}>)\1{{{_BLANKS},}}")
 
 
 def visible(text: str) -> str:
-    """The text with everything spelt out that is not to be seen, or that makes the rest look otherwise."""
+    """The text with invisible characters, and those that change the look of others, spelt out."""
     if not (text.isascii() and text.isprintable()):
         text = _spelt(text)
         text = text if text.isascii() else _isolated("".join(map(_flagged, words(text))))
@@ -52,18 +52,18 @@ def _plain(char: str) -> bool:
         return False
     if category == "Me" or unicodedata.combining(char) == 1:  # drawn around or over a letter: it strikes the letter out
         return False
-    # Another spelling of an ASCII letter or digit (full width, bold, a ligature) is taken for it.
+    # Another spelling of an ASCII letter or digit (full width, bold, a ligature) is mistaken for it.
     return not (char.isalpha() or category == "Nd") or not unicodedata.normalize("NFKC", char).isascii()
 
 
 def _flagged(word: str) -> str:
-    """A word whose letters are taken for those of another script is followed by the scripts that they are of."""
+    """Append the scripts of a word whose letters look like letters of another script."""
     scripts = " and ".join(script.title() for script in mistaken_for(word))
     return f"{word}<{scripts} letters>" if scripts else word
 
 
 def _isolated(text: str) -> str:
-    """Letters from right to left in isolates: they stand where they are, and reorder nothing around them."""
+    """Put right-to-left letters into isolates: they keep their place, and reorder nothing around them."""
     if not any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in set(text)):
         return text
     shown: list[str] = []

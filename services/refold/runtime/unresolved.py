@@ -1,8 +1,6 @@
-"""Inputs about what is not known so far: the topics of a partition are read in any order.
-
-They wait for a position and not for a time: the end of the topic that would make it known, captured after they were
-read. Past that one it is not there, however long the way to it was.
-"""
+"""Inputs about unknown subjects: the topics of a partition are read in any order. They wait for a position and not for
+a time: the end of the topic that would have their subject, captured after they were read. Past that the subject does
+not exist, however long the way to it was."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ W = TypeVar("W")
 
 
 class UnresolvedInputs(Generic[W]):
-    """Inputs parked by a lane, by what it waits for, and what all of it takes. **Units**: bytes."""
+    """Inputs parked by a lane, by their subject, and the memory of all. **Units**: bytes."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -31,13 +29,13 @@ class UnresolvedInputs(Generic[W]):
         self.bytes += size
 
     def take(self, awaited: str) -> list[W]:
-        """Inputs that wait for this, and are parked no longer."""
+        """Remove and return the inputs that wait for this."""
         parked = self._waiting.pop(awaited, {}).values()
         self.bytes -= sum(size for _, size in parked)
         return [item for item, _ in parked]
 
     def asks(self) -> bool:
-        """True if the end is to be asked for now; once for all that was parked since the last time."""
+        """True if the end is to be requested now; once for all inputs that were parked since the last time."""
         if self._asked or not self._fresh:
             return False
         self._asked, self._fresh = self._fresh, []
@@ -48,7 +46,7 @@ class UnresolvedInputs(Generic[W]):
         self._asked = []
 
     def over(self, position: int) -> list[W]:
-        """What has waited in vain now that reading has come so far, and is parked no longer."""
+        """Remove and return the inputs whose end has been read without their subject."""
         items: list[W] = []
         while self._ends and self._ends[0][0] <= position:
             for awaited, number in self._ends.popleft()[1]:

@@ -1,1 +1,1 @@
-"""The code of agents: run along its history, held where it does not go with that, and watched."""
+"""Agent code: replayed along its history, held where it contradicts that, and watched for hangs."""

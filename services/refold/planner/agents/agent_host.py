@@ -1,8 +1,6 @@
-"""Agent code in the planner: run as far as history allows, dropped whenever history turned out otherwise.
-
-A coroutine here is a cache of its run's history. Forgetting one is always safe; it is made again from the top. What
-goes wrong along accepted history is a `Stall` and ends nothing; what goes wrong beyond it is the agent's own failure.
-"""
+"""Agent code in the planner, run as far as its history allows. A coroutine is a cache of its run's history. Dropping
+one is always safe: it is replayed from the top. An error along accepted history is a `Stall` and ends nothing; an error
+beyond it is the agent's own failure."""
 
 from __future__ import annotations
 
@@ -58,10 +56,8 @@ MIGRATE = "migrate"
 
 
 def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
-    """What becomes of the order to go on with version `to`, given while the run was of version `from`.
-
-    `seq`, where the order has one, is that of the event which had given the run this version.
-    """
+    """Judge an order to go on with version `to`, sent while the run had version `from`. `seq` in the order, if any,
+    names the event that gave the run that version."""
     try:
         data = canonical.parse(said.data)
     except MalformedError as error:
@@ -91,11 +87,9 @@ def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_
 
 
 def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
-    """What becomes of an order that was said of another version than the run has; None: it was said of this one.
-
-    It was said of what the run was then, and may come once more because positions were lost. Two versions may take
-    turns: by their names alone an order would be taken again that a later one has overruled.
-    """
+    """Refuse or ignore an order for a version that the run no longer has; None: the run still has it. An order may
+    arrive twice because positions were lost. Two versions may alternate: by their names alone an old order would be
+    applied again after a later one has overruled it."""
     for (seq, _), (_, after) in pairwise(state.versions):
         if seq == data.get("seq"):
             done = spoken(after)[0] == to
@@ -106,22 +100,22 @@ def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
 
 
 MOST_DENIED = 1_000
-"""Calls in one entry. Code that asks again and again for what a policy denies would never give its planner back."""
+"""Most denied calls in one entry. Code that repeats them for ever would never yield to its planner."""
 
 MOST_UNHEARD = 20
-"""Tasks of a run that failed and that nobody awaited: so many are told."""
+"""Most failed tasks of a run, not awaited by its code, that are recorded."""
 
 PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
-"""What may be the machine's doing and not the code's: it is tried again after a while."""
+"""Errors that may be the machine's and not the code's: the run is tried again after a while."""
 
 
 @dataclass(slots=True)
 class _Frontier:
-    """What the code of a run asks for beyond its history, not proposed so far, and the seq before its first event.
+    """Requests of a run's code beyond its history, not proposed so far, and the seq before its first event.
 
-    `asked` are the steps that are new and wait for an outcome, `closed` those that have one by now or were given up;
-    `says` is what it says last that it does, `started` how many runs are started, `offers` who is asked about signals.
-    `reservation` is what its calls count, `added` the events that come of all this.
+    `asked` are new steps that wait for an outcome, `closed` those that have one or were given up; `says` is the latest
+    status text, `started` the number of started runs, `offers` the waits for signals, `reservation` the amount of its
+    calls, `added` the resulting events.
     """
 
     execution: Execution
@@ -147,7 +141,7 @@ class _Frontier:
 
 
 class WaitsForNothingError(RefoldError):
-    """Nothing that the log could say would ever wake the code of a run."""
+    """The code of a run that no event can wake."""
 
     code = "waits_for_nothing"
 
@@ -158,12 +152,12 @@ class WaitsForNothingError(RefoldError):
         )
 
 
-class _RefusedInput(Exception):  # noqa: N818 - no error of anybody's: the agent does not take this input
+class _RefusedInput(Exception):  # noqa: N818 - not an error: the agent refuses its input
     pass
 
 
 class Agents:
-    """The code of the runs of one lane. `live` has what is kept running, `journal` says what raised."""
+    """Code of the runs of one lane. `live` has its executions, `journal` records errors of its code."""
 
     def __init__(
         self,
@@ -195,17 +189,17 @@ class Agents:
             self._live.drop(run)
 
     def code_of(self, state: RunState) -> str:
-        """A name for the code that a run would get here: what failed is not tried again with the same."""
+        """Identity of the code that would run here: a failed run is not tried again with the same code."""
         return self._code(self._agent(state))
 
     def _code(self, agent: AgentDef | None) -> str:
         try:
             return "/".join((agent.code, self._app.version, *agent.foundation)) if agent else ""
-        except BaseException:  # noqa: BLE001 - the code is read, and cannot be: whatever it is, it is not what was
+        except BaseException:  # noqa: BLE001 - unreadable code: it differs from any code that ran before
             return "unreadable"
 
     def migrate(self, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
-        """What becomes of the order to go on with another version of a run's code."""
+        """Judge an order to go on with another version of a run's code."""
         with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))):
             ruling = migrated(self._app, state, said, values)
         if isinstance(ruling, list):
@@ -215,10 +209,9 @@ class Agents:
     def react(
         self, state: RunState, fresh: list[events.Event], now: int, *, values: Values = NO_VALUES, verify: bool = False
     ) -> list[events.Event] | Stall | Lacks:
-        """What the agent's code adds, now that `fresh` events are folded into `state`; nothing if it still waits.
-
-        With `verify` it is run along its history even if nothing wakes it. `values` are those that were read for it.
-        """
+        """Events that the agent's code adds after `fresh` events are folded into `state`; empty if it still waits.
+        With `verify` the code runs along its history even if nothing wakes it. `values` are the large values loaded
+        for it."""
         if state.status == "pending" or state.over or state.request is None:
             return []
         unseen = state.unseen + wakes(fresh)
@@ -229,7 +222,7 @@ class Agents:
             return agent
         driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
         found: list[events.Event] | Stall | Lacks = []
-        with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end of the block
+        with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end
             try:
                 found = self._begin(agent, state, fresh, unseen, now, values)
             except _RefusedInput as refused:
@@ -239,7 +232,7 @@ class Agents:
                 self.forget(state.run_id)
                 _let_through(error)
                 found = self._stall(state, error)
-        if self._mark.doomed is driven:  # whatever its code made of that
+        if self._mark.doomed is driven:  # even if its code has caught the interrupt
             self.forget(state.run_id)
             return Stall("hang", HELD_UP, self._mark.stack, state.version, driven.code, passing=False)
         return found
@@ -274,7 +267,7 @@ class Agents:
     def _begin(
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
     ) -> list[events.Event] | Lacks:
-        """As `_drive`; a run that was begun where its code was not run gets first what it lacks of its beginning."""
+        """As `_drive`; a run that began where its code was not run first gets the missing events of its beginning."""
         draws = agent.draws and unseen > len(state.outcomes)
         if state.version and not draws:
             return self._drive(agent, state, fresh, unseen, now, values)
@@ -296,7 +289,7 @@ class Agents:
         return [*begins, *found] if isinstance(found, list) else found
 
     def _completed(self, agent: AgentDef, state: RunState, values: Values) -> str:
-        """The input as every replay is to read it, if reading it draws anything; the log has none so far."""
+        """The input with its defaults, for every replay, if reading it draws random values; the log has none so far."""
         if lacking(state, values):
             return ""
         try:
@@ -316,7 +309,7 @@ class Agents:
     def _drive(
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
     ) -> list[events.Event] | Lacks:
-        """**Raises** whatever goes wrong along history; what the code does at its end is data."""
+        """Run the code. **Raises** any error along history; an error at its end is data."""
         execution = self._live.get(state.run_id)
         if execution is None:
             if lacks := lacking(state, values):
@@ -335,7 +328,7 @@ class Agents:
         execution.moment.now_ms = now
         if not unseen and not state.mail.behind:
             return []
-        if not turns:  # it has caught up before, and nothing was to be written: its waits may be asked all the same
+        if not turns:  # it has caught up before, with nothing to write; its waits may still be offered signals
             turns.append([])
         ahead = sum([isinstance(event, events.CallProposed) for event in fresh])
         closed: set[int] = set()
@@ -349,7 +342,7 @@ class Agents:
             return added
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
-        except BaseException as error:  # noqa: BLE001 - what an agent asks for may be unfit in any way
+        except BaseException as error:  # noqa: BLE001 - an agent may request anything unfit
             _let_through(error)
             self.forget(state.run_id)
             return [self._failed(state.run_id, error)]
@@ -357,7 +350,7 @@ class Agents:
     def _wake(
         self, execution: Execution, state: RunState, fresh: list[events.Event], values: Values
     ) -> list[Wanted] | Lacks:
-        """Gives the code the outcomes that have come for it, unless one is a large value that was not read."""
+        """Settle steps of the code with fresh outcomes, unless one is a large value that is not loaded."""
         driver = Handing(execution, state.run_id, values) if values else execution
         turns: list[Wanted] = []
         for event in fresh:
@@ -370,7 +363,7 @@ class Agents:
         return turns
 
     def _ending(self, run: RunId, agent: AgentDef, end: Returned | Raised) -> events.Terminal:
-        """How a run is over whose code is. **Raises** MemoryError: that is no word of the agent's."""
+        """The terminal event of a run whose code has ended. **Raises** MemoryError: that is not the agent's result."""
         if isinstance(end, Raised):
             error = end.error
         else:
@@ -384,18 +377,18 @@ class Agents:
         return self._failed(run, error)
 
     def _failed(self, run: RunId, error: BaseException) -> events.RunFailed:
-        """The end of a run by its own code; its author finds the lines in the log of the planner."""
+        """The failure of a run by its own code; the planner's log has the stack for its author."""
         failure = failure_of(error)
         try:
             text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
-        except Exception:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
+        except Exception:  # noqa: BLE001 - the user's code; better no text than an unredacted one
             text = failure.code
         self._journal.news.append(("agent.raised", {"run_id": run, "stack": text}))
         return events.RunFailed(failure)
 
     def _open(self, agent: AgentDef, state: RunState, unseen: int, values: Values) -> Execution:
         assert state.request is not None, "a run that runs was requested"
-        _ = agent.code  # it is scanned again, and what is wrong with it is not the input's fault
+        _ = agent.code  # it is scanned again, and its errors are not the input's fault
         moment = Moment()
         seed = state.request.seed
         context = self._app.context(state.run_id, seed=seed, moment=moment, history=state)
@@ -403,12 +396,12 @@ class Agents:
             code, left = agent.open(self._given(state, values), context), state.retried.left
             return Execution(code, moment, seed, self._budget.turn, left, context=context)
         except (UsageError, BlobError) as error:
-            if unseen > len(state.outcomes):  # the log has nothing yet that the code did with this input
+            if unseen > len(state.outcomes):  # the log has no event of the code with this input
                 raise _RefusedInput from error
             raise
 
     def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[events.Event]:
-        """The events of what the code asks for, until it waits or is over. **Raises** RefoldError at a limit."""
+        """Events that the code requests, until it waits or ends. **Raises** RefoldError at a limit."""
         if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
             raise spent("budget_bytes", f"its history has more than {most:,} bytes")
         most = state.retried.most_steps or self._budget.steps
@@ -421,7 +414,7 @@ class Agents:
                 fresh = self._record(state, intent, frontier, step=step, now=now)
                 added += fresh
                 denied += [event for event in fresh if isinstance(event, events.CallFailed)]
-            # What a policy denies is settled at once, when all that was asked for with it has been proposed.
+            # A denied call is settled at once, when all that was requested with it has been proposed.
             frontier.turns.extend(execution.settle(event.step, event) for event in denied)
             frontier.denied += len(denied)
             if frontier.denied > MOST_DENIED:
@@ -437,7 +430,7 @@ class Agents:
         return added + self._rest(agent, state, frontier)
 
     def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
-        """The last events of an entry: how the code is over, or what its waits were not asked."""
+        """Last events of an entry: the end of the code, or waits that were not offered signals."""
         execution = frontier.execution
         if waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
@@ -480,7 +473,7 @@ class Agents:
 
     def _given_up(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
         known = step in state.open or step in frontier.asked
-        if not known or step in frontier.closed:  # it was settled in this very moment
+        if not known or step in frontier.closed:  # settled in this very moment
             return []
         frontier.closed.add(step)
         return [events.StepGivenUp(step)]
@@ -523,14 +516,14 @@ def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
 
 
 def _let_through(error: BaseException) -> None:
-    """Ctrl-C ends the process that a human stops. In a service it comes as a signal: there code has raised it."""
+    """Raise a Ctrl-C that ends this process. In a service SIGINT has a handler, so the code itself has raised it."""
     cause = error.__cause__ or error
     if isinstance(cause, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         raise cause
 
 
 def failure_of(error: BaseException) -> events.Failure:
-    """An error as data: its code, or its class where it has none."""
+    """An error as data: its code, or its class if it has none."""
     text = text_of(error)
     if isinstance(error, NonDeterminismError):
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")
@@ -543,10 +536,8 @@ def failure_of(error: BaseException) -> events.Failure:
 
 
 def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
-    """What the code asks for, with the arguments that an operator has given it, if any, and those that it had.
-
-    **Raises** RefoldError where it is another call, or none: the edited one would go out as the code has it.
-    """
+    """The intent of a step, with arguments edited by an operator if any, and the code's own arguments. **Raises**
+    RefoldError if the code does not make that call: the edited one would go out unedited."""
     edited, args, tool, _ = state.retried.edit
     if not args or step != edited:
         return intent, ""
@@ -556,21 +547,19 @@ def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Inte
     return replace(intent, args=args), intent.args
 
 
-# How what code asks for becomes events: calls that are counted, runs that it starts, waits for signals
+# Events from intents: metered calls, started runs, waits for signals
 
 
 def delegated(
     state: RunState, intent: StartRun | PublishEvent, step: int, *, ahead: int, app: App, budget: Bounds
 ) -> events.ChildStarted | events.EventPublished:
-    """The event of a step that starts others. `ahead`: how many the run starts before it in this entry.
-
-    **Raises** RefoldError where it starts too many, too deep, or with too much.
-    """
+    """The event of a step that starts others. `ahead`: runs started before it in this entry. **Raises** RefoldError for
+    too many runs, too deep ones, or too large an input."""
     if isinstance(intent, StartRun):
         given, count, most = intent.input, 1, max(budget.payload_bytes, budget.blob_bytes)
         event: events.ChildStarted | events.EventPublished = intent.recorded(step)
     else:
-        # Who listens is asked once, and stands in the log: another version of the app may have others.
+        # Listeners are resolved once and recorded: another version of the app may have others.
         agents = app.listeners(intent.name, intent.data)
         given, count, most = intent.data, len(agents), budget.payload_bytes
         event = events.EventPublished(step, intent.name, intent.data, agents)
@@ -585,7 +574,7 @@ def delegated(
 
 
 def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
-    """The event of a step that tells another run something. **Raises** RefoldError where that is too much."""
+    """The event of a step that signals another run. **Raises** RefoldError if its data is too large."""
     if (size := utf8_bytes(intent.data)) > most:
         message = f"the data of signal {intent.name} has {size:,} bytes, more than {most:,}"
         raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
@@ -599,14 +588,14 @@ def started_by(event: events.ChildStarted | events.EventPublished) -> int:
 def spent(code: str, message: str) -> RefoldError:
     names = "RUN_STEPS, RUN_BYTES, RUN_CHILDREN and RUN_DEPTH"
     hint = f"let a run do a part of the work and start the next; REFOLD_PLANNER__{names} are the limits"
-    if code != "budget_depth":  # a run that is too deep has a parent, which has heard of its failure
+    if code != "budget_depth":  # a run that is too deep has a parent, which gets its failure
         hint += f", and `refold run retry --{code.removeprefix('budget_')}` raises this one for a run"
     return RefoldError(message, code=code, hint=hint)
 
 
 @dataclass(slots=True)
 class Metered:
-    """A call that is asked for, what it may take as its maker says, and what a policy has to say before it goes out."""
+    """A proposed call, its reservation by its author, and the verdict of a policy."""
 
     call: events.CallProposed
     reserve: Reserve | None
@@ -616,7 +605,7 @@ class Metered:
 def propose_metered(
     state: RunState, new: Metered, reservation: Reservation, now: int, rules: Rules
 ) -> list[events.Event]:
-    """The events of a call. **Raises** RefoldError where a budget is used up, or nobody knows what the call costs."""
+    """Events of a call. **Raises** RefoldError if a budget is used up, or the price of the call is unknown."""
     call = new.call
     if (repeated := _repeated(state, call, reservation)) and not isinstance(new.held, events.CallFailed):
         return [call, *repeated]
@@ -661,14 +650,14 @@ def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | Non
 
 
 ASKED_AT_ONCE = 2_000
-"""Matches that are asked in one entry: 7 microseconds each, or 30 where the process has not room for them all."""
+"""Matches evaluated in one entry: 7 microseconds each, or 30 if the process lacks room for them all."""
 
 MOST_MATCHING = 1_000
-"""Waits of one name that may be open when one with a match begins: a signal is offered to all of them at once."""
+"""Most open waits of one name when one with a match begins: a signal is offered to all of them at once."""
 
 
 class Offers:
-    """Signals that are offered in one entry, on top of a state. `closed` are the steps that are over since."""
+    """Signals offered to waits in one entry, on top of a state. `closed` are the steps that ended since."""
 
     def __init__(self, state: RunState, closed: set[int]) -> None:
         self._state, self._closed = state, closed
@@ -679,7 +668,7 @@ class Offers:
         self._asked = 0
 
     def begin(self, wait: events.WaitStarted) -> None:
-        """A wait begins. **Raises** RefoldError where it is one too many."""
+        """Add a wait. **Raises** RefoldError if it is one too many."""
         self._waits.append(wait)
         if not wait.match:
             return
@@ -694,10 +683,8 @@ class Offers:
             raise RefoldError(message, code="too_many_waits", hint="give what they wait for names of their own")
 
     def take(self, now: int) -> tuple[list[events.Event], tuple[int, Settled] | None]:
-        """Offers what is kept to one wait after the other: what is to be told, and the first that is over, and how.
-
-        One at a time: what the code makes of it may be to give up another, which then has taken nothing.
-        """
+        """Offer kept signals to one wait after the other; return events, and the first wait that ends, with its
+        outcome. One at a time: the code may then give up another wait, which must not have taken a signal."""
         told: list[events.Event] = []
         while self._waits and self._asked < ASKED_AT_ONCE:
             wait = self._waits.popleft()
@@ -712,12 +699,12 @@ class Offers:
                 return [*told, events.WaitEnded(wait.step, signal.signal_id)], (wait.step, signal)
             opened = self._state.open.get(wait.step)
             if opened and 0 < opened.due_ms <= now:
-                # It was not let go while something lay there for it, which another wait has by now.
+                # It was kept open for a signal that another wait has taken by now.
                 expired = events.WaitExpired(wait.step)
                 return [*told, expired], (wait.step, expired)
         return told, None
 
     def left(self) -> list[events.Event]:
-        """Events to be written, when the entry is complete, of waits that were not asked."""
+        """Events, for the end of the entry, about waits that were not offered signals."""
         behind = self._waits[0].step if self._waits else 0
         return [events.WaitsPostponed(behind)] if behind != self._state.mail.behind else []

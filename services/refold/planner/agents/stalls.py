@@ -1,4 +1,4 @@
-"""Code of runs that is kept running, code that is held because it does not go with its history, and code that hangs."""
+"""Executions in memory, holds of runs whose code contradicts their history, and the watchdog for code that hangs."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from refold.runtime.lanes import Journal
 from refold.sdk.execution import Execution
 
 EXECUTION_BYTES = 4_096
-"""What the code of a run takes that waits for one call."""
+"""Memory of an execution with one waiting task."""
 
 TASK_BYTES = 2_048
-"""What one more of its tasks takes."""
+"""Memory of each further task."""
 
 
 class LiveRoom:
-    """The bytes that the code of all runs of a process takes, and the `most` that it may. **Units**: bytes."""
+    """Memory of the executions of a process, and its limit `most`. **Units**: bytes."""
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0
@@ -55,17 +55,15 @@ class LiveRoom:
         self.bytes += size
 
     def make(self, user: LiveCode) -> None:
-        """Ends what was used longest ago in the lane that has most, until the rest fits; not what was used just now."""
+        """Drop the oldest executions of the lane with most memory until the rest fits, but not the one just used."""
         while self.bytes > self.most and (lanes := [lane for lane in self.lanes if len(lane) > (lane is user)]):
             most = max(lanes, key=lambda lane: (lane.bytes, lane is user))
             most.drop(next(iter(most)))
 
 
 class LiveCode:
-    """The executions of one lane, by run, within the room of its process, roughly. **Units**: bytes.
-
-    What an execution takes nobody can tell, so it is taken for its tasks and all that its history has handed to it.
-    """
+    """Executions of one lane, by run, within the memory of its process. **Units**: bytes. Memory of an execution cannot
+    be measured. It is estimated from its tasks and the bytes its history returned."""
 
     def __init__(self, room: LiveRoom, mark: Mark) -> None:
         self._room, self.mark = room, mark
@@ -81,12 +79,12 @@ class LiveCode:
         return len(self._executions)
 
     def get(self, run: str) -> Execution | None:
-        """The execution of a run, if there is one."""
+        """The execution of a run, if any."""
         kept = self._executions.get(run)
         return kept[0] if kept else None
 
     def keep(self, run: str, execution: Execution, history_bytes: int) -> None:
-        """An execution was used: it is the last one to go."""
+        """Store a used execution as the newest."""
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
         self._executions[run] = execution, size
@@ -95,7 +93,7 @@ class LiveCode:
         self._room.make(self)
 
     def drop(self, run: str) -> None:
-        """Ends the execution of a run, if there is one."""
+        """End the execution of a run, if there is one."""
         if kept := self._executions.pop(run, None):
             self._add(-kept[1])
             if not self._executions:
@@ -117,7 +115,7 @@ def _close_all(executions: dict[str, tuple[Execution, int]]) -> None:
 
 
 RETRY_MS = 30_000
-"""When what may pass by itself is tried again for the first time; then after twice as long, up to an hour."""
+"""First retry of a stall that may pass; the delay doubles up to `LONGEST_RETRY_MS`."""
 
 LONGEST_RETRY_MS = 3_600_000
 JUDGED = frozenset({"retry", "fail"})
@@ -125,10 +123,7 @@ JUDGED = frozenset({"retry", "fail"})
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Why the code of a run cannot be run along its history here. `passing`: it may be otherwise in a while.
-
-    `error` is what was raised, if anything was.
-    """
+    """Reason why a run's code cannot follow its history here. `passing`: perhaps temporary. `error`: the exception."""
 
     reason: str
     message: str
@@ -140,7 +135,7 @@ class Stall:
 
 
 class Holds:
-    """The holds of one lane. `publish` sends one (None: a tombstone) on its way into `run-snapshot`."""
+    """Holds of one lane. `publish` sends one (None: a tombstone) to `run-snapshot`."""
 
     def __init__(self, member: str, journal: Journal, publish: Callable[[RunId, Hold | None], None]) -> None:
         self._member, self._journal, self._publish = member, journal, publish
@@ -150,18 +145,18 @@ class Holds:
         self._since: dict[RunId, int] = {}
 
     def get(self, run: RunId) -> Hold | None:
-        """Why a run is held, if it is."""
+        """The hold of a run, if any."""
         return self._holds.get(run)
 
     def follow(self, key: bytes | None, value: bytes | None, *, at_ms: int) -> None:
-        """A record of `run-snapshot`, there since `at_ms`, at a take-over; others than holds are passed over."""
+        """Read a record of `run-snapshot` of time `at_ms` at a take-over; records other than holds are ignored."""
         run = held_run(key)
         if run is not None:
             self._forget(run)
             if value is not None:
                 hold = read_hold(run, value)
-                # The clock of whoever wrote it may be ahead, and that of the broker of `run-snapshot`: later than what
-                # a human says of the hold, either would refuse that.
+                # Clocks of its writer and of the broker of `run-snapshot` may be ahead: a time later than an operator's
+                # order about the hold would refuse that order.
                 self._since[run] = min(at_ms, hold.at_ms or at_ms)
                 self._keep(hold)
 
@@ -169,11 +164,11 @@ class Holds:
         return run in self._holds and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
-        """True if the code of a run that is held is to be run all the same, to see whether it agrees by now."""
+        """True if the code of a held run is to be tried."""
         return run in self._tried
 
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
-        """The code of a run does not go with its history: from now on it is held."""
+        """Hold a run whose code contradicts its history."""
         before = self._holds.get(run)
         tries = before.tries + 1 if before and before.reason == stall.reason else 0
         wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
@@ -191,17 +186,17 @@ class Holds:
             tries=tries,
         )
         self._keep(hold)
-        # Tried again by itself it is the same hold still.
+        # A failed retry keeps the time of the hold.
         if before is None or not tries:
             self._since[run] = now
         self._tried.discard(run)
-        # A typo in a request is no broken deploy, and wakes nobody.
+        # A typo in a request is no broken deploy, and alerts no one.
         event = "run.unserved" if hold.reason == "unknown_agent" else "run.stalled"
         self._journal.tell(event, run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
         self._publish(run, hold)
 
     def disorder(self, run: RunId, why: str, now: int) -> None:
-        """The history of a run cannot be told from the log: it stands still until it is repaired."""
+        """Hold a run with an ambiguous history until it is repaired."""
         reason, _, message = why.partition(": ")
         before = self._holds.get(run)
         self._tried.discard(run)
@@ -212,7 +207,7 @@ class Holds:
             self._publish(run, hold)
 
     def lift(self, run: RunId, *, over: bool = False) -> None:
-        """The run goes on, or is over; nothing happens to one that is not held."""
+        """Remove the hold of a run that goes on or is over; no effect without a hold."""
         self._tried.discard(run)
         if self._forget(run) is not None:
             if not over:
@@ -220,41 +215,39 @@ class Holds:
             self._publish(run, None)
 
     def send_again(self, run: RunId) -> None:
-        """Nobody knows whether the hold of a run came into its topic: says again what is true by now."""
+        """Publish the current hold again: it is unknown whether its record is in the topic."""
         self._publish(run, self._holds.get(run))
 
     def judge(self, said: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
-        """What an operator says of a run that is held. **Units**: `sent_ms` by the log's clock."""
+        """Judge an operator's order about a held run. **Units**: `sent_ms` by the log's clock."""
         run = state.run_id
         if state.over:
             return Ignore("the run is over")
         if said.kind == "retry":
             if run not in self._holds:
                 return Ignore("the run is not held")
-            if state.paused:  # its code is not run now, and who has the lane when it is may not have heard this
+            if state.paused:  # its code does not run now, and a later owner of the lane may not have this order
                 self.lift(run)
             else:
                 self._tried.add(run)
             return []
         if run not in self._holds:
             return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
-        # It was meant for a hold that is gone, and comes once more because positions were lost.
+        # The order was for an earlier hold, and arrives again because positions were lost.
         if sent_ms < self._since.get(run, 0):
             return Refuse("conflict", f"run {run} was not held like this when this was said: see `refold run list`")
         return [RunFailed(Failure("given_up", _said(said), self._holds[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
-        """True if a run is held by code that is not the code here: then it is tried. A quarantine waits for a human."""
+        """Try a run that other code than the code here has held; True if so. A quarantine waits for a human."""
         hold = self._holds.get(run)
         if hold is not None and hold.kind == "stalled" and hold.code != code:
             self._tried.add(run)
         return run in self._tried
 
     def ready(self, find: Callable[[RunId], RunState | None], code_of: Callable[[RunState], str]) -> Iterator[RunId]:
-        """At a take-over: the held runs to be tried here. Holds of what is over are taken back.
-
-        Of a run that nobody knows the hold stays: its code may have hung before its first entry was written.
-        """
+        """At a take-over: held runs to be tried here. Holds of finished runs are removed. The hold of an unknown run
+        stays: its code may have hung before its first entry was written."""
         for run in list(self._holds):
             state = find(run)
             if state is not None and state.over:
@@ -268,7 +261,7 @@ class Holds:
             yield due.run_id
 
     def next_ms(self) -> int | None:
-        """When something is to be tried again."""
+        """Time of the next retry."""
         return self._retries.next_ms()
 
     def _keep(self, hold: Hold) -> None:
@@ -282,12 +275,12 @@ class Holds:
 
 
 def retries(said: RunOperation, state: RunState) -> bool:
-    """True if what is said lets a failed run go on, or did, and is not about a hold."""
+    """True if an order is to retry a failed run, and not about a hold."""
     return said.kind == "retry" and (state.over or failure_named(said) > 0)
 
 
 def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -> Outgoing:
-    """The record that says that the code of a run is held, or (None) no longer."""
+    """The record of a hold, or (None) its tombstone."""
     record = Outgoing(RUN_SNAPSHOT, partition, hold_key(run), None, (), 0)
     if hold is None:
         return record
@@ -305,31 +298,29 @@ def _said(said: RunOperation) -> str:
 
 
 EXIT_CODE = 75
-"""Of a planner that a run's code held: its supervisor starts it again, and the run is not driven there."""
+"""Exit code of a planner that a run's code blocked: its supervisor restarts it, and the run stays held."""
 
 LOOK_S = 0.1
 _LATE_S = 2 * LOOK_S
-"""The most that one look counts as waiting: in a longer one this thread stood still, too."""
+"""Longest wait that one look counts: in a longer one this thread stood still, too."""
 
 GIVE_S = 1.0
-"""How long code that was interrupted may take to end: it may tidy up, or go on as if nothing had happened."""
+"""Time for interrupted code to end: it may tidy up, or ignore the interrupt."""
 
 MUTE_S = 60.0
-"""How long this thread may not get to run (code in C that keeps the interpreter) before the process ends."""
+"""Longest time without this thread running (C code that keeps the interpreter) before the process ends."""
 
 HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HANG_MS)"
 
 STACK = 8_000
-"""Characters of a stack in a hold: the innermost frames of any but absurd code."""
+"""Characters of a stack in a hold: the innermost frames of any normal code."""
 
 _log = structlog.get_logger()
 
 
 class Driven(NamedTuple):
-    """Code of a run that is being run. `needs` is the version that the run began with, `code` what it has here.
-
-    `ends`: who runs it takes a HeldUp that it may raise at any point.
-    """
+    """Code of a run that is running. `needs` is the version that the run began with, `code` that which it has here.
+    `ends`: its caller handles a HeldUp that it may raise at any point."""
 
     run_id: RunId
     needs: str
@@ -341,11 +332,11 @@ _INTERRUPT = signal.SIGUSR1
 
 
 class HeldUp(BaseException):
-    """Agent code has held the planner for too long, and is interrupted."""
+    """Agent code has blocked the planner for too long, and is interrupted."""
 
 
 class Mark:
-    """What the loop of a process is doing, for its watchdog. `doomed`: what is to be interrupted; `stack` is where."""
+    """Current work of a process's loop, for its watchdog. `doomed`: to be interrupted, at `stack`."""
 
     def __init__(self) -> None:
         self.driven: Driven | None = None
@@ -353,11 +344,11 @@ class Mark:
         self.stack = ""
 
     def on(self, driven: Driven) -> _On:
-        """A `with` block around agent code. **Raises** HeldUp into that code if it does not give the planner back."""
+        """A `with` block around agent code. **Raises** HeldUp into code that blocks the planner."""
         return _On(self, driven)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """A handler of signals: what is driven ends here, if it is still what was to be interrupted."""
+        """Signal handler: interrupt the doomed code, if it still runs."""
         if self.doomed is not None and self.doomed is self.driven:
             raise HeldUp
 
@@ -376,11 +367,9 @@ class _On:  # a generator would cost each step a microsecond more
 
 
 class Watchdog:
-    """A thread beside a planner's loop; to be made in the thread that takes turns.
-
-    `quarantine` makes a hold durable and may raise, `die` ends the process. Code is interrupted by a signal, if the
-    thread is the main one (no other runs handlers). **Units**: seconds.
-    """
+    """A thread beside a planner's loop; to be created in the thread that takes turns. `quarantine` makes a hold durable
+    and may raise, `die` ends the process. Code is interrupted by a signal only if the thread is the main one (no other
+    runs handlers). **Units**: seconds."""
 
     def __init__(
         self,
@@ -410,13 +399,13 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, with the loop."""
+        """End the thread, with the loop."""
         gc.callbacks.remove(self._collects)
         self._stopped.set()
         self._thread.join(timeout=2)
 
     def _collects(self, phase: str, info: object) -> None:
-        # A collector runs `__del__` of user code, of no run that anything here could name.
+        # A collector runs `__del__` of user code, of no run that could be named here.
         if threading.get_ident() != self._loop:
             return
         if phase == "start":
@@ -428,13 +417,13 @@ class Watchdog:
     def _run(self) -> None:
         try:
             self._watch()
-        except BaseException:  # noqa: BLE001 - without it one run could hold all the others: the process ends with it
+        except BaseException:  # noqa: BLE001 - without it one run could block all others: the process ends with it
             _log.exception("watchdog.broken")
             self._die(EXIT_CODE)
 
     def _watch(self) -> None:
-        # Wall time would take a stopped process and a busy machine for code that hangs: what counts is what the loop's
-        # thread has worked, and how long it has waited (for a lock, a socket, a sleep) while this thread ran on time.
+        # Wall time would count a stopped process and a busy machine as hanging code. Counted are the work of the loop's
+        # thread, and its waits (for a lock, a socket, a sleep) while this thread ran on time.
         seen, began, waited, warned = None, 0.0, 0.0, False
         before = time.monotonic()
         while not self._stopped.wait(LOOK_S):
@@ -480,14 +469,14 @@ class Watchdog:
             if driven.run_id:
                 self._quarantine(hold)
             _log.error("run.quarantined", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
-        except BaseException:  # noqa: BLE001 - whatever it is, the process that is held has to end
-            # The process ends all the same: others go on sooner, and the next planner that it holds tries again.
+        except BaseException:  # noqa: BLE001 - in any case the blocked process has to end
+            # The process ends all the same: others go on sooner, and the next planner that it blocks tries again.
             _log.exception("run.quarantine_failed", run_id=driven.run_id, stack=stack)
         finally:
             self._die(EXIT_CODE)
 
     def _waits(self) -> bool:
-        """True if the loop's thread waits for something else than a processor. Unknown where there is no /proc."""
+        """True if the loop's thread does not wait for a processor. Unknown where there is no /proc."""
         try:
             return self._stat.read_text().rpartition(")")[2].split()[0] in ("S", "D")
         except OSError:

@@ -1,1 +1,1 @@
-"""From an input to what is written: answers, who has room, and what runs mean for each other."""
+"""From an input to an entry: answers, admission, and effects of runs on each other."""

@@ -1,4 +1,4 @@
-"""How many runs of a lane may be with executors at once, what inputs may take, and which topics wait meanwhile."""
+"""Limits of a lane: active runs, memory of their inputs, and topics that pause meanwhile."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ from refold.planner.log.acceptance import Acceptance
 from refold.planner.settings import Limits
 
 SMALL_BYTES = 8_192
-"""An input that is not larger counts as nothing: the run itself takes as much."""
+"""Size up to which an input counts as nothing: the run itself takes as much."""
 
 ASKED_BYTES = 64
-"""Of what users may have of a turn, a wait that is asked about a signal takes as much as these bytes: 5 to 30
-microseconds."""
+"""Share of the user allowance that one match against a signal takes: 5 to 30 microseconds, as much as these bytes."""
 
 IDLE_BYTES = 2_048
-"""What a run takes that cannot begin: of these a sender may order any number."""
+"""Memory of a run that cannot begin: a sender may request any number."""
 
 
 class Weight(NamedTuple):
-    """What the input of a run that is not over takes, and whether the run waits for time, people or code."""
+    """Memory of an unfinished run's input, and whether the run waits for time, people or code."""
 
     bytes: int
     waits: bool
@@ -42,15 +41,15 @@ class Weight(NamedTuple):
 _NOTHING = Weight(0, waits=False)
 
 Needed = tuple[str, str]
-"""Where runs are with executors: `pool` or `tool`, and its name."""
+"""Place of an active run: `pool` or `tool`, and its name."""
 
 
 class Admission:
-    """The runs of one lane that are not over, by what they take. `agents` are those whose code is here.
+    """Unfinished runs of one lane, by the resources that they use. `agents` are those whose code is here.
 
-    A run is active while executors have something of it; what waits for time or people is not. There is room for so
-    many active ones at each pool, and at each tool: where one is away, or halted, those wait that need it, and nobody
-    else. What a run will need is not known before it runs, so it is what active runs of its agent need.
+    A run is active while executors have a call of it, not while it waits for time or people. Each pool and each tool
+    has room for a limited number of active runs: if one is down or halted, only the runs wait that need it. The needs
+    of a new run are unknown, so the needs of its agent's active runs are assumed.
     """
 
     def __init__(self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance) -> None:
@@ -64,7 +63,7 @@ class Admission:
         self._bytes = {True: 0, False: 0}
 
     def count(self, state: RunState) -> None:
-        """A run has changed, or was taken over: where its waits were not all asked, that goes on."""
+        """Count a run that has changed or was taken over; unfinished offers to its waits go on."""
         active = state.status == "running" and bool(state.open)
         self._place(state.run_id, state.request.agent if state.request else "", _places(state) if active else None)
         if state.mail.behind and not state.over:
@@ -75,16 +74,16 @@ class Admission:
             return
         begun = state.status != "pending" and request.agent in self._agents
         size = input_bytes(request)
-        # What an input points to is in memory while its run is active, and read anew when it is so again.
+        # A large input is in memory while its run is active, and loaded again for the next time.
         whole = size_of(request.input) if active else size
         weight = sum([each for each in (whole, state.mail.bytes) if each > SMALL_BYTES])
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
     def count_asleep(self, run: RunId, kept: Asleep) -> None:
-        """A run is taken over of which no more is known than what was kept."""
+        """Count a sleeping run at a take-over by its snapshot record alone."""
         active = kept.status == "running"
         if active:
-            self._place(run, "", frozenset())  # where, it says when it is looked into
+            self._place(run, "", frozenset())  # its places are known once it is folded
         weight = kept.begins if kept.begins > SMALL_BYTES else 0
         self._weigh(run, Weight(kept.begins + IDLE_BYTES if kept.status == "pending" else weight, waits=not active))
 
@@ -93,23 +92,23 @@ class Admission:
         return bool(self._active)
 
     def room(self, agent: str = "") -> int:
-        """How many more runs (of this agent) may be with executors; none before all is heard that was said of them."""
+        """Runs (of this agent) that may still become active; 0 until all earlier inputs are answered."""
         if not self._inbox.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
         return self._limits.active - self._crowds()[1] - self._log.flying
 
     def admit(self) -> None:
-        """Requests that wait for room are answered, as far as there is room for their agents."""
+        """Release waiting requests as far as there is room for their agents."""
         for agent in self._inbox.holders:
             if (room := self.room(agent)) > 0:
                 self._inbox.admit(agent, room)
 
     def _waits(self, agent: str) -> bool:
-        """True if runs of an agent need what is crowded."""
+        """True if runs of an agent need a crowded place."""
         return any(self._needs[place][agent] for place in self._crowds()[0])
 
     def _crowds(self) -> tuple[frozenset[Needed], int]:
-        """The places that are crowded, and how many runs are active and at none of them."""
+        """Crowded places, and the number of active runs at none of them."""
         if self._crowd is None:
             most, number = self._limits.active, len(self._active)
             full = frozenset(place for place, runs in self._at.items() if len(runs) >= most) if number >= most else None
@@ -118,7 +117,7 @@ class Admission:
         return self._crowd
 
     def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
-        """A run is active at these places, or (None) is not."""
+        """Set the places of an active run; None: it is not active."""
         before = self._active.get(run)
         if before == places:
             return
@@ -134,10 +133,10 @@ class Admission:
         for place in (places or frozenset()) - (before or frozenset()):
             self._at.setdefault(place, set()).add(run)
             self._needs.setdefault(place, Counter())[agent] += 1
-        self._crowd = None  # made anew when somebody asks: a turn accepts hundreds of entries, and asks a few times
+        self._crowd = None  # computed again on demand: a turn accepts hundreds of entries, and needs it a few times
 
     def refuses(self, request: RunRequest, now: int) -> str:
-        """Why there is no room for another run, though nobody could say when there will be; nothing if there is."""
+        """Reason to refuse another run, if it is unknown when there will be room; empty if there is room."""
         size = input_bytes(request)
         later, known = request.not_before_ms > now, request.agent in self._agents
         if not later and known and size <= SMALL_BYTES:
@@ -148,7 +147,7 @@ class Admission:
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
     def takes(self, ruling: Ruling, state: RunState | None, given: Input | None) -> Ruling:
-        """A ruling about an input, or why there is no room for the signal that it keeps for a wait to come."""
+        """The ruling about an input, or a refusal if there is no room for the signal that it keeps."""
         if not isinstance(given, RunSignal):
             return ruling
         if state is not None:
@@ -165,11 +164,11 @@ class Admission:
         return Refuse("no_room", f"{why}, or raise REFOLD_PLANNER__INPUT_BYTES")
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
-        """The topics of which no more is to be taken. `before`: of which none is taken so far."""
+        """Topics to pause. `before`: topics that are paused now."""
         inbox = self._inbox
         topics = {topic for topic in inbox.topics if inbox.full(topic)} if inbox.crowded else set[str]()
         least = self._limits.active // 10 if RUN_REQUESTED in before else 0
-        # A request that waits for a place which is crowded lets those behind it by, while not too many do.
+        # A request for a crowded place lets later ones pass, while not too many wait.
         queued = any(not self._waits(agent) for agent in self._inbox.holders)
         if queued or self._inbox.held_bytes >= self._limits.topic_bytes or self.room() <= least:
             topics.add(RUN_REQUESTED)
@@ -190,5 +189,5 @@ def _places(state: RunState) -> frozenset[Needed]:
 
 
 def input_bytes(request: RunRequest | RunRequested) -> int:
-    """What the sender of a request has chosen the size of. **Units**: bytes."""
+    """Bytes whose number the sender of a request has chosen. **Units**: bytes."""
     return utf8_bytes(request.input) + sum(utf8_bytes(text) for each in request.labels.items() for text in each)

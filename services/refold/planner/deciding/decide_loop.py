@@ -1,8 +1,6 @@
-"""How a lane answers an input: an entry on its way into the log, or wherever else the input belongs.
-
-`decide` says what the input means, the agent's code what follows from that; both become one entry, so that an input is
-applied whole or not at all.
-"""
+"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input. `decide` gives the events
+of the input, the agent's code those that follow; both become one entry, so that an input is applied whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ from refold.sdk.app import App
 
 @dataclass(frozen=True, slots=True)
 class LaneParts:
-    """The parts of one lane that several others need."""
+    """Parts of one lane that several others need."""
 
     partition: int
     clock: LogClock
@@ -80,12 +78,12 @@ class LaneParts:
 
 
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
-"""The texts of what code asks for and says that go to the store when they are large. What a child is given lies with
-the child, which may outlive its parent and needs it as long as it is there itself."""
+"""Texts of events that go to the blob store if large. A child's input is stored with the child, which may outlive its
+parent and needs it throughout."""
 
 
 LOADING_BYTES = 32 << 20
-"""How much is read at a time, for all lanes of a planner."""
+"""Bytes loaded at a time, for all lanes of a planner."""
 
 _RUN_AGAIN = frozenset({MIGRATE, "retry"})
 
@@ -93,7 +91,7 @@ _PASSED = {WaitsFor.EXECUTORS: 1}
 
 
 class BlobOrders:
-    """What the lanes of a planner want of the blob store: so many bytes are read at a time, or one value."""
+    """Loads and saves of a planner's lanes in the blob store: up to `LOADING_BYTES`, or one value, at a time."""
 
     def __init__(self) -> None:
         self.orders: list[LoadBlob | SaveBlob] = []
@@ -103,7 +101,7 @@ class BlobOrders:
         self._number = 0
 
     def load(self, place: Pointed, then: Callable[[str | Failure], None], *, kept: bool) -> None:
-        """Has a value read; `kept` see `LoadBlob`."""
+        """Request a value; for `kept` see `LoadBlob`."""
         self._number += 1
         self._asked[self._number] = then
         self._loads.append(LoadBlob(self._number, *place, kept))
@@ -130,10 +128,8 @@ class BlobOrders:
 
 
 class LargeValues:
-    """Those of one lane: what stands before an input is answered, and before its entry is sent.
-
-    **Units**: `most` in bytes of one value; 0 where there is no blob store.
-    """
+    """Large values of one lane: loaded before an input is answered, saved before its entry is sent. **Units**: `most`
+    in bytes of one value; 0 without a blob store."""
 
     def __init__(
         self, asks: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
@@ -144,20 +140,18 @@ class LargeValues:
         self._away: list[tuple[RunId, str]] = []
         self._keeping: set[RunId] = set()
 
-    # On the way in
+    # Input
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
-        """True if an input waits, for what it points to or behind an entry of its run; then it comes back by itself.
-
-        Unless it `loads`, what it points to is of no use to its answer.
-        """
+        """True if an input waits for large values, or behind an entry of its run; it is queued again by itself. With
+        `loads` false its answer needs no values."""
         given = item.input
         if self._keeping:
             run = given.parent if isinstance(given, ParentEnded) else item.run_id
             if run in self._keeping:
                 self._inbox.waiting.put(item, WaitsFor.VALUE, run)
                 return True
-        if isinstance(given, ToolResult) and not given.result.startswith(blobs.MARK):  # nearly all of them
+        if isinstance(given, ToolResult) and not given.result.startswith(blobs.MARK):  # most inputs
             return False
         if not loads:
             return False
@@ -166,7 +160,7 @@ class LargeValues:
         return bool(wanted)
 
     def drive(self, run: RunId, places: Iterable[Pointed], values: Values) -> None:
-        """Has the code of a run driven once these values are there, beside those that were read for it."""
+        """Load these values, then drive the run's code with them and the given ones."""
         if run not in self._driven:
             self._driven.add(run)
             self._load(Pending(run, None, values=values), places)
@@ -180,7 +174,7 @@ class LargeValues:
         elif isinstance(given, ChildEnded):
             if blobs.is_pointer(given.result):
                 yield child_id(given.run_id, given.step), given.result
-        # What people want to be tried is answered when it was: then its code is run from the top.
+        # An order to retry or migrate is answered by a replay from the top, which needs all values of the run.
         elif isinstance(given, RunOperation) and given.kind in _RUN_AGAIN and (state := self._log.known(given.run_id)):
             yield from pointers(state)
 
@@ -192,22 +186,23 @@ class LargeValues:
         def loaded(place: Pointed, value: str | Failure) -> None:
             item.values = {**item.values, place: value}
             if isinstance(value, Failure) and isinstance(item.input, ToolResult):
-                # It has happened, and what came of it is lost. Of what is in the log already that cannot be said.
+                # The effect happened but its result is lost. A result that is in the log already cannot become
+                # `broken`.
                 item.input = dataclasses.replace(item.input, status="broken", result="", failure=value, retryable=False)
             left.discard(place)
             if not left:
                 self._driven.discard(item.run_id)
                 self._inbox.push(self._inbox.waiting.take(WaitsFor.VALUE, item))
 
-        # Users may say anything of what they have put there: nothing waits for that where there is no store.
+        # A user's input may claim any pointer: without a store it fails instead of waiting.
         kept = not isinstance(item.input, Start) or item.input.origin is not None
         for place in list(left):
             self._asks.load(place, partial(loaded, place), kept=kept)
 
-    # On the way out
+    # Output
 
     def put_away(self, run: RunId, added: list[events.Event]) -> list[events.Event]:
-        """What code has added, with what stands for its large values; these are kept before the entry is sent."""
+        """Replace large values in added events by pointers; `send` saves the values before the entry."""
         self._away = []
         if self._most:
             for place, event in enumerate(added):
@@ -219,15 +214,15 @@ class LargeValues:
     def _point(self, run: RunId, text: str) -> str:
         try:
             data = text.encode()
-        except UnicodeEncodeError:  # made by hand and not by its context: its entry cannot be written
+        except UnicodeEncodeError:  # made without its context: its entry cannot be written
             return text
         if len(data) > self._most:
-            return text  # and its entry is too large
+            return text  # its entry will be too large
         self._away.append((run, text))
         return blobs.pointer_of(data)
 
     def send(self, sent: SentEntry) -> None:
-        """Sends an entry when its large values are kept. What comes for its run until then waits."""
+        """Send an entry once its large values are saved. Later inputs of its run wait until then."""
         away, self._away = self._away, []
         if not away:
             self._send(sent)
@@ -243,7 +238,7 @@ class LargeValues:
                 behind, known = self._inbox.waiting.take(WaitsFor.VALUE, run), self._log.known(run)
                 if (known.head if known else Head()).id == sent.entry.prev:
                     self._send(sent)
-                else:  # another planner has written on meanwhile
+                else:  # another planner has extended the run meanwhile
                     self._agents.forget(run)
                     behind.insert(0, sent.item)
                 self._inbox.push(behind)
@@ -258,7 +253,7 @@ class LargeValues:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all lanes of a planner share. `nonce` gives 16 fresh random bytes, `actor` is who writes entries."""
+    """Objects that all lanes of a planner share. `nonce` gives 16 random bytes, `actor` is the writer of entries."""
 
     app: App
     settings: PlannerSettings
@@ -273,7 +268,7 @@ class Shared:
 
 
 class DecideLoop:
-    """The answers of one lane. **Units**: `now` in milliseconds since 1970."""
+    """Answers of one lane to its inputs. **Units**: `now` in milliseconds since 1970."""
 
     def __init__(self, parts: LaneParts, shared: Shared, admission: Admission, family: Family) -> None:
         self._admission, self._family, self._shared, self._journal = admission, family, shared, shared.journal
@@ -285,7 +280,7 @@ class DecideLoop:
         self._large = LargeValues(*served, agents=parts.agents, most=limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
-        """Reads what an input says; whether there is anything to be answered. Not before: read, it takes much more."""
+        """Decode an input; True if it can be answered now. Not before its turn: decoded, it takes much more memory."""
         if item.input is not None or item.answer or (record := item.record) is None:
             return item.answer is not None or not self._large.awaits(item, loads=self._begins(item, now))
         try:
@@ -299,7 +294,7 @@ class DecideLoop:
         return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
 
     def _begins(self, item: Pending, now: int) -> bool:
-        """True if an input is for a run that is there, or begins one now: for no other is read what it points to."""
+        """True if an input is for a known run, or starts one now: only then are its large values loaded."""
         given = item.input
         if not isinstance(given, Start) or not is_pointer(given.request.input):
             return True
@@ -309,7 +304,7 @@ class DecideLoop:
         return not (known or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
-        """Decides what an item means, on the run's latest state, and sends what follows."""
+        """Decide an input on the run's latest state, and send the result."""
         if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
@@ -317,7 +312,7 @@ class DecideLoop:
             return
         state, frozen = self._log.known(run), run in self._log.fold.frozen
         if frozen and not (isinstance(item.input, Start) and state):
-            self._keep(item, now)  # its history goes on where this version does not see it: another will read on
+            self._keep(item, now)  # this version cannot see the rest of its history: another will read on
             return
         if (verdict := self._verdict(state, item, now)) is None:
             return
@@ -330,12 +325,12 @@ class DecideLoop:
             self.redispatch.ask_again(state, verdict, item, now)
         elif isinstance(verdict, Park) and not item.would_know:
             self._park(item, verdict, now)
-        # That nothing changes is said for good only on a log that is read to its end: a zombie's view may be old.
+        # An answer without an entry is final only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
             self._leave(state, item, verdict, now)
 
     def _is_settled(self, item: Pending, now: int) -> bool:
-        """True if nothing is to be decided about an input: then what its answer still needs is sent."""
+        """True if there is nothing to decide: then the rest of the answer is sent."""
         if isinstance(item.answer, Closed):
             self._outbox.close(item)
         elif item.answer:
@@ -347,7 +342,7 @@ class DecideLoop:
         return True
 
     def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
-        # No input: a run whose code may be able to go on from what the log says, after a take-over, say.
+        # No input: a run whose code may be able to go on, for example after a take-over.
         if item.input is None:
             return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
         if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
@@ -366,7 +361,7 @@ class DecideLoop:
                 return Park("the run is not known")
             if isinstance(said, RunOperation) and (ruling := self._of_code(state, said, item, now)) is not None:
                 return ruling
-            # A lane that lags behind its catalog would take a decision of people whose right is gone.
+            # A lane whose catalog lags would accept a decision of people whose right was revoked.
             if isinstance(said, Decided) and item.until(WaitsFor.CATALOG) is None:
                 return Park("the catalog is not read up to an end after the decision", code="unauthorised")
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
@@ -377,7 +372,7 @@ class DecideLoop:
         if said.kind in JUDGED and not retries(said, state):
             ruling = self._holds.judge(said, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
-                # It has gone on, but the entry with which it did may be lost: driven once more, it is where it was.
+                # It has gone on, but its entry may be lost: driven once more, it comes to the same point.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
         return self._agents.migrate(state, said, item.values) if said.kind == MIGRATE else None
@@ -394,7 +389,7 @@ class DecideLoop:
         return given
 
     def _admits(self, item: Pending, now: int) -> bool:
-        """True if there is room for another run; if not, it waits, or is refused where that could be for ever."""
+        """True if there is room for another run; if not, its request waits, or is refused if that could be for ever."""
         given = item.input
         if not isinstance(given, Start):
             return True
@@ -407,7 +402,7 @@ class DecideLoop:
         return False
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
-        """Nobody has answered these calls, which is to be decided about. `passed`: executors have come beyond them."""
+        """Queue unanswered calls for a decision. `passed`: executors have passed their requests."""
         for call in calls:
             run, seq = parse_call_id(call)
             if (state := self._log.fold.states.get(run)) and (step := state.step_of(seq)) is not None:
@@ -427,7 +422,7 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
-        """What people say of an erased run is answered; what services still had of it means nothing any more."""
+        """Refuse an input of people for an erased run; ignore one of a service."""
         if item.from_people:
             self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
             return
@@ -435,7 +430,7 @@ class DecideLoop:
         self._journal.counts["input.ignored"] += 1
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """Makes one entry of what the input and then the agent's code cause, and sends it on its way."""
+        """Send one entry with the events of the input and of the agent's code."""
         run = item.run_id
         after = before.copy() if before else RunState(run)
         # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
@@ -459,12 +454,12 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _react(self, after: RunState, events: list[Event], item: Pending, now: int) -> tuple[list[Event], bool]:
-        """What the agent's code adds, and whether it is held: then what woke it waits in the log until it is run."""
+        """Events of the agent's code, and whether it is held: then its wake-ups stay unseen in the log."""
         run = after.run_id
         if after.over:
             return [], False
         if after.paused:
-            self._agents.forget(run)  # what comes meanwhile is not fed to it
+            self._agents.forget(run)  # inputs during a pause are not fed to it
             return [], True
         if self._holds.bars(run) and not self._holds.review(run, self._agents.code_of(after)):
             return [], True
@@ -496,7 +491,7 @@ class DecideLoop:
         try:
             entry_id, value = codec.encode_entry(entry)
         except (AttributeError, TypeError, ValueError, OverflowError, struct.error, MalformedError) as error:
-            # Made by hand and not by its context, what an agent asks for may be anything.
+            # Events made without their context may contain anything.
             self._fail(
                 before, events, item, Failure("unwritable", f"an event cannot be written: {text_of(error)}"), now
             )
@@ -508,11 +503,11 @@ class DecideLoop:
         self._large.send(SentEntry(entry_id, entry, after, value, item))
 
     def copy(self, item: Pending, asked: ForkAsked, history: Sequence[Entry], now: int) -> bool:
-        """Writes what a fork lacks of the history that it keeps, so much in a turn; True if its input is next."""
+        """Write a turn's share of a fork's missing history; True once its input can be answered."""
         run, before = item.run_id, self._log.known(item.run_id)
         if before is None and self._forward(item):
             return True
-        # While the history was read, another may have begun that run, or closed its id.
+        # While the history was read, another planner may have begun that run, or closed its id.
         if not self._log.forkable(run) or not forking.lacks_history(before, asked):
             self._inbox.push([item])
             return True
@@ -539,17 +534,17 @@ class DecideLoop:
         return False
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """The run fails with what it wanted to write as the reason."""
+        """Fail the run because of the size of its events."""
         limit = self._limits.payload_bytes
         message = f"an entry is over its limit: values under {limit} bytes, and less at once (asyncio.Semaphore)"
         self._fail(before, events, item, Failure("too_large", message), now)
 
     def _fail(self, before: RunState | None, events: list[Event], item: Pending, failure: Failure, now: int) -> None:
-        """The run fails instead of writing these events; its input, if that is small, is kept."""
+        """Fail the run instead of writing these events; its input, if small, is kept."""
         self._agents.forget(item.run_id)
         limit = self._limits.payload_bytes
-        # Nothing but a retry follows an end.
-        # Once more means that not even this was taken: then the request goes too, and at last the input.
+        # Only a retry can follow a terminal event. The same failure again means that the log refused even this entry:
+        # then the request is dropped too, and at last the input.
         kept = [each for each in events if _begins(each, limit)]
         if isinstance(events[-1], RunFailed) and events[-1].failure == failure:
             if not kept or (before and before.over):
@@ -564,10 +559,10 @@ class DecideLoop:
         after.unseen = 0
         self._send(before, after, ending, item, now)
 
-    # What does not belong into the log
+    # Inputs that do not belong into the log
 
     def _forward(self, item: Pending) -> bool:
-        """Sends a stray to its home partition; true if it was one."""
+        """Send a stray to its home partition; True if it was one."""
         target = home(item.run_id, self._shared.settings.partitions)
         if target == self._partition or not item.from_people:
             return False
@@ -576,7 +571,7 @@ class DecideLoop:
         return True
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        """Nobody can use the input: it becomes a dead letter, and is done when that is in the log."""
+        """Make an unusable input a dead letter; it is done when that is in the log."""
         record = item.record
         assert record is not None, "only records become dead letters"
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -586,7 +581,7 @@ class DecideLoop:
         self._outbox.bury(item, now, self._limits.payload_bytes)
 
     def _give_up(self, item: Pending, now: int) -> None:
-        """The log takes no entry at all for a run, however small: a human has to look at its topic."""
+        """Give up an input of a run whose entries the log refuses at any size: an operator has to check its topic."""
         self._journal.tell("publish.refused", topic=RUN_LOG, partition=self._partition, run_id=item.run_id)
         if item.record is None:
             item.finish()
@@ -594,7 +589,7 @@ class DecideLoop:
             self.bury(item, "too_large", "the run log takes no entry for it", now)
 
     def _park(self, item: Pending, verdict: Park, now: int) -> None:
-        """Something about what is not known: it may be under way in another topic."""
+        """Park an input whose subject is unknown and may be under way in another topic."""
         if item.record is None or isinstance(item.input, UnreadableResult):
             item.finish()
         elif item.would_know:
@@ -611,7 +606,7 @@ class DecideLoop:
             self._inbox.waiting.put(item, WaitsFor.CATALOG)
 
     def _keep(self, item: Pending, now: int) -> None:
-        """Keeps an input for a run that stands still: of those of users so many; those of services are all needed."""
+        """Keep an input for a run that stands still: all of services, a limited amount of users."""
         if item.cause is None:
             item.finish()
         elif not self._inbox.keeps(item):
@@ -620,23 +615,21 @@ class DecideLoop:
 
 
 def _begins(event: Event, most: int) -> bool:
-    """True if an event, in that of a small input, is what makes a run, or lets one go on: it fails behind that."""
+    """True if an event creates a run with a small input, or reopens one: the failure follows behind it."""
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and not event.forked and canonical.utf8_bytes(event.input) <= most
     )
 
 
 class Redispatch:
-    """The calls of one lane. **Units**: `now` in milliseconds since 1970."""
+    """Repeated requests for the calls of one lane. **Units**: `now` in milliseconds since 1970."""
 
     def __init__(self, outbox: Outbox, timers: Timers, rules: Rules, journal: Journal) -> None:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
     def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
-        """A call is unanswered. Its request goes out again once executors have passed it, and late enough after it.
-
-        Or at once, if an executor wants it `whole`.
-        """
+        """Send the request of an unanswered call again once executors have passed it and its time is over. Or at once,
+        if an executor lacks its base and needs it `whole`."""
         step = again.step
         if again.whole:
             self._journal.counts["request.whole"] += 1
@@ -648,7 +641,7 @@ class Redispatch:
         item.finish()
         sent = unanswered.last(call)
         if sent is None or sent.attempt != opened.attempt:
-            # A predecessor has sent it, and nobody here knows where to.
+            # A predecessor has sent it, to an unknown offset.
             sent = SentRequest(opened.attempt, "", 0, now, 0)
         elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
             unanswered.watch(call, due)
@@ -661,7 +654,7 @@ class Redispatch:
         unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
 
     def go_on(self, state: RunState, step: int, now: int) -> None:
-        """A call goes out that was kept back. What its time was before says nothing about its answer."""
+        """Send the request of a call that was held back; its time until now does not count."""
         self._outbox.go_on(state, step, now)
         self._timers.set(state.run_id, step, 0)
         call = call_id(state.run_id, state.open[step].seq)

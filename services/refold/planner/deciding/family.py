@@ -1,8 +1,6 @@
-"""Carries what one run means for another of its family from accepted entry to accepted entry, through any crash.
-
-What an entry means for others is owed until their entries that answer it are accepted, or it is sure that it changes
-nothing. Until then the lane's mark on the run log stays before it, so that a successor reads it and owes the same.
-"""
+"""Messages between runs of a family, from accepted entry to accepted entry, through any crash. A message of an entry is
+owed until entries of its receiver that answer it are accepted, or it certainly changes nothing. Until then the lane's
+mark on the run log stays before the entry, so that a successor reads it and owes the same."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from refold.planner.log.windows import BudgetAccounts
 
 
 class Family:
-    """What the runs of one lane owe each other. `payload_bytes` is the longest result that a parent is handed."""
+    """Messages that the runs of one lane owe each other. `payload_bytes` is the largest result that a parent gets."""
 
     def __init__(
         self,
@@ -42,16 +40,16 @@ class Family:
         self._unheard = accounts.unheard
 
     def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """An entry counts: what it means for others is answered next."""
+        """Queue the family messages of an accepted entry."""
         if self._unheard:
             self._hears(after.run_id, entry)
-        if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # of most it is nothing
+        if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none
             self._inbox.push(self._told(after, entry, offset))
 
     def _told(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
         told = [self._ended_before(each) for each in family.family_messages(after, entry)]
         if entry.seq == 1 and (origin := family.origin_of(after)):
-            # Another planner has started it on what it knew, after its parent was over or paused.
+            # Another planner has started it from an older view, after its parent was over or paused.
             if not self._goes_on(origin):
                 told.append(family.left(after.run_id, origin.parent))
             else:
@@ -61,14 +59,14 @@ class Family:
         return [self._owe(self._item(each, offset)) for each in told]
 
     def _ended_before(self, told: FamilyMessage) -> FamilyMessage:
-        """Where the log has lost the entry by which a run was started, and not its own, it may be over by now."""
+        """A child may be over already if the log has lost the entry that started it, but not its own entries."""
         if not isinstance(told, Start) or told.origin is None or not told.origin.step:
             return told
         child = self._log.latest(RunId(told.request.run_id))
         return family.ended_before(child, told.origin) if child and child.over else told
 
     def allows(self, given: Start | ParentEnded) -> bool:
-        """True if something is to be done about a run, by what the log says of its parent now."""
+        """True if a message still applies, by the current state of the run's parent."""
         if isinstance(given, Start):
             return given.origin is None or self._goes_on(given.origin)
         state = self._log.accepted(given.run_id)
@@ -76,13 +74,13 @@ class Family:
         return origin is None or not self._goes_on(origin)
 
     def pause(self, given: Start | PauseAbove) -> events.RunPaused | None:
-        """The pause that a run has from its parent by what the log says of that now."""
+        """The pause that a run inherits from its parent's current state."""
         child = self._log.accepted(given.run_id) if isinstance(given, PauseAbove) else None
         origin = given.origin if isinstance(given, Start) else family.origin_of(child) if child else None
         return family.pause_above(self._log.accepted(origin.parent), origin) if origin else None
 
     def _otherwise(self, child: RunState) -> list[PauseAbove]:
-        """What a run hears that is not paused as its parent is: whoever wrote its entry knew that less well."""
+        """A correction for a child whose pause differs from its parent's: its writer had an older view."""
         told = family.stands_otherwise(child, self._log.accepted(parent_of(child.run_id)[0]))
         return [told] if told else []
 
@@ -90,10 +88,7 @@ class Family:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
-        """Tells what a run has taken to the nearest one above it that is not over.
-
-        A result that was not here has been read by now: see `Redrives`.
-        """
+        """Address an end's usage to the nearest live ancestor. A missing result has been read, see `Histories`."""
         if isinstance(told := item.input, ChildEnded) and told.result == family.UNREAD:
             child = self._log.redriven_runs.state(child_id(told.run_id, told.step))
             assert child is not None, "its history is here"
@@ -103,7 +98,7 @@ class Family:
             state = self._log.latest(told.run_id)
             if state is None or not state.over:
                 return
-            if (further := family.further_above(told)) is None:  # nobody counts it
+            if (further := family.further_above(told)) is None:  # no run counts it
                 self._unheard.pop(RunId(told.child or child_id(told.run_id, told.step)), None)
                 return
             item.means(further.run_id, further)
@@ -111,7 +106,7 @@ class Family:
     # A take-over
 
     def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """An entry counts that a predecessor has heard of. What it means may be answered already, further on."""
+        """Collect the messages of an entry that a predecessor has processed; later entries may answer them."""
         run = after.run_id
         for told in family.family_messages(after, entry):
             about = told.request.run_id if isinstance(told, Start) else told.run_id
@@ -128,12 +123,12 @@ class Family:
             self._before.pop((run, ParentEnded), None)
 
     def go_live(self) -> None:
-        """The log is read: what is owed is answered, but for what a run has said whose history is not sure."""
+        """Queue unanswered messages once the log is read; messages of runs with an uncertain history wait."""
         self._inbox.push([self._owe(self._item(told, 0)) for told in list(self._lost())])
         for run, item in sorted(self._before.values(), key=lambda each: _offset(each[1])):
             above = parent_of(item.run_id)[0]
             if above in self._log.redriven_runs.unknown and not isinstance(item.input, ChildEnded):
-                run = above  # its history, which is not here, says what becomes of those that it has started
+                run = above  # its history, not loaded yet, decides about the runs that it has started
             elif isinstance(item.input, ParentEnded | PauseAbove) and not self._needs(item.input):
                 continue
             self._owe(item)
@@ -143,11 +138,11 @@ class Family:
             self._inbox.push([item])
             state = self._log.fold.states.get(run)
             if state is None or state.over:
-                self._outbox.owed_before.append(item)  # a row would not stand for that
+                self._outbox.owed_before.append(item)  # a row would not cover this message
         self._before.clear()
 
     def _lost(self) -> Iterator[ChildEnded]:
-        """Ends that runs wait for in vain, by the snapshot: the log has lost its end, or that they have heard of it."""
+        """Ends, by the snapshot, that runs wait for in vain: the log lost them, or entries of parents about them."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():
@@ -156,7 +151,7 @@ class Family:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
     def _hears(self, run: RunId, entry: events.Entry) -> list[RunId]:
-        """The runs below one of whose end an entry tells it: what they took is counted there now."""
+        """Finished descendants whose usage an entry counts; they are no longer unheard."""
         told: list[RunId] = []
         for event in entry.events:
             if isinstance(event, events.ChildCompleted):
@@ -174,7 +169,7 @@ class Family:
         return child is not None and self.allows(told)
 
     def reread(self, state: RunState, news: list[events.Entry], offset: int) -> None:
-        """A run goes on by somebody else's word, who may have told nobody what these entries mean for others."""
+        """Another planner resumed this run: send the family messages of its entries, which may be unsent."""
         for entry in news:
             items = self._told(state, entry, offset)
             self._outbox.owed_before += items  # with its history kept, a successor would not read the entry as news
@@ -201,7 +196,7 @@ class Family:
 
 
 def _follows(entry: events.Entry) -> bool:
-    """True if a run says that it is paused with its parent, or no longer."""
+    """True if a run was paused with its parent, or resumed with it."""
     first = entry.events[0]
     return type(first) in _PAUSES and getattr(first, "role", "") == PARENT
 

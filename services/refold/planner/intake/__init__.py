@@ -1,1 +1,1 @@
-"""What comes to a lane: its inputs, timers, and what waits for something."""
+"""Input of a lane: its records, timers, and waiting inputs."""

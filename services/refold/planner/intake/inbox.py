@@ -1,4 +1,4 @@
-"""What a lane has to answer, and how far it has come: inputs settle in any order, positions move only in theirs."""
+"""Inputs of a lane and their positions: inputs settle in any order, positions advance in theirs."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from refold.runtime.lanes import Outstanding, Owed, record_bytes
 
 
 class Emitted:
-    """Orders that are not acknowledged so far, by the run-log offset of the entry behind them."""
+    """Unacknowledged commands, by the run-log offset of the entry that ordered them."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, int] = OrderedDict()
 
     def add(self, offset: int, count: int) -> None:
-        """An entry at `offset` (not lower than any before) ordered `count` commands."""
+        """Add an entry at `offset` (not lower than any before) with `count` commands."""
         self._open[offset] = self._open.get(offset, 0) + count
 
     def acknowledge(self, offset: int) -> None:
         self._open[offset] -= 1
 
     def low_water(self, position: int) -> int:
-        """The run-log offset from which a successor has to emit again; `position` when nothing is open."""
+        """Run-log offset from which a successor has to send again; `position` if nothing is open."""
         while self._open and self._open[offset := next(iter(self._open))] <= 0:
             del self._open[offset]
         return next(iter(self._open), position)
 
 
 LARGE_BYTES = 65_536
-"""What is larger is read anew when its time comes: read, it takes up to four times as much again."""
+"""Size above which an input is decoded again at its turn: decoded, it takes up to four times as much."""
 
 
 class WaitsFor(StrEnum):
-    """A thing for which inputs of a lane wait."""
+    """Conditions that inputs of a lane wait for."""
 
     LOG = "the log to be read"
     CATALOG = "the catalog to be read"
@@ -62,7 +62,7 @@ class WaitsFor(StrEnum):
 
 
 class InputSize(NamedTuple):
-    """The size of an input, and among what it counts. **Units**: bytes."""
+    """The size of an input, and the counter that includes it. **Units**: bytes."""
 
     among: Counter[str]
     topic: str
@@ -70,14 +70,14 @@ class InputSize(NamedTuple):
 
 
 class Owing(NamedTuple):
-    """An entry of one run that means something for another, counted in `among` until that is answered."""
+    """An entry of one run that affects another, counted in `among` until that run's entry answers it."""
 
     cause: Cause
     among: Emitted
 
 
 class Buried(NamedTuple):
-    """The answer to an input that nobody can use; a `short` one, because the log does not take it whole."""
+    """Answer to an unusable input; `short` if the log refuses the whole dead letter."""
 
     code: str
     reason: str
@@ -86,16 +86,16 @@ class Buried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The answer to an input that was refused or ignored for good: a tombstone in its topic."""
+    """Answer to an input that was refused or ignored for good: a tombstone in its topic."""
 
 
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
-    """Something that a lane has to answer: an input with the record of its `origin`, a timer, what an entry of another
-    run means, or (no input) a run to be driven.
+    """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
+    input) a run to be driven.
 
-    `waited` is what it has waited for: for the log, up to which offset; a high watermark captured after it was taken.
-    `answer` is what is on its way for it: nothing is left to decide. `values` are the large ones that were read for it.
+    `waited`: the conditions it has waited for, with offsets; for the log, a high watermark captured after it was taken.
+    `answer` is under way for a decided input. `values` are the large values loaded for it.
     """
 
     run_id: RunId
@@ -107,7 +107,7 @@ class Pending(Owed):
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        """Keep nothing of it, for it is answered: its position may have to wait for others for months."""
+        """Mark it as answered and drop its content: its position may have to wait for others for months."""
         origin, counted = self.origin, self.counted
         self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
         if counted is not None:
@@ -116,7 +116,7 @@ class Pending(Owed):
             origin.among.acknowledge(origin.cause.offset)
 
     def means(self, run: RunId, told: ChildEnded) -> None:
-        """Takes note that what a run is told is more than was known, or is for another one."""
+        """Replace the message by one with more content, or for another run."""
         self.run_id, self.input = run, told
 
     def rest(self) -> None:
@@ -125,19 +125,19 @@ class Pending(Owed):
         self.values = NO_VALUES
 
     def until(self, why: WaitsFor) -> int | None:
-        """Return up to where it has waited for this, if it has."""
+        """The offset until which it has waited for this, if it has."""
         return self.waited.get(why) if self.waited else None
 
     def has_waited(self, why: WaitsFor, until: int = 1) -> None:
         self.waited = {**(self.waited or {}), why: until}
 
     def begins_again(self) -> None:
-        """Note that the log has gone on since: to which end it was read says nothing any more."""
+        """Drop the offset of the log that it waited for: the log has grown since."""
         self.waited = {why: until for why, until in (self.waited or {}).items() if why != WaitsFor.LOG}
 
     @property
     def would_know(self) -> bool:
-        """True if what it is about would be known by now."""
+        """True if its subject would be known if it existed."""
         return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
 
     def count_among(self, among: Counter[str]) -> None:
@@ -155,22 +155,22 @@ class Pending(Owed):
 
     @property
     def bytes(self) -> int:
-        """Size of an input, until it is finished."""
+        """Size of an input; 0 once it is finished."""
         return self.counted.bytes if self.counted else 0
 
     @property
     def from_user(self) -> bool:
-        """True if it is what a user says, who may say anything, as much as they like."""
+        """True for an input of a user: any content, in any amount."""
         return self.record is not None and self.record.topic in inputs.FROM_USERS
 
     @property
     def from_people(self) -> bool:
-        """True if it is what a user or an operator says, and no word of a service about a call."""
+        """True for an input of a user or an operator, false for one of a service about a call."""
         return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
 
     @property
     def cause(self) -> Cause | None:
-        """Where the input lies, as the entry that it causes says it."""
+        """Position of the input, as the entry that it causes records it."""
         origin = self.origin
         if origin is None or isinstance(origin, Owing):
             return origin.cause if origin else None
@@ -179,10 +179,7 @@ class Pending(Owed):
 
 @dataclass(slots=True, eq=False)
 class SentEntry:
-    """An entry on its way into the log: the input that it answers and the state that it makes.
-
-    `at_ms` is when the log has taken it.
-    """
+    """An entry on its way into the log, the input that it answers, the state after it, and its log time `at_ms`."""
 
     id: EntryId
     entry: Entry
@@ -193,7 +190,7 @@ class SentEntry:
 
 
 class WaitingInputs:
-    """All inputs of a lane that wait for something else than their turn, by what they wait for and which of it."""
+    """Inputs of a lane that wait for a condition other than their turn, by condition and subject."""
 
     def __init__(self) -> None:
         self._items: dict[WaitsFor, dict[Any, list[Pending]]] = {why: {} for why in WaitsFor}
@@ -202,20 +199,20 @@ class WaitingInputs:
         self._items[why].setdefault(which, []).append(item)
 
     def take(self, why: WaitsFor, which: Any = None, most: int | None = None) -> list[Pending]:
-        """Return the inputs that wait no more, `most` of them, in the order in which they came."""
+        """Remove and return the first `most` inputs that wait for this, in order of arrival."""
         items = self._items[why].pop(which, [])
         if most is not None and most < len(items):
             self._items[why][which] = items[most:]
         return items[:most]
 
     def at(self, why: WaitsFor) -> Mapping[Any, list[Pending]]:
-        """Inputs that wait for one thing, by which of it."""
+        """Inputs that wait for one condition, by subject."""
         return self._items[why]
 
     def counts(self) -> dict[WaitsFor, int]:
         return {why: sum(map(len, which.values())) for why, which in self._items.items()}
 
-    # A high watermark that is captured after an input was taken is what it waits for
+    # Inputs that wait for a high watermark captured after they were taken
 
     def asks(self, why: WaitsFor) -> bool:
         return None in self._items[why]
@@ -225,7 +222,7 @@ class WaitingInputs:
             self._items[why].setdefault(end, []).extend(unasked)
 
     def reached(self, why: WaitsFor, position: int) -> list[Pending]:
-        """Return the inputs that can be answered now that reading has come so far."""
+        """Remove and return the inputs whose end reading has reached."""
         waiting = self._items[why]
         ready: list[Pending] = []
         for end in sorted(end for end in waiting if end is not None and end <= position):
@@ -236,12 +233,9 @@ class WaitingInputs:
 
 
 class Inbox:
-    """The inputs of one lane, which come from `topics`; `ends` are of those topics, captured at its take-over.
-
-    What operators say is answered first, however much users say. What these say is answered before what services do,
-    but in one turn not more of it than its allowance: they could say anything, as much as they like, and others' runs
-    go on meanwhile. **Units**: bytes.
-    """
+    """Inputs of one lane from `topics`; `ends` of these were captured at its take-over. **Units**: bytes. Order: inputs
+    of operators, then of users, then of services. Inputs of users, unlimited in size and number, are taken up to an
+    allowance in a turn, so that other runs go on."""
 
     def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] | None = None) -> None:
         self.topics, self._limits, self._ends = topics, limits, ends or {}
@@ -271,11 +265,11 @@ class Inbox:
 
     @property
     def bytes(self) -> int:
-        """What is not answered so far takes, but for what is kept for runs that stand still."""
+        """Bytes of unanswered inputs, without those kept for runs that stand still."""
         return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
 
     def begin(self, allowance: int, rests_until: int) -> None:
-        """A turn begins. Another is wanted at once for what services say, and not before `rests_until` for users."""
+        """Begin a turn. Inputs of services call for another at once, inputs of users not before `rests_until`."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
         if self._for_turn:
@@ -283,27 +277,27 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
-        """True if something is there that may be answered in this turn."""
+        """True if an input may be answered in this turn."""
         return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
 
     def next_due_ms(self) -> int | None:
-        """When there is something to be answered: 0, now. **Units**: monotonic."""
+        """Time of the next answerable input: 0, now. **Units**: monotonic."""
         if self._operated or self._ready or self._for_turn:
             return 0
         return self._rests_until if self._said else None
 
     @property
     def _said(self) -> deque[tuple[int, Pending]]:
-        # Heard first, a cancel costs nothing, though its run was asked for before it. What came later has to wait.
+        # Read first, a cancel costs nothing, though its run was requested before it. Later ones have to wait.
         if self._signals and (not self._requests or self._signals[0][0] <= self._requests[0][0]):
             return self._signals
         return self._requests
 
     def take(self, record: Record) -> Pending:
-        """A record of an input topic, to be answered. A tombstone is not."""
+        """Add a record of an input topic. A tombstone counts as answered."""
         item, topic = Pending(RunId(""), None, record), record.topic
         self._outstanding[topic].add(record.offset, item)
-        if record.value is None:  # what lay here was answered long before it was erased
+        if record.value is None:  # its input was answered long before it was erased
             item.finish()
             return item
         size = record_bytes(record)
@@ -338,25 +332,23 @@ class Inbox:
         return self._ready.popleft()
 
     def retry(self, item: Pending) -> None:
-        """Its answer did not hold: to be answered next, on what the log says by now."""
+        """Answer an input again next, as its entry did not count."""
         item.begins_again()
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
-        """Have answered what waited for the fold, and for the catalog, to come so far."""
+        """Queue the inputs that waited for these positions of the fold and of the catalog."""
         if self._for_log:
             self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
         if self._for_catalog:
             self._ready += self.waiting.reached(WaitsFor.CATALOG, catalog)
 
-    # What waits
+    # Waiting inputs
 
     def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
-        """True if an answer that changes nothing is final; if not, the item is kept until it may be.
-
-        It is only if the fold has reached a high watermark captured after the input was taken, and no speculation lies
-        under the answer: else somebody else's entry, written but not read so far, might say otherwise.
-        """
+        """True if an answer without an entry is final; if not, the input waits. Final means: the fold has reached a
+        high watermark captured after the input was taken, and the answer rests on no speculated state. Otherwise an
+        unread entry of another planner might contradict it."""
         end = item.until(WaitsFor.LOG)
         if item.cause is None or (end is not None and position >= end and not speculated):
             return True
@@ -366,23 +358,23 @@ class Inbox:
 
     @property
     def crowded(self) -> bool:
-        """False where no topic is `full`, at a glance."""
+        """False if no topic can be `full`: a cheap check."""
         return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
 
     def full(self, topic: str) -> bool:
-        """True if no more of a topic is to be taken, because so much of it waits; until half of that is answered."""
+        """True if too much of a topic waits to read more; until half of that is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
         full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)
         return full
 
     def hold(self, item: Pending, agent: str) -> None:
-        """Keeps a request until there is room for another run of this agent."""
+        """Keep a request until there is room for another run of this agent."""
         self._wait(item, WaitsFor.ROOM, agent)
 
     @property
     def holders(self) -> list[str]:
-        """The agents for whose runs there is no room."""
+        """Agents without room for another run."""
         return list(self.waiting.at(WaitsFor.ROOM))
 
     @property
@@ -394,7 +386,7 @@ class Inbox:
             self._leave(item)
 
     def parkable(self, item: Pending) -> bool:
-        """True if an input may wait: no topic waits for what waits. Large ones leave room for the small."""
+        """True if an input may be parked: no topic waits for parked ones. Large ones leave room for small ones."""
         assert item.record is not None, "only records are parked"
         most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
@@ -407,10 +399,8 @@ class Inbox:
         return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
-        """Keeps an input of a run that stands still, which may be for months: no topic waits for that.
-
-        Of what users say so much, if others shall have room as well, and of operators; what services say is all needed.
-        """
+        """Keep an input of a run that stands still, perhaps for months; no topic waits for it. False: no room. Inputs
+        of users and of operators are limited; inputs of services are all needed."""
         counts = self._elsewhere[WaitsFor.STALLED]
         kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
         if item.from_people and kept + item.bytes > self._limits.topic_bytes:
@@ -421,13 +411,13 @@ class Inbox:
         return True
 
     def unpark(self, run: RunId) -> None:
-        """Something has become known of this run."""
+        """Queue the inputs that wait for this run."""
         if run in self._for_stalled or run in self._for_runs:
             for item in (*self.waiting.take(WaitsFor.STALLED, run), *self.waiting.take(WaitsFor.RUN, run)):
                 self._leave(item)
 
     def give_up(self, item: Pending) -> None:
-        """Its run would be known by now. It is answered once more, and then for good."""
+        """Queue an input for its final answer: its run does not exist."""
         if item in self._for_runs.get(item.run_id, ()):
             for each in self.waiting.take(WaitsFor.RUN, item.run_id):
                 if each is item:
@@ -446,21 +436,21 @@ class Inbox:
         item.count_among(self._bytes)
         self._ready.append(item)
 
-    # What was said before a take-over. A cancel comes before any cost, and who has said in time what ends a wait is not
-    # late because nobody was there.
+    # Inputs from before a take-over. A cancel comes before any cost, and an input that came in time to end a wait is
+    # not late because no planner ran.
 
     @property
     def heard(self) -> bool:
-        """True if all that was said of runs before the take-over is answered, or as much as may wait at once waits."""
+        """True if all earlier inputs about runs are answered, or as many wait as may wait at once."""
         return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
 
     @property
     def holds_back(self) -> bool:
-        """True if something is held back, so far, until all that was said before is answered."""
+        """True if work waits for the answers to earlier inputs."""
         return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
-        """Timers that may be acted upon. What `hears` others waits until all is heard that was there before."""
+        """Timers that may fire. Those that depend on earlier inputs (`hears`) wait until these are answered."""
         if self.heard:
             due, self._unheard = [*self._unheard, *timers], []
             return due
@@ -476,8 +466,8 @@ class Inbox:
             self._read_by[topic] = self.turn
         said = self._queues.get(topic)
         if said and said[0][0] <= self._read_by[topic]:
-            return False  # what services say is answered before all that becomes due later
-        self._hears.discard(topic)  # for good: what comes from now on comes later
+            return False  # inputs of services are answered before timers that become due later
+        self._hears.discard(topic)  # for good: inputs from now on are later ones
         return True
 
     # Positions
@@ -486,7 +476,7 @@ class Inbox:
         self._starts = {**positions}
 
     def reached(self, topic: str, offset: int) -> None:
-        """Reading has come to this offset, though nothing lies before it any more."""
+        """Note that reading has come to this offset, though no record lies before it any more."""
         self._outstanding[topic].add(offset - 1, Pending(RunId(""), None, done=True))
 
     def read(self, topic: str) -> int:
@@ -494,7 +484,7 @@ class Inbox:
         return self._outstanding[topic].end
 
     def passed(self, topic: str) -> int:
-        """The offset below which every input of a topic is settled, or kept for a run that is known; 0: none."""
+        """Offset below which every input of a topic is settled, or kept for a known run; 0: none."""
         return max(self._starts.get(topic, 0), self._outstanding[topic].passed() or 0)
 
     def low_water(self) -> dict[str, int]:
@@ -504,11 +494,11 @@ class Inbox:
 
 
 _SAYS = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
-"""Where others say something of runs that are there."""
+"""Topics with inputs about existing runs."""
 
 
 ASK_MS = 1_000
-"""How often positions of others are asked for: they commit twice a second, and nobody waits for a dead letter."""
+"""Interval of queries for positions of others: they commit twice a second, and no one waits for a dead letter."""
 
 
 @dataclass(slots=True)
@@ -522,7 +512,7 @@ class Round:
 
 
 class UnknownRuns:
-    """What the lanes of a planner wait for. **Units**: milliseconds, monotonic."""
+    """Inputs of a planner's lanes that wait for unknown runs. **Units**: milliseconds, monotonic."""
 
     def __init__(self, group: str, partitions: int) -> None:
         self._group, self._partitions = group, partitions
@@ -535,12 +525,12 @@ class UnknownRuns:
         self._fresh.setdefault(partition, []).append(item)
 
     def forget(self, partition: int) -> None:
-        """The partition is another's: whoever serves it reads its inputs again."""
+        """Drop a partition: its next owner reads its inputs again."""
         self._fresh.pop(partition, None)
         self._rounds = [each for each in self._rounds if each.partition != partition]
 
     def asks(self, now_ms: int) -> list[Effect]:
-        """What has to be asked, if it is time."""
+        """Queries that are due."""
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS
@@ -555,11 +545,11 @@ class UnknownRuns:
         return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
 
     def next_due_ms(self) -> int | None:
-        """When `asks` wants to be asked."""
+        """When `asks` is due."""
         return self._due_ms if self._fresh or self._rounds else None
 
     def take(self, answer: End | CommittedAt, now_ms: int) -> None:
-        """What was asked for; it may have taken long, and all else has waited for it."""
+        """Take the answer to a query; it may have taken long, and all else has waited for it."""
         self._due_ms = now_ms + ASK_MS
         if isinstance(answer, CommittedAt):
             self._committed = answer.positions
@@ -571,7 +561,7 @@ class UnknownRuns:
                 each.home_end = answer.offset
 
     def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
-        """The inputs that have waited long enough, with their partition. `decided`: how far an own lane has come."""
+        """Inputs that have waited long enough, with their partition. `decided`: the position of an own lane."""
         if not self._rounds:
             return
         waiting: list[Round] = []
@@ -583,7 +573,7 @@ class UnknownRuns:
         self._rounds = waiting
 
     def _passed(self, each: Round) -> bool:
-        """True if the planners have decided all that lay in the other partitions."""
+        """True if other planners have decided all that lay in the other partitions."""
         return len(each.ends) == self._partitions and all(
             self._committed.get(number, 0) >= end for number, end in each.ends.items() if number != each.partition
         )

@@ -1,4 +1,4 @@
-"""What a record of an input topic says, or why it says nothing that the planner can use."""
+"""Decoding and checks of input records."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ from refold.core.wire import codec, headers, sizes
 from refold.ports.log import Record
 
 FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
-"""Where anybody may write."""
+"""Topics that any client may write."""
 
 FROM_PEOPLE = FROM_USERS | {RUN_OPERATED}
-"""Where people write, and into any partition. What services write lies at home, or it is not theirs."""
+"""Topics that people write, into any partition. Services write to a run's home partition only."""
 
 
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
-    """The run that a record is about, and the input. **Raises** MalformedError for what belongs to the dead letters.
-
-    `max_bytes` is what an input, an argument or a result may have as JSON text in UTF-8. It is checked where they come
-    in: what was let in there, in whatever envelope of ours, passes here.
-    """
+    """The run of a record, and the input. **Raises** MalformedError for a record that belongs to the dead letters.
+    `max_bytes` limits an input, an argument or a result as JSON text in UTF-8. It is checked where they enter the
+    system; in envelopes of our own they pass here."""
     value, answers = record.value, kind_of(record.topic) == TOOL_COMPLETED
     assert value is not None, "a tombstone is no input"
-    # Plain JSON may be written with spaces and escapes, and a decision holds its payload in base64, and the votes.
+    # Plain JSON may have spaces and escapes, and a decision has its payload in base64, and the votes.
     most = (1 if answers else 2) * max_bytes + sizes.ENVELOPE_BYTES
     sizes.check_size("value", len(value), most)
     if answers:
@@ -68,14 +66,14 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     sizes.check_input(request, max_bytes)
     check_token(request)
     _check_key(record, request.run_id)
-    # Only what a run has done starts its children: whoever could ask for one could do it in its name.
+    # Only accepted entries start children: a request for one could act in its parent's name.
     if "." in request.run_id:
         raise MalformedError(f"{request.run_id[:80]!r} is the id of a child, which only its parent starts")
     return run_id(request.run_id), _start(request, record)
 
 
 def _said(signal: RunSignal) -> RunSignal:
-    """What a user says, with the run that it follows from a callback's token. **Raises** MalformedError."""
+    """Add the run of a callback's token, and check names. **Raises** MalformedError."""
     check_token(signal)
     if signal.kind == "callback":
         run = parse_callback_token(signal.callback)
@@ -94,7 +92,7 @@ def _said(signal: RunSignal) -> RunSignal:
 
 
 def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult | None:
-    """What a result says that nobody can read: which call it was for, by its key."""
+    """The call of an unreadable result, by its key."""
     if kind_of(record.topic) != TOOL_COMPLETED or record.key is None:
         return None
     try:
@@ -106,7 +104,7 @@ def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult
 
 
 def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
-    """What of a result does not go with the proposal: executors of a pool speak for its calls. Empty: nothing."""
+    """Reason why a result is not of its call's pool; empty: it is. Executors answer only for calls of their pool."""
     if not isinstance(given, (ToolResult, UnreadableResult)):
         return ""
     step = state.step_of(given.seq if isinstance(given, UnreadableResult) else parse_call_id(given.call_id)[1])
@@ -127,6 +125,6 @@ def _check_headers(record: Record) -> None:
 
 
 def _check_key(record: Record, expected: str) -> None:
-    # An empty key is one that all such records share: cleaning keeps the last of them, and no erasure finds it.
+    # An empty key is shared by all such records: compaction keeps the last of them, and no erasure finds it.
     if record.key is not None and record.key != expected.encode():
         raise MalformedError(f"the key is not {expected!r}", hint="key the record by what it is about")

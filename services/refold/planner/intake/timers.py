@@ -1,4 +1,4 @@
-"""What time will make due in a lane: a heap that the fold rebuilds, so that losing it costs nothing."""
+"""Timers of a lane: a heap that the fold rebuilds, so that losing it costs nothing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from refold.core.run.snapshot import next_moment
 from refold.core.run.state import RunState
 
 ASLEEP = -1
-"""The step of a run of which no step is known: its entries are to be looked into then."""
+"""Step of a sleeping run: its entries are to be folded then."""
 
 _MOVES = frozenset({RunRetried, RunForked, RunPaused, RunUnpaused})
-"""After these all that is open counts, again or no more: while a run is paused nothing of it is due."""
+"""Events after which all open steps are set again: nothing of a paused run is due."""
 
 _SLACK = 64
-"""Timers that were taken back may lie in the heap until it has twice as many as there are, and so many more."""
+"""Cancelled timers stay in the heap until it has more than twice the set ones and this number."""
 
 
 class Timers:
-    """The moments at which something of a run is due; a step has one at most, and none once it is settled.
-
-    **Units**: milliseconds since 1970.
-    """
+    """Due times of runs; a step has one at most, and none once it is settled. **Units**: milliseconds since 1970."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, RunId, int]] = []
@@ -35,7 +32,7 @@ class Timers:
         return len(self._heap)
 
     def follow(self, after: RunState, entry: Entry) -> None:
-        """Sets what an accepted entry makes due and takes back what it settles, from the state after it."""
+        """Set the timers of an accepted entry and remove those that it settles, from the state after it."""
         steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
         if after.over or type(entry.events[0]) in _MOVES:
             steps.update(after.open)
@@ -45,19 +42,19 @@ class Timers:
         self._set(state, [0, *state.open])
 
     def rest(self, state: RunState, due_ms: int) -> None:
-        """Sets nothing of a run but when it is to be looked into."""
+        """Set only the time when a sleeping run is to be folded."""
         for step in (0, *state.open):
             self.set(state.run_id, step, 0)
         self.set(state.run_id, ASLEEP, due_ms)
 
     def again(self, state: RunState, due: Due, now: int) -> None:
-        """Sets a step once more that is not due after all: the clock has gone back since."""
+        """Set a step again that is not due after all: the clock has gone back since."""
         moment = _moment(state, due.step)
         if moment > now:
             self.set(due.run_id, due.step, moment)
 
     def set(self, run: RunId, step: int, due_ms: int) -> None:
-        """Sets the one moment of a step; 0: there is none."""
+        """Set the one due time of a step; 0: none."""
         place = run, step
         if not due_ms:
             self._due.pop(place, None)
@@ -69,14 +66,14 @@ class Timers:
             heapq.heapify(self._heap)
 
     def due(self, now: int) -> Iterator[Due]:
-        """What time has made due, oldest first."""
+        """Remove and return due timers, oldest first."""
         while (due_ms := self.next_ms()) is not None and due_ms <= now:
             _, run, step = heapq.heappop(self._heap)
             del self._due[run, step]
             yield Due(run, step, due_ms)
 
     def next_ms(self) -> int | None:
-        """When the next thing is due."""
+        """The next due time."""
         while self._heap:
             due_ms, run, step = self._heap[0]
             if self._due.get((run, step)) == due_ms:

@@ -1,1 +1,1 @@
-"""What the log accepts, what that orders from others, and what it takes of shared limits."""
+"""Acceptance of entries by the log, commands of accepted entries, and sums of shared limits."""

@@ -1,8 +1,6 @@
-"""What the log has accepted: a lane's own entries as soon as their offset is the next one, all others as they are read.
-
-Nothing is acted upon before that. A lane keeps two states of a run: as accepted (the fold of the log up to `position`)
-and as speculated (what the entries of this turn will make of it if they are accepted).
-"""
+"""Accepted entries: a lane's own as soon as their offset is the next one, all others when they are read. Nothing has
+consequences before. A lane has two states of a run: accepted (the fold of the log up to `position`) and speculated
+(with the entries of this turn, if they are accepted)."""
 
 from __future__ import annotations
 
@@ -33,10 +31,8 @@ from refold.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class RedrivenRun:
-    """A run that is over, with its history: `entries` are offset, seq and bytes of each.
-
-    Of one that goes on by somebody else's word, `news` are the entries that nobody here has heard of.
-    """
+    """A finished run with its history: `entries` are offset, seq and bytes of each. `news` are entries of a run resumed
+    by another planner that this lane has not processed."""
 
     state: RunState
     entries: list[tuple[int, int, bytes]]
@@ -44,10 +40,8 @@ class RedrivenRun:
 
 
 class RedrivenRuns:
-    """Of one lane. `reread` were read again, `unknown` go on, and nothing of their history is here but a row.
-
-    Of those it has the head that the row names: nobody here has heard of what counts after that.
-    """
+    """Finished runs of one lane that go on. `reread`: with their history; `unknown`: resumed, with only a row here. The
+    row's head is known for these; entries that count after it have not been read."""
 
     def __init__(
         self,
@@ -62,12 +56,12 @@ class RedrivenRuns:
         self.unknown: dict[RunId, Head] = {}
 
     def state(self, run: RunId) -> RunState | None:
-        """A run that is over as far as anybody knows: all of it if it was read again."""
+        """State of a finished run, with its history if that was read again."""
         reread = self.reread.get(run)
         return reread.state if reread else self._finished.state(run)
 
     def finds(self, record: Record, run: RunId, seq: int) -> bool:
-        """True if a record that nobody here has written lets a run go on of which nothing is here but a row."""
+        """True if another planner's record resumes a finished run that has only a row here."""
         row = self._finished.get(run)
         if row is None or row.status != "failed" or seq != row.head.seq + 1:
             return False
@@ -75,10 +69,8 @@ class RedrivenRuns:
         return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry, record.offset)
 
     def goes_on(self, entry: Entry, offset: int) -> bool:
-        """True if an entry that counts lets a run go on whose history is not here: it is read again then.
-
-        Until then the run stands still, and a successor has to read of it what the log has from this `offset` on.
-        """
+        """True if an entry resumes a run without its history here: it is read again then. Until then the run stands
+        still; a successor has to read its records from this `offset` on."""
         run = entry.run_id
         row = self._finished.get(run)
         if row is None or not reopens(row.head, row.status, entry):
@@ -90,7 +82,7 @@ class RedrivenRuns:
         return True
 
     def reopen(self, entry: Entry) -> bool:
-        """Makes a failed run one that lives, if this entry lets it go on and its history is here; whether it did."""
+        """Make a failed run live again if this entry retries it and its history is here; True if so."""
         reread = self.reread.get(entry.run_id)
         if reread is None or not reopens(reread.state.head, reread.state.status, entry):
             return False
@@ -109,14 +101,14 @@ class RedrivenRuns:
         self.drop(run)
 
     def drop(self, run: RunId) -> None:
-        """Drops all that is known of a run but its row."""
+        """Drop all that is known of a run but its row."""
         self._fold.forget(run)
         self.reread.pop(run, None)
         self.unknown.pop(run, None)
 
 
 class AcceptedEntry(NamedTuple):
-    """An entry counts, and `after` is the state that it makes. In the order of the log."""
+    """An entry that counts, and the state after it. In the order of the log."""
 
     after: RunState
     entry: Entry
@@ -124,13 +116,13 @@ class AcceptedEntry(NamedTuple):
 
 
 class RefusedEntry(NamedTuple):
-    """The log will never take an entry."""
+    """An entry that the log will never take."""
 
     sent: SentEntry
 
 
 class Repaired(NamedTuple):
-    """A run that was stalled goes on, by the record at `offset`, and all that counts of it was accepted."""
+    """A stalled run that goes on by the record at `offset`, with all its entries accepted."""
 
     state: RunState
     offset: int
@@ -140,12 +132,12 @@ Happened = AcceptedEntry | RefusedEntry | Repaired
 
 
 class Acceptance:
-    """The accepted and the speculated states of the runs of one lane.
+    """Accepted and speculated states of the runs of one lane.
 
-    `speculated` has the runs of which entries are on their way, as those will make them.
-    `seen` is how far the log goes, `asked_at` how far it was read when that was asked. `fold` has the runs that live,
-    `finished` those that are over, `erased` those of which nothing counts, `asleep` those that are in the `snapshot`.
-    The log is read from `began` on, and of the runs that are `apart` from an earlier offset.
+    `speculated` has the states of runs with entries on their way. `seen` is the known end of the log, `asked_at` the
+    read position when an end was requested. `fold` has live runs, `finished` those that are over, `erased` those
+    without entries that count, `asleep` those in the `snapshot`. The log is read from `began` on, for runs that are
+    `apart` from an earlier offset.
     """
 
     def __init__(
@@ -179,25 +171,25 @@ class Acceptance:
 
     @property
     def blocked(self) -> bool:
-        """True if the log holds something that was not read so far. Nothing is decided on a state known to be old."""
+        """True if the log has unread records. No decision is based on a state that is known to be old."""
         return self.lost or bool(self._own) or self.position < self._read_back
 
     def latest(self, run: RunId) -> RunState | None:
-        """A run as it will be if what is on its way is accepted; None if nothing is known of it."""
+        """State of a run including entries on their way; None if it is unknown."""
         return self.speculated.get(run) or self.stands(run)
 
     def stands(self, run: RunId) -> RunState | None:
-        """A run as the log has it; of one that is over what is known of it."""
+        """State of a run in the log; of a finished one its row or history."""
         return self.accepted(run) or self.redriven_runs.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:
-        """A run that lives, as the log has it."""
+        """State of a live run in the log."""
         if run in self.asleep:
             self._wake(run)
         return self.fold.states.get(run)
 
     def known(self, run: RunId) -> RunState | None:
-        """A run as it will be, or one that stands still at what was read of it."""
+        """As `latest`, but also for a run that stands still with a part of its history."""
         return self.latest(run) or self.fold.ended(run)
 
     def forkable(self, run: RunId) -> bool:
@@ -205,22 +197,20 @@ class Acceptance:
         return run not in self.erased.runs and run not in self.fold.frozen
 
     def send(self, sent: SentEntry) -> None:
-        """An entry is on its way: from now on its state is the run's latest."""
+        """Make the state of an entry on its way the run's latest."""
         self.speculated[sent.entry.run_id] = sent.after
         self.unread.add(sent.id)
         self.flying += 1
 
     def delivered(self, sent: SentEntry, offset: int | None) -> Iterator[Happened]:
-        """The log's answer for an own entry. None: it may be there or come; the next end tells how far to read.
-
-        What happened is known as it is gone through: all of it has to be.
-        """
+        """The log's answer for an own entry. None: it may be there or come; the next end bounds the reading. A
+        generator that has to be consumed."""
         self.flying -= 1
         if offset is None:
             self.journal.counts["append.unknown"] += 1
             self.drop(sent.entry.run_id)
             self.lost = True
-            # Answered at once, it could get a second entry while the first still comes. Only the log can tell.
+            # Answered now, it could get a second entry while the first still comes. Only the log can tell.
             sent.item.begins_again()
             self._inbox.waiting.put(sent.item, WaitsFor.LOG)
         elif offset == NEVER:
@@ -228,7 +218,7 @@ class Acceptance:
             self.drop(sent.entry.run_id)
             yield RefusedEntry(sent)
         elif offset < self.position:
-            # Read and judged before its delivery was reported; if it was not, something else was read in its place.
+            # Read and judged before its delivery was reported; otherwise another record was read in its place.
             self.shrunk |= sent.id in self.unread
             (Pending.finish if _counts(sent, self.stands(sent.entry.run_id)) else self._inbox.retry)(sent.item)
         else:
@@ -237,20 +227,17 @@ class Acceptance:
             yield from self._advance()
 
     def follow(self, record: Record) -> Iterator[Happened]:
-        """A record of the run log, in order of offset; own ones that are accepted already are passed over undecoded.
-
-        What happened is known as it is gone through: all of it has to be.
-        """
+        """Read a record of the run log, in order; accepted own ones are skipped. The generator has to be consumed."""
         place = (record.offset, record.key or b"", record.at_ms)
         own_id = self._placed.pop(record.offset, b"").hex().encode()
         if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
-            self.shrunk = True  # what the log had there is lost
+            self.shrunk = True  # the log has lost its record at this offset
         last, self._read = self._read, max(self._read, place)
         if self.shrunk or record.offset < self.position:
             if self.apart and place > last and self._is_apart(record):
                 yield from self._accept_read(record)
             return
-        # Offsets between the last record and this one hold nothing to read (compaction): what lies there is ours.
+        # Offsets between the last record and this one have nothing to read (compaction): own entries lie there.
         for offset in sorted(offset for offset in self._own if offset < record.offset):
             yield from self._accept_own(self._own.pop(offset), offset)
         own = self._own.pop(record.offset, None)
@@ -259,7 +246,7 @@ class Acceptance:
         yield from self._advance()
 
     def reached(self, offset: int) -> None:
-        """Reading has come to this offset, though the records before it may be gone by compaction."""
+        """Note that reading has come to this offset, though the records before it may be gone by compaction."""
         if not self._own:
             self.position = max(self.position, offset)
 
@@ -268,7 +255,7 @@ class Acceptance:
         return self.lost or self.seen < self._missed
 
     def reached_end(self, end: int) -> None:
-        """The high watermark that was asked for: what is lost lies below it, or will be void."""
+        """Take the requested high watermark: an entry without an answer lies below it, or will be void."""
         if self.lost:
             self._read_back = max(self._read_back, end)
             self.lost = False
@@ -276,75 +263,66 @@ class Acceptance:
         self.shrunk |= self.seen < self._missed
 
     def go_live(self) -> dict[RunId, str]:
-        """The fold has reached the end that was captured at the take-over: what it reads from now on is new.
-
-        The runs of which the log has no history that could be told from another, and why: they stand still.
-        """
+        """Begin to live: the fold has reached the end captured at the take-over. Return the runs whose history is
+        ambiguous, with the reason: they stand still."""
         self.live, stalled = True, self.fold.settle()
         for run in stalled:
             self.drop(run)
             self.finished.forget(run)
-            # Nothing was kept of a run without a beginning: what is held aside of it is read again, and that will do.
+            # A run without a beginning has no snapshot records: reading its held-aside records again is enough.
             if self.fold.states.get(run) or self.fold.ended(run):
                 offset = self._apart_from(run, self.began)
                 self.snapshot_writer.leave_out(run, offset, was_kept=run in self._known)
         return stalled
 
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
-        """Begins to keep what has moved; all that is ordered below `emitted` is out.
-
-        A successor reads from the first record on that may still count though it was read. Own entries that were not
-        seen since the round before may be lost: where nobody writes, only the end tells.
-        """
+        """Begin a snapshot round; all commands below `emitted` are out. A successor reads from the first read record
+        that may still count. Own entries unseen since the round before may be lost: without other writers only the end
+        shows that."""
         self._missed, self._awaited = self._awaited, self.position
         aside = self.fold.oldest_aside
         self._linked = {offset: first for offset, first in self._linked.items() if offset >= emitted}
         emitted = self.linked_from(emitted)
-        # That an input is answered rests on all that was read: of a log that ends below it nothing of that holds.
+        # Answers to inputs rest on all that was read: if the log ends below it, none of them holds.
         inputs = inputs | {RUN_LOG: self.position}
         if self.snapshot_writer.crowded:
             self.journal.tell("snapshot.crowded", runs=len(self.snapshot_writer.apart))
         self.snapshot_writer.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def linked_from(self, emitted: int) -> int:
-        """From where a successor has to read the log, so as to tell all that was not told below `emitted`.
+        """Position from which a successor has to read the log to send all commands that are not out below `emitted`.
 
-        What a record has linked lies before it, and is told again only if it is read again. A round asks for the lowest
-        position of all, so a round alone forgets what is told: commits run ahead of what others are told of limits.
+        Records that a later record links lie before it; their commands are repeated only if they are read again. A
+        round requests the lowest position, so only a round drops entries here: commits run ahead of the sums of limits.
         """
         return min([emitted, *(first for offset, first in self._linked.items() if offset >= emitted)])
 
     def swept(self) -> list[bytes]:
-        """The keys of records that can never count, once: a tombstone each, before copies and cleaning move them."""
+        """Keys of records that can never count, once: they get a tombstone before copies and compaction move them."""
         keys, self.fold.sweep = self.fold.sweep, []
         return keys
 
     def drop(self, run: RunId) -> None:
-        """Forgets what is speculated about a run; the agent's code is made again from what the log says."""
+        """Drop the speculated state and the execution of a run."""
         self.speculated.pop(run, None)
         self._live.drop(run)
 
     def finish(self, after: RunState) -> None:
-        """A run that was over before the lane began: a row will do."""
+        """Replace a run that was over before the lane began by its row."""
         self.fold.states.pop(after.run_id, None)
         self.snapshot_writer.end(after.run_id, self._row(after), self.position)
 
     def _row(self, after: RunState) -> bytes:
-        """The row of a run that is over now.
-
-        Those that have started it are known for as long as it is: begun anew, one would find its child over, and
-        nothing left of its result.
-        """
+        """Row of a run that is over now. Rows of its ancestors are kept as long: an ancestor that began again would
+        find its child over, without a result."""
         for above in parents_of(after.run_id):
             if row := self.finished.extend(above, after.at_ms):
                 self.snapshot_writer.over(above, row)
         return self.finished.add(after)
 
     def erase(self, record: Record) -> None:
-        """Takes note of a marker: its run is closed and unknown from now on, whatever the log has of it.
-
-        One that goes on was over when an archivist looked, and was retried since: that takes its marker back.
-        """
+        """Read an erasure marker: its run is closed and unknown from now on, whatever the log has of it. A live run was
+        retried after the archivist's check: that cancels its marker."""
         run = erased_run(record.key)
         if run is None:
             return
@@ -353,18 +331,18 @@ class Acceptance:
             return
         self.erased.follow(record.key, record.value)
         self.drop(run)
-        # Its row stays: by that the same request, repeated later, changes nothing, here and in a successor.
+        # Its row stays: it makes the same request, repeated later, have no effect, here and in a successor.
         self.snapshot_writer.erase(run)
         self.redriven_runs.drop(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
-        """A run that this version cannot fold stands still here until a version that can takes over."""
+        """Stop a run here that this version cannot fold; it waits for a version that can."""
         self.fold.frozen[run] = reason
         self.drop(run)
         self.journal.tell("run.frozen", run_id=run, reason=reason)
 
     def _advance(self) -> Iterator[Happened]:
-        # A gap before an own record means that somebody else's lies there: it has to be read before ours can count.
+        # A gap before an own record is another writer's: it has to be read before the own one can count.
         while self.position in self._own:
             yield from self._accept_own(self._own.pop(self.position), self.position)
             self.position += 1
@@ -373,7 +351,7 @@ class Acceptance:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
         if not self.redriven_runs.reopen(sent.entry) and self._is_over(run):
-            if self.redriven_runs.goes_on(sent.entry, offset):  # it counts, as everybody who reads the log sees
+            if self.redriven_runs.goes_on(sent.entry, offset):  # it counts, as for every reader of the log
                 sent.item.finish()
                 return []
             judged = Judged(run, sent.id, sent.entry, "over")
@@ -392,7 +370,6 @@ class Acceptance:
         return self._take(judged, offset, sent.value)
 
     def _accept_read(self, record: Record) -> list[Happened]:
-        """A record that somebody else wrote, or that is read for the first time since the take-over."""
         if self.erased.hides(record.key):
             return []
         if (anchor := chain.anchor_name(record.key)) is not None and record.value is not None:
@@ -418,18 +395,18 @@ class Acceptance:
         if not judged.void:
             self.snapshot_writer.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
         happened = self._take(judged, record.offset, record.value or b"")
-        if self.live:  # the agent's code has to catch up with somebody else's entry
+        if self.live:  # the agent's code has to catch up with another writer's entry
             self.journal.counts["record.foreign"] += 1
             self._inbox.push_front(Pending(judged.run_id, None))
         return happened
 
     def begin(self, position: int, apart: dict[RunId, int]) -> None:
-        """The log is read from here on, of the runs that are apart from an earlier offset."""
+        """Read the log from here on, and records of runs that are apart from an earlier offset."""
         self.began = self.position = position
         self.apart = apart
 
     def _is_apart(self, record: Record) -> bool:
-        """True if a record lies before all that is read of other runs, and has to be read for its run."""
+        """True if a record before the common start has to be read for its run."""
         parts = parse_log_key(record.key) if not (self.live or self.shrunk) else None
         return parts is not None and self._apart_from(parts[0], self.position) <= record.offset
 
@@ -437,35 +414,35 @@ class Acceptance:
         return self.apart.get(run, self.apart.get(RunId(""), other))
 
     def _keep_unreadable(self, judged: Judged, record: Record, seq: int) -> None:
-        # It may count for a version that can read it, and that will find it among the entries of its run.
+        # A version that can read it will look for it among the entries of its run.
         apart = judged.run_id in self.snapshot_writer.apart
         if record.value is not None and judged.void == "unreadable" and not apart:
             self.snapshot_writer.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
 
     def _is_over(self, run: RunId) -> bool:
-        """True if nothing counts for a run any more. While a fold may still find that order has lied, it goes on."""
+        """True if no more entries count for a run. While the fold may reorder its entries, it is not over."""
         if self.accepted(run) is not None:  # cheapest first
             return False
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
     def _passed(self, record: Record, run: RunId) -> list[Happened] | None:
-        """What still follows from a record whose run is over, or known to a point beyond it; None: it is news."""
+        """Consequences of a record whose run is over, or known beyond it; None: the record is new."""
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
             return []
         if (state := self.accepted(run)) is None or record.offset >= self._known.get(run, 0):
             return None
         read = chain.read(record.key, record.value)
-        # Beyond all that is known of its run it was held aside, and may count when its predecessor comes.
+        # Beyond the known state of its run it was held aside, and may count when its predecessor comes.
         if isinstance(read, LogRecord) and read.entry.seq > state.head.seq:
             return None
-        # What it orders may not be out, though what it says is known.
+        # Its commands may not be out, though its state is known.
         if isinstance(read, LogRecord) and state.entry_at(read.entry.seq) == read.id:
             return [AcceptedEntry(state, read.entry, record.offset)]
         return []
 
     def _take(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
-        """What counts by a record: itself, and what was held aside for it. Of a run that was stalled all is news."""
+        """Entries that count by a record: itself, and those held aside for it; of a repaired run all."""
         run, happened = judged.run_id, list[Happened]()
         if judged.mended:
             self.journal.tell("run.mended", run_id=run)
@@ -497,14 +474,14 @@ class Acceptance:
         if judged.void == "copy":
             self.snapshot_writer.anchors.leave(judged.run_id)
             self.journal.counts["record.copy"] += 1
-            # Whoever repeats records repeats many: of them the first is told, the second, the fourth and so on.
+            # A repeated log has many copies: the first is journaled, the second, the fourth and so on.
             if (count := self.journal.counts["record.copy"]) & (count - 1) == 0:
                 self.journal.news.append(("record.copied", {"run_id": judged.run_id, "records": count}))
         else:
             self.journal.counts["record.void"] += judged.void not in ("anchor", "tombstone", "unreadable")
 
     def rest(self) -> Iterator[tuple[RunState, Asleep]]:
-        """Lets go of runs that sleep for long: they are as at a take-over, entries that are folded when one is due."""
+        """Put runs to sleep that rest for long: as after a take-over, their entries are folded when one is due."""
         for run, value in self.snapshot_writer.rested().items():
             if self.fold.tangled(run):
                 continue
@@ -514,7 +491,7 @@ class Acceptance:
             yield self.fold.states.pop(run), self.asleep[run]
 
     def _wake(self, run: RunId) -> None:
-        """Folds what was kept of a run."""
+        """Fold the snapshot records of a run."""
         self._known[run] = self.asleep.pop(run).log
         try:
             taken = self.snapshot.take(run)
@@ -530,5 +507,5 @@ class Acceptance:
 
 
 def _counts(sent: SentEntry, known: RunState | None) -> bool:
-    """True if an entry is in the history of its run; of one that is over only the last may be known."""
+    """True if an entry is in the history of its run; of a finished run only the last may be known."""
     return known is not None and sent.id in (known.head.id, known.entry_at(sent.entry.seq))

@@ -1,8 +1,6 @@
-"""What a lane sends: entries, the commands of accepted ones, strays on their way home, dead letters.
-
-The run log is the planner's outbox: commands follow from accepted entries alone, and the offset up to which they are
-acknowledged is the planner's position on `run-log`. A successor emits the rest again.
-"""
+"""Outgoing records of a lane: entries, commands of accepted ones, strays, dead letters. The run log is the planner's
+outbox: commands follow from accepted entries alone, and the offset up to which they are acknowledged is the planner's
+position on `run-log`. A successor sends the rest again."""
 
 from __future__ import annotations
 
@@ -58,10 +56,8 @@ from refold.runtime.lanes import Recent, Tokens
 
 @dataclass(slots=True)
 class SentRequest:
-    """The last request of a call that is in its topic: where, since when, and how often the attempt went out before.
-
-    `issued` is the run-log offset of the entry that ordered the attempt.
-    """
+    """Last request of a call in its topic: its place and time, and earlier requests of the attempt (`times`). `issued`
+    is the run-log offset of the entry that ordered the attempt."""
 
     attempt: int
     topic: str
@@ -72,7 +68,7 @@ class SentRequest:
 
 
 class Unanswered:
-    """The requests of one lane. **Units**: milliseconds of the lane's clock."""
+    """Requests of one lane without an answer. **Units**: milliseconds of the lane's clock."""
 
     def __init__(self) -> None:
         self._sent: dict[CallId, SentRequest] = {}
@@ -81,7 +77,7 @@ class Unanswered:
 
     @property
     def topics(self) -> list[str]:
-        """The topics in which somebody waits to hear how far the executors have come."""
+        """Topics with late calls that wait for the executors' positions."""
         return [topic for topic, waiting in self._waiting.items() if waiting]
 
     def sent(self, call: CallId, sent: SentRequest) -> None:
@@ -101,18 +97,17 @@ class Unanswered:
         heapq.heappush(self._late, (due_ms, call))
 
     def wait(self, call: CallId) -> None:
-        """It is late: it goes out again once the executors have passed its request."""
+        """Wait with a late call until executors have passed its request."""
         sent = self._sent[call]
         heapq.heappush(self._waiting.setdefault(sent.topic, []), (sent.offset, call))
 
     def told(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
-        """The late calls of a topic that nobody will answer, now that executors or the topic are known to be so far."""
+        """Late calls that will get no answer, by the position of the executors or the end of the topic."""
         if isinstance(answer, End):
             return self._lost(answer.topic, answer.offset)
         return self._passed(answer.topic, answer.positions.get(partition, 0))
 
     def _passed(self, topic: str, position: int) -> Iterator[CallId]:
-        """Those whose requests lie below the executors' position."""
         waiting = self._waiting.get(topic, [])
         while waiting and waiting[0][0] < position:
             offset, call = heapq.heappop(waiting)
@@ -120,30 +115,28 @@ class Unanswered:
                 yield call
 
     def _lost(self, topic: str, end: int) -> list[CallId]:
-        """Those whose requests the topic had once and has no more: nobody can ever pass these."""
+        """Calls whose requests the topic has lost: no executor can ever pass these."""
         waiting = self._waiting.get(topic, [])
         self._waiting[topic] = sorted(each for each in waiting if each[0] < end)
         return [call for offset, call in waiting if offset >= end]
 
     def due(self, now: int) -> Iterator[CallId]:
-        """The calls that are to be looked at again, if they are still open."""
+        """Calls to check again, if they are still open."""
         while self._late and self._late[0][0] <= now:
             yield heapq.heappop(self._late)[1]
 
     def next_ms(self) -> int | None:
-        """When something is to be looked at again."""
+        """Time of the next check."""
         return self._late[0][0] if self._late else None
 
 
 LOOKS = 100
-"""How many runs that sleep a turn looks into after a halt was lifted: some milliseconds."""
+"""Sleeping runs that a turn folds after a halt was lifted: some milliseconds."""
 
 
 class Halting:
-    """Of one lane. The runs go on meanwhile, up to where each call of theirs waits for its order.
-
-    `missing` pools have no topics: their calls are held as if somebody had halted the pool.
-    """
+    """Commands of one lane that a halt holds back; runs go on until each of their calls waits. `missing` pools have no
+    topics: their calls are held as if the pool was halted."""
 
     def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
         self._catalog, self._known = catalog, catalog.halts
@@ -154,7 +147,7 @@ class Halting:
         self._unseen: deque[tuple[RunId, Halts]] = deque()
 
     def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
-        """True if an order of a run may be sent now. `state` is the latest that is accepted; `own`: of an own entry."""
+        """True if a command may be sent now. `state` is the latest accepted one; `own`: of an own entry."""
         order = command.message
         if not isinstance(order, ToolRequest):
             self._never_sent.discard(CallId(command.key))
@@ -177,11 +170,11 @@ class Halting:
         )
 
     def never_sent(self, call: CallId) -> bool:
-        """True if a call was never ordered, as it was halted when it should have been."""
+        """True if a call was never sent, because of a halt."""
         return call in self._never_sent
 
     def keep(self, call: CallId) -> None:
-        """A call of a run that is paused is to be ordered when that goes on."""
+        """Hold a call of a paused run until the run goes on."""
         self._paused.add(call)
 
     def resume(self, run: RunId) -> None:
@@ -189,16 +182,13 @@ class Halting:
 
     @property
     def looking(self) -> bool:
-        """True while runs that sleep are left to be looked into, as a halt was lifted."""
+        """True while sleeping runs are left to be checked after a lifted halt."""
         return bool(self._unseen)
 
     def lifted(
         self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
     ) -> Iterator[tuple[RunState, int]]:
-        """The calls that wait for executors and were kept back, and are no longer, when that has changed.
-
-        `find` looks into a run; those `asleep` have their turn a few at a time.
-        """
+        """Calls that are held back no longer. `find` folds a run; those `asleep` are checked a few at a time."""
         resumed, self._resumed = self._resumed, set()
         for run in resumed & states.keys():
             yield from self._kept(states[run])
@@ -206,7 +196,7 @@ class Halting:
         self._known = now
         awake = list(states.values()) if before is not now else []
         if before.by_name.keys() - now.by_name.keys():
-            # A predecessor kept their calls back: without this they would go out at their deadlines only.
+            # A predecessor held their calls back: without this they would go out at their deadlines only.
             self._unseen.extend((run, before) for run in asleep)
         for state in awake:
             yield from self._freed(state, before)
@@ -241,11 +231,8 @@ def _stopped(halts: Halts, state: RunState, step: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A command that was published for the entry at `offset`.
-
-    `again`: it had been acknowledged before. `short`: it stands for one that the log did not take. `asked` is the input
-    that has asked for it, done with when the log has it.
-    """
+    """A command that was published for the entry at `offset`. `again`: it had been acknowledged before. `short`: it
+    replaces one that the log refused. `asked` is the input that requested it, finished when it is in the log."""
 
     offset: int
     record: Outgoing
@@ -261,41 +248,39 @@ class ClockProbe:
 
 @dataclass(frozen=True, slots=True)
 class SentHold:
-    """A hold of a run, or its tombstone, that was published."""
+    """A published hold of a run, or its tombstone."""
 
     run_id: RunId
 
 
 Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
-"""Who waits for the delivery of a record; nobody does for what may be lost."""
+"""Receivers of a delivery; None for records that may be lost."""
 
 AskerAt = tuple[int, Asker]
-"""The lane that waits, by its partition, and for what."""
+"""A receiver with the partition of its lane."""
 
 
 ENDS_BYTES = 16 << 20
-"""Ends of runs that a take-over holds back at most: some 10,000, more than end between two snapshots."""
+"""Held-back ends of runs at a take-over: some 10,000, more than end between two snapshots."""
 
 END_BYTES = 1_024
-"""What an end takes besides its record."""
+"""Memory of an end besides its record."""
 
 _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | SignalSent | StepGivenUp | Terminal
-"""What ends an order that was open, or a run."""
+"""Events that close an open command, or end a run."""
 
 
 class Bases:
-    """The earlier calls that orders of one lane have brought, and those of them that executors say they hold.
-
-    Only what an executor has said it holds is gone on from: one of a version that cannot read a short order never
-    says so. That may be wrong by now, and then it asks for the whole.
-    """
+    """Earlier calls that commands of one lane included, and those that executors have confirmed. Only confirmed calls
+    are left out of a command: an executor of a version without short commands never confirms. A confirmation may be out
+    of date; then the executor requests the whole."""
 
     def __init__(self) -> None:
         self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
         self._held: Recent[_Place, Base] = Recent(BASES)
 
     def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
-        """A request with the calls on which it builds, as far as its executor lacks them. Sent again it has all."""
+        """A request with the earlier calls on which it builds, as far as its executor lacks them; all if sent again."""
         call, base = state.call(request.step), None
         place = state.place_of(request.step)
         if not request.again:
@@ -316,14 +301,14 @@ class Bases:
 
 
 BASES = 500
-"""So many orders with earlier calls a lane remembers, some kilobytes each."""
+"""Commands with earlier calls that a lane remembers, some kilobytes each."""
 
 _Place = tuple[EntryId, int, int]
 _FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
 
 
 class Outbox:
-    """The outgoing records of one lane. `tokens` names who waits for the delivery of each."""
+    """Outgoing records of one lane. `tokens` names the receiver of each delivery."""
 
     def __init__(self, partition: int, actor: str, tokens: Tokens[AskerAt], halting: Halting) -> None:
         self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, halting
@@ -339,7 +324,7 @@ class Outbox:
         self._mine: set[bytes] = set()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
-        """Sends an entry into the log, in the trace of the run's request."""
+        """Send an entry to the log, in the trace of the run's request."""
         entry, request = sent.entry, sent.after.request
         run, trace = entry.run_id, request.traceparent if request else ""
         headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
@@ -355,18 +340,18 @@ class Outbox:
             self.halting.resume(after.run_id)
 
     def tell(self, states: Mapping[RunId, RunState]) -> None:
-        """Sends what entries order, in the order of the log, but nothing that is over by what is accepted since."""
+        """Send the commands of accepted entries in the order of the log, except obsolete ones."""
         heard, self._heard = self._heard, []
         for after, entry, offset in heard:
             ordered = commands(after, entry, offset)
             if (latest := states.get(after.run_id)) is not after:
                 ordered = [each for each in ordered if _wanted(each, states)]
-            # What somebody else has decided they may have sent as well, before it was kept back here.
+            # Another writer of the entry may have sent it as well, before it was held back here.
             self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._mine)
             self._mine.discard(entry.nonce)
             self.emitted.acknowledge(offset)
 
-    # A take-over: state is told, not history
+    # A take-over: state is sent, not history
 
     def begin(self, emit_from: int) -> None:
         """Start emitting at this run-log offset: commands of earlier entries are acknowledged already."""
@@ -374,33 +359,31 @@ class Outbox:
         self.emitted.add(emit_from, 1)
 
     def begins(self, offset: int) -> bool:
-        """True if what an entry orders has to be told by this lane."""
+        """True if this lane has to send the commands of an entry."""
         return offset >= self._begun
 
     def begun(self) -> None:
-        """All that is still open was told again."""
+        """Note that all open commands were sent again."""
         self._touched.clear()
         self.emitted.acknowledge(self._begun)
 
     @property
     def beginning(self) -> bool:
-        """True if something of a take-over is not acknowledged so far, or owed still by a run that was over then."""
+        """True if commands or family messages of a take-over are still open."""
         self.owed_before = [item for item in self.owed_before if not item.done]
         return bool(self.owed_before) or self.emitted.low_water(self._begun + 1) <= self._begun
 
     def low_water(self, position: int) -> int:
-        """The run-log offset below which all that entries order is acknowledged, and all that they owe is paid."""
+        """Run-log offset below which all commands are acknowledged and all family messages answered."""
         return min(self.emitted.low_water(position), self.owed.low_water(position))
 
     def told(self, position: int) -> bool:
-        """True if all that was ordered below a position is acknowledged, but for what a take-over has yet to tell."""
+        """True if all commands below a position are acknowledged, except those that a take-over has yet to send."""
         return self.beginning or self.emitted.low_water(position) == position
 
     def settled(self, after: RunState, entry: Entry, offset: int) -> None:
-        """What an entry has ended, if nobody has told: orders may be closed by now, but an end is one for ever.
-
-        So the end of a run waits until the log is read: only then it is sure that the run has no other history.
-        """
+        """Send the ends in an entry again that a predecessor may not have sent: closing commands may be repeated. The
+        end of a run is final, so it waits until the log is read and the run has certainly no other history."""
         if not self.begins(offset):
             return
         self._touched.add(after.run_id)
@@ -411,7 +394,7 @@ class Outbox:
             self._order(after, ended, self._begun, entry.at_ms)
 
     def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
-        """Tells the ends in entries that were read late, whoever has told them; the outcome of the run goes apart."""
+        """Send the ends in entries that were read late, even if already sent; the run's outcome is sent apart."""
         ended = (order for entry in news for order in _ended(state, entry, offset))
         self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
 
@@ -424,25 +407,25 @@ class Outbox:
             self._send(oldest, self._begun)
 
     def release(self, frozen: Container[RunId]) -> None:
-        """Tells the ends of runs, but for those that stand still."""
+        """Send the held-back ends of runs, except frozen ones."""
         for run in [run for run in self._ends if run not in frozen]:
             self._send(self._ends.pop(run), self._begun)
 
     def take_up(self, state: RunState) -> None:
-        """What a run waits for from executors and people as of now, unless that was told before."""
+        """Send the open commands of a run, unless they were sent before."""
         if state.run_id in self._touched:
             self._touched.discard(state.run_id)
             self.open_orders(state, self._begun)
 
     def open_orders(self, state: RunState, offset: int) -> None:
-        """What a run waits for as of now, or its outcome; the entry at `offset` is why."""
+        """Send the open commands of a run, or its outcome, because of the entry at `offset`."""
         ends = self._ends.pop(state.run_id, [])
-        if state.over and state.end is None:  # no more is known of it than that its end was not told
+        if state.over and state.end is None:  # only its held-back records are known
             self._send(ends, offset)
         orders = [outcome(state)] if state.end else []
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if opened.phase == "dispatched":
-                # A predecessor has sent it, most likely: what one executor says of itself need not hold for another.
+                # A predecessor has probably sent it: executors differ in the bases that they hold.
                 orders.append(request(state, step, opened.attempt, issued=offset, at_ms=opened.sent_ms, again=True))
             orders += recall(state, step)
             orders += ask_people(state, step)
@@ -462,7 +445,7 @@ class Outbox:
             self._publish(record, Ordered(offset, record))
 
     def keep(self, sent: SentKept, now: int) -> None:
-        """A record of the lane's snapshot. Sent again it is the same event, for it is named by what it says."""
+        """Publish a record of the lane's snapshot. Its event id is a digest of it: a repetition is the same event."""
         record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
         if sent.value is not None:
             name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
@@ -472,10 +455,10 @@ class Outbox:
             record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
         self._publish(record, sent)
 
-    # What becomes of it
+    # Deliveries
 
     def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
-        """The answer for a command. None: it may be in its topic or not, so it is sent again if it still says so."""
+        """Handle the delivery of a command. None: it may be in its topic or not; it is sent again if it still holds."""
         if offset is None and (record := self._again(ordered, states)):
             self._publish(record, dataclasses.replace(ordered, record=record))
             return
@@ -490,11 +473,9 @@ class Outbox:
                 self.unanswered.sent(call, sent)
 
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
-        """Sends the request of an unanswered call again: the same attempt, which says that it was sent before.
-
-        `asked` is the input that wants it, which is done with once the log has the request. Its time is that of now: a
-        decision that has ended since lets nothing out, whatever an executor's clock says.
-        """
+        """Send the request of an unanswered call again: the same attempt, marked as sent before. `asked` is the input
+        that requested it, finished once the log has the request. Its time is now: a decision that has expired since
+        lets nothing out, whatever an executor's clock says."""
         opened = state.open[step]
         before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
         again = before or asked is not None
@@ -506,12 +487,12 @@ class Outbox:
             asked.finish()
 
     def go_on(self, state: RunState, step: int, now: int, asked: Pending | None = None) -> None:
-        """Sends the request of a call at once, whole: one that was halted, or that an executor has `asked` for."""
+        """Send the whole request of a call at once: one that was halted, or that an executor `asked` for."""
         sent = self.unanswered.last(call_id(state.run_id, state.open[step].seq))
         self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, asked=asked)
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
-        """The log will never take a command: what is to be decided about that."""
+        """Shorten or drop a command that the log refuses for good; return the input about that, if one is needed."""
         record = ordered.record
         if record.topic == RUN_COMPLETED and not ordered.short:
             said = codec.decode(RunOutcome, record.value or b"")
@@ -533,7 +514,7 @@ class Outbox:
         return Pending(run, Undeliverable(run, seq, attempt=message.attempt, sent_before=message.again))
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
-        """A second answer came: somebody may have asked a second time, so the request is closed a second time."""
+        """Close a request again after a second answer: it may have been sent a second time."""
         orders: list[Command] = []
         if isinstance(given, Decided):
             if opened_by(state, given.approval) is None:
@@ -550,20 +531,20 @@ class Outbox:
                 self._publish(self._record(state, order, 0, now), None)
 
     def sweep(self, key: bytes) -> None:
-        """Buries a record of the run log that can never count. If that is lost, the record is harmless still."""
+        """Bury a record of the run log that can never count. If the tombstone is lost, the record is still harmless."""
         self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
 
     def repeat(self, record: Record, asker: Pending | None) -> None:
-        """Writes a record of the run log once more, as it is."""
+        """Write a record of the run log once more, unchanged."""
         headers = record.read_headers() or []
         self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def clock_probe(self) -> None:
-        """Writes a record that says nothing: its delivery tells the time of the run log, whose broker has its own."""
+        """Write an empty record: its delivery gives the time of the run log, by its broker's clock."""
         self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
 
     def anchor(self, position: int, now: int) -> None:
-        """Writes a record of no run, for a snapshot to stand on where all entries are of runs that were erased."""
+        """Write a record of no run, as the anchor of a snapshot when all entries are of erased runs."""
         subject = f"{self._partition}/{position}"
         name = entry_id(f"{self._actor}/{subject}".encode())
         event = cloud_event("anchor", subject, id=name.hex(), source=self._actor, at_ms=now)
@@ -574,18 +555,18 @@ class Outbox:
         self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
-        """Sends an input that lay in a partition that is not its run's home there, unchanged."""
+        """Send a stray input to its run's home partition, unchanged."""
         record = item.record
         assert record is not None, "only records stray"
         key, headers = record.key or item.run_id.encode(), record.read_headers() or []
         self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
     def close(self, item: Pending) -> None:
-        """An input that is refused or ignored for good: what people sent leaves its topic, and is done then.
+        """Finish an input that is refused or ignored for good; one of people gets a tombstone first.
 
-        A refusal that lives in a position alone is undone by the loss of that: a cancel of long ago would reach a run
-        that has its id by now. A later record with the same key is read before compaction removes it, because an input
-        topic is never cleaned of anything younger than an outage may last (`min.compaction.lag.ms`).
+        A refusal recorded in a position alone is undone if that is lost: a cancel of long ago would reach a run that
+        reuses the id. A later record with the same key is read before compaction removes it, because an input topic is
+        never compacted for anything younger than the longest outage (`min.compaction.lag.ms`).
         """
         if not item.from_people:
             item.finish()
@@ -596,10 +577,8 @@ class Outbox:
         self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
 
     def bury(self, item: Pending, now: int, limit: int) -> None:
-        """Sends an input that nobody can use to the dead letters, whole (but for what is over `limit` bytes).
-
-        Of one that the log does not take like that there is only where it lies, what is wrong, and how it begins.
-        """
+        """Send an unusable input to the dead letters, whole (except bytes over `limit`). If the log refuses that, a
+        short letter has only its place, its error, and its beginning."""
         assert item.record is not None, "only records become dead letters"
         dead = item.answer
         assert isinstance(dead, Buried), "a dead letter has a reason"
@@ -609,11 +588,11 @@ class Outbox:
         self._publish(letter, item)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
-        """What has to go out for a command again: of a question what it is by now, of a closed request nothing."""
+        """The record to send again for a command: a question in its present form, nothing for a closed request."""
         record = ordered.record
         asks, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
         if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
-            return None  # it would bury the order of a later attempt
+            return None  # it would bury the request of a later attempt
         if record.value is None or not (asks or is_request(record)):
             return record
         state = states.get(parse_approval_id(name)[0] if asks else parse_call_id(name)[0])
@@ -622,8 +601,8 @@ class Outbox:
         if asks:
             step = opened_by(state, name)
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
-        # An acknowledgement may be 30 s late. By then an executor may have answered what the log took all the same, and
-        # people may have rejected the call: sent again, the order would let it out under the decision of before.
+        # An acknowledgement may be 30 s late. By then an executor may have answered the request, and people may have
+        # rejected the call: sent again, it would let the call out under the earlier decision.
         message = dataclasses.replace(codec.decode(ToolRequest, record.value), again=True)
         opened = _open(CallId(name), states)
         if opened is None or opened.attempt != message.attempt:
@@ -634,7 +613,7 @@ class Outbox:
         return record._replace(value=codec.encode(message))
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
-        """The record of a command that the entry at a run-log offset orders. A tombstone names the call alone."""
+        """The record of a command of the entry at a run-log offset. A tombstone names only the call."""
         if order.message is None:
             named = [(CALL_KEY, order.call_key.encode())] if order.call_key else []
             if order.attempt:
@@ -662,14 +641,14 @@ def is_request(record: Outgoing) -> bool:
 
 
 def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
-    """The orders by which an entry ends something, or tells others; `after` is the state after it or a later one."""
+    """Commands of the ends and signals in an entry; `after` is the state after it or a later one."""
     ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
     orders = commands(after, dataclasses.replace(entry, events=ends), offset)
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
 
 
 def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
-    """True if a request or a question is for a call that still waits for it; the end of something always is."""
+    """True if a request or a question is for a call that still waits for it, and for all other commands."""
     if not isinstance(order.message, ToolRequest | ApprovalRequest):
         return True
     state = states.get(order.message.run_id)
@@ -682,7 +661,7 @@ def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
 
 
 def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
-    """What a call is by now, if it is still with the executors."""
+    """The open step of a call, if it is still with the executors."""
     run, seq = parse_call_id(call)
     state = states.get(run)
     step = state.step_of(seq) if state and not state.over else None

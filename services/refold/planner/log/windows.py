@@ -1,10 +1,9 @@
-"""What runs take of limits that they share with runs of other lanes: this lane's sums, and what others have told.
+"""Shared limits (windows): this lane's sums of usage, and those that other lanes have published.
 
-A lane adds up what the entries of its runs take, to the last call, and tells the others every second, in a topic of
-which each partition has what all lanes tell: so each lane reads its own. Nothing that a successor does not read (a
-row of a run that is over, a mark) is written before all below it is told; so a successor begins with what was told
-last and adds what the log has from there on. Each process tells under keys of its own: whoever is late, or was given
-up, displaces nothing, and of what is told of a lane that counts which goes furthest in the log.
+A lane adds up the usage in entries of its runs and publishes its sums every second, to all partitions of
+`budget-spent`, so that each lane reads only its own. No row or mark is written before all sums below it are published:
+a successor begins with the published sums and adds the entries after them. Each process publishes under its own keys: a
+zombie overwrites nothing, and of several sums of a lane that which is furthest in the log counts.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ from refold.ports.log import NEVER, Outgoing, Record
 from refold.runtime.lanes import Journal
 
 TELL_MS = 1_000
-"""How often a lane tells what it has let out: so much later others hear of it."""
+"""Interval of publishing, and so the delay until others count it."""
 
 KEEP_MS = 2 * DAY_MS
-"""How long a window is kept when it is over: what was reserved in it is billed, and people have seen it."""
+"""Retention of a window after its end: reservations in it are billed, and people have seen it."""
 
 MOST_VALUES = 10_000
-"""Of one limit and window a lane counts so many values of a label one by one, 1 KB each in every process that reads."""
+"""Values of a label that a lane counts one by one, by limit and window; each takes 1 KB in every reading process."""
 
 OTHERS = "rest"
-"""The value of all others: they share one limit, so whoever makes up values gains nothing by it."""
+"""The common value of all further ones: they share one limit, so made-up values gain nothing."""
 
 _LATER = 1 << 62
-"""Above every offset: what has to be told, though no mark waits for it."""
+"""Above every offset: a sum to be published that no mark waits for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentSpent:
-    """A sum that was published: up to this offset of the run log, of which what is since `since` was not told."""
+    """A published sum up to a run-log offset; usage from `since` on is new in it."""
 
     key: WindowKey
     partition: int
@@ -68,7 +67,7 @@ class SentSpent:
 
 
 class LaneSpent(NamedTuple):
-    """What somebody has told of one lane: up to where in the log, how much, of which is held, and the record's key."""
+    """A published sum of one lane: its log position, amount, the reserved part, and the record's key."""
 
     log: int
     amount: Amount
@@ -77,11 +76,9 @@ class LaneSpent(NamedTuple):
 
 
 class Windows:
-    """The sums of one lane under `limits`; without those nothing here costs anything, and nothing is read or told.
-
-    `teller` names this process, unlike any other that has told or will. Where the log is `mirrored`, the positions that
-    were told are those of another. **Units**: log times in milliseconds since 1970, `mono_ms` on the local clock.
-    """
+    """Sums of one lane under `limits`; without limits nothing is read or written. `teller` is a unique name of this
+    process. In a `mirrored` log, published positions belong to another log. **Units**: log times in milliseconds since
+    1970, `mono_ms` on the local clock."""
 
     def __init__(
         self,
@@ -111,7 +108,7 @@ class Windows:
     # A take-over
 
     def load(self) -> None:
-        """All that was told before the take-over is read: what of it is about this lane is where its sums begin."""
+        """Start this lane's sums from those published before the take-over."""
         if self._loaded:
             return
         self._loaded = True
@@ -119,16 +116,16 @@ class Windows:
             if mine := lanes.get(self._partition):
                 self._base[key], self._own[key], self._held[key], _ = max(mine.values())
                 self._values[key._replace(value="")] += 1
-                self._owed[key] = _LATER  # told by this process as well, what others told of the lane can go
+                self._owed[key] = _LATER  # once this process has published it, sums of earlier owners can go
 
     def distrust(self, end: int) -> None:
-        """The log has lost its `end`, or is not the one of which positions were told: then all of it was counted."""
+        """Lower positions of sums to the `end` of a log that has lost records; a mirror counts as summed up to it."""
         self._base = {key: end if self._mirrored else min(base, end) for key, base in self._base.items()}
-        for lanes in self._told.values():  # nor do they say any more who came furthest
+        for lanes in self._told.values():  # nor do positions show any more which process came furthest
             mine = lanes.get(self._partition, {})
             lanes[self._partition] = {who: told._replace(log=-1) for who, told in mine.items()}
 
-    # What entries take
+    # Usage of entries
 
     def accepted(self, entry: Entry, after: RunState, offset: int) -> None:
         if not self.limits or after.request is None:
@@ -145,18 +142,18 @@ class Windows:
         if key not in self._own:
             self._values[key._replace(value="")] += 1
         held = self._held.get(key, NOTHING).plus(taken.held)
-        # What was reserved before there was the limit was never counted, and is not given back.
+        # Reservations from before the limit were never counted, and are not given back.
         freed = taken.freed.least(held)
         self._held[key] = held.minus(freed)
         self._own[key] = self._own.get(key, NOTHING).plus(taken.amount).minus(freed)
 
     def _counted(self, key: WindowKey) -> WindowKey:
-        """Where a value is added up: beyond so many, all that are new have one sum, and share one limit."""
+        """The key of a value's sum: beyond `MOST_VALUES`, all new values have one sum, and share one limit."""
         if not key.label or key in self._own or self._values[key._replace(value="")] < MOST_VALUES:
             return key
         return key._replace(value=OTHERS)
 
-    # What is decided by
+    # Reading
 
     def scopes(
         self,
@@ -165,16 +162,14 @@ class Windows:
         state: RunState,
         now: int,
     ) -> Iterator[Scope]:
-        """The limits that bind a run now, with what all runs take of them but for what this one takes itself.
-
-        `stands` gives a run as the log has it, `speculated` those that will be otherwise if what is on its way counts.
-        """
+        """Limits that bind a run now, with the usage of all runs except its own. `stands` gives a run in the log,
+        `speculated` the states with entries on their way."""
         if not self.limits or state.request is None:
             return
         asked = state.request
         for named, value, limits in binding(self.limits, asked.agent, asked.labels, asked.requester, now):
             key = self._counted(named)
-            # Its state has what it takes by entries that are on their way, or being made; those of others come on top.
+            # Its own state has its usage in entries that are on their way, or being made; usage of others is added.
             before = speculated.get(state.run_id)
             taken = self.total(key).minus(_own(before if before and before.copying else stands(state.run_id)))
             for after in speculated.values():
@@ -192,17 +187,17 @@ class Windows:
         return self._counted(key._replace(value=digest)) == key
 
     def total(self, key: WindowKey) -> Amount:
-        """What all runs take of a limit, by what the log has accepted here and what is heard of other lanes."""
+        """Usage of all runs under a limit: accepted entries of this lane and published sums of others."""
         total = self._own.get(key, NOTHING)
         for lane, tellers in self._told.get(key, {}).items():
             if lane != self._partition and tellers:
                 total = total.plus(max(tellers.values()).amount)
         return total
 
-    # What is told
+    # Publishing
 
     def tell(self, position: int, *, mono_ms: int, now: int) -> None:
-        """Tells the sums that have changed, if it is time; all entries below this position are counted."""
+        """Publish changed sums when due; all entries below this position are counted."""
         if not self.limits:
             return
         self._tidy(now)
@@ -229,7 +224,7 @@ class Windows:
                 self._orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
 
     def delivered(self, sent: SentSpent, offset: int | None) -> None:
-        """The answer for what was told. A successor reads the copy in the lane's own partition."""
+        """Handle the delivery of a sum. A successor reads the copy in the lane's own partition."""
         own = sent in self._sent
         self._sent.discard(sent)
         if offset is None or offset == NEVER:
@@ -244,20 +239,20 @@ class Windows:
                     self._bury(told.name, range(self._partitions))
 
     def low_water(self, position: int) -> int:
-        """The offset of the run log below which all that counts was told, in the copy that a successor reads."""
+        """Run-log offset below which all usage is published in the copy that a successor reads."""
         return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
 
     def orders(self) -> list[tuple[Outgoing, SentSpent | None]]:
-        """What is to be sent; `delivered` wants to know what came of it."""
+        """Remove and return records to be sent; their deliveries go to `delivered`."""
         orders, self._orders = self._orders, []
         return orders
 
     def next_due_ms(self) -> int | None:
-        """When something is to be told. **Units**: monotonic."""
+        """Time of the next publishing. **Units**: monotonic."""
         return self._due if self._owed else None
 
     def follow(self, record: Record) -> None:
-        """A record of what lanes tell, in the copy of this lane."""
+        """Read a published sum from this lane's partition."""
         name = record.key or b""
         if record.value is None:
             if (known := self._names.pop(name, None)) is not None:
@@ -275,11 +270,11 @@ class Windows:
         self._names[name] = key, said.lane, said.member
         self._told.setdefault(key, {}).setdefault(said.lane, {})[said.member] = told
         mine = self._loaded and said.lane == self._partition and said.member != self._teller
-        if mine and said.log <= self._said.get(key, -1):  # of somebody who had the lane before, and learns it late
+        if mine and said.log <= self._said.get(key, -1):  # a late sum of a former owner of this lane
             self._bury(name, range(self._partitions))
 
     def _tidy(self, now: int) -> None:
-        """Once a day: what was told of windows that are long over goes, from the copy of this lane."""
+        """Remove sums of windows that ended long ago from this lane's partition, once a day."""
         if now // DAY_MS == self._tidied:
             return
         self._tidied = now // DAY_MS
@@ -296,14 +291,14 @@ class Windows:
 
 
 def _own(state: RunState | None) -> Amount:
-    """What a run takes itself; of the history that a fork is given, what stays of that when it is one."""
+    """Usage of a run itself; of a copied history, the part that stays with the fork."""
     if state is None or state.account is None:
         return NOTHING
     return state.account.own.minus(state.account.open) if state.copying else state.account.own
 
 
 def _since(stands: RunState | None, after: RunState) -> Amount:
-    """What a run takes by entries that are on their way. What a fork keeps its source has taken."""
+    """Usage of a run in entries that are on their way. The part that a fork copies counts for its source."""
     forked = stands is None and after.request is not None and after.request.forked is not None
     return after.account.open if forked and after.account else _own(after).minus(_own(stands))
 
@@ -314,17 +309,14 @@ def _is_of(key: WindowKey, limit: Window) -> bool:
 
 
 def _name(key: WindowKey, lane: int, teller: str) -> bytes:
-    """The key of a record: whose names are in it may have any characters, and is digested."""
+    """The key of a record; names may have any characters, so they are digested."""
     subject = blake2b(canonical.dumps(list(key[1:])).encode(), digest_size=16).hexdigest()
     return f"{key.window}/{subject}/{lane}/{teller}".encode()
 
 
 class BudgetAccounts:
-    """Looks into the runs of one lane.
-
-    `find` gives a run as it will be if what is on its way is accepted, `shared` the limits that it shares with runs of
-    other lanes. `unheard` is what runs have taken that are over, which those above them are about to hear.
-    """
+    """Budgets of the runs of one lane. `find` gives a run including entries on their way, `shared` its limits shared
+    with runs of other lanes. `unheard` is the usage of finished runs that the runs above them have yet to count."""
 
     def __init__(
         self,
@@ -335,19 +327,19 @@ class BudgetAccounts:
         self.unheard: dict[RunId, Used] = {}
 
     def above(self, state: RunState, now: int) -> list[Scope]:
-        """What bounds a run: its own budget, those of the runs above and of windows, with what others took of each."""
+        """Limits of a run: its own budget, budgets of runs above, windows; with the usage of others in each."""
         found: list[Scope] = []
         run: RunState | None = state
         while run is not None and run.account is not None and not run.over:
             account = run.account
             taken = self._taken(run, but=state).plus(self._unheard(run, state))
             found.append(Scope(run.run_id, account.limits, account.since_ms, taken))
-            # A run that is told of nobody above counts for nobody: it outlives them, or they count nothing.
+            # A run whose parent does not count it is bound by no run above: it outlives them, or they count nothing.
             run = self._find(parent_of(run.run_id)[0]) if account.limits.root else None
         return [*found, *self._shared(state, now)]
 
     def _taken(self, run: RunState, *, but: RunState) -> Amount:
-        """Amount that a run and the live runs below it, all but one, have taken."""
+        """Amount that a run and the live runs below it, except one, have taken."""
         if run.account is None:
             return NOTHING
         taken = NOTHING if run.run_id == but.run_id else run.account.total
@@ -361,7 +353,7 @@ class BudgetAccounts:
         return taken
 
     def _unheard(self, run: RunState, state: RunState) -> Amount:
-        """Amount of the runs below a run that are over, and that no run up to it has counted; `state` is newest."""
+        """Usage of finished runs below a run that no run up to it has counted; `state` is newest."""
         taken = NOTHING
         for child, used in self.unheard.items():
             if is_below(child, run.run_id) and not self._told(child, run.run_id, state):
@@ -372,7 +364,7 @@ class BudgetAccounts:
         above = child
         while above != top:
             above = parent_of(above)[0]
-            # In the entry by which it hears of its child, the log still has it as it was before.
+            # In the entry that records its child's end, the log still has it as it was before.
             state = newest if above == newest.run_id else self._find(above)
             if state is not None and state.account is not None and child in state.account.heard:
                 return True
