@@ -1,7 +1,5 @@
-"""The topics, by name without the prefix: what a record is keyed by, who writes it and who reads it.
-
-One writer per topic is what gives the broker's rights a meaning; `infra/topics.yaml` has settings and rights.
-"""
+"""The topics, by name without the prefix: their keys, writers and readers. One writer per topic makes the broker's
+rights meaningful; `infra/topics.yaml` has settings and rights."""
 
 from __future__ import annotations
 
@@ -90,7 +88,7 @@ def tool_completed(pool: str) -> str:
 
 
 def run_stream(pool: str) -> str:
-    """The topic of what calls of one pool say while they run."""
+    """Topic of the live output of one pool's calls."""
     return f"{RUN_STREAM}.{pool}"
 
 
@@ -100,7 +98,7 @@ def kind_of(topic: str) -> str:
 
 
 def pool_of(topic: str) -> str:
-    """The pool of a topic that there is once per pool, else nothing."""
+    """The pool of a topic, empty unless there is a topic per pool."""
     return topic.partition(".")[2]
 
 
