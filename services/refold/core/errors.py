@@ -25,7 +25,7 @@ def text_of(error: BaseException, most: int = 2_000) -> str:
     try:
         # str() returns a subclass of str unchanged: only str's own slice is a plain copy.
         text = str.__getitem__(str(error), slice(most))
-        if isinstance(error, BaseExceptionGroup):  # whose own words are how many there are
+        if isinstance(error, BaseExceptionGroup):  # its own text is their number
             inner = "; ".join(f"{type(each).__name__}: {text_of(each, most)}" for each in error.exceptions)
             text = f"{text}: {inner}"[:most]
         if (cause := error.__cause__) is not None and most > 50 and _of_users(error):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     RunId = NewType("RunId", str)
     CallId = NewType("CallId", str)
     EntryId = NewType("EntryId", bytes)
-else:  # the schema export and the reading of JSON look at the types of fields: to them an id is what it is made of
+else:  # the schema export and the JSON reader need the plain types of fields
     RunId, CallId, EntryId = str, str, bytes
 
 NO_ENTRY = EntryId(b"")
@@ -98,7 +98,7 @@ def murmur2(data: bytes) -> int:
 
 
 def home(run: str, partitions: int) -> int:
-    """The partition of a run's whole family: that of the root's id with any Java-compatible producer."""
+    """The partition of a run's whole family: the one that any Java-compatible producer picks for the root's id."""
     return (murmur2(root_of(run).encode()) & 0x7FFFFFFF) % partitions
 
 
@@ -149,7 +149,7 @@ def activation_span(run: RunId, activation: int) -> str:
     return blake2b(b"%s/%d/root" % (run.encode(), activation), digest_size=8).hexdigest()
 
 
-@lru_cache(1_024)  # of one call it is asked several times in a row, by each who has to do with it
+@lru_cache(1_024)  # one call is parsed several times in a row
 def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""
     run, _, seq = text.partition("/")

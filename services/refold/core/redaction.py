@@ -24,7 +24,7 @@ def public_url(url: str) -> str:
     """The URL without user, password and options, fit for logs."""
     scheme, mark, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
     credentials, at, place = rest.rpartition("@")
-    if at and re.search("[/?#]", credentials):  # a password that is not encoded: where it ends nobody can say
+    if at and re.search("[/?#]", credentials):  # an unencoded password has no clear end
         return f"{scheme}{mark}{HIDDEN}"
     return f"{scheme}{mark}{re.split('[?#]', place)[0]}"
 

@@ -207,8 +207,8 @@ News = tuple[str, dict[str, object]]
 
 
 class LanesNow(NamedTuple):
-    """The partitions of a service, those of them behind, and executions of agents in memory. `waiting` are the numbers
-    of waiting inputs by cause."""
+    """The partitions of a service, the number of them behind, and executions of agents in memory. `waiting` are the
+    numbers of waiting inputs by cause."""
 
     lanes: int = 0
     behind: int = 0

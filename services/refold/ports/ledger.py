@@ -41,7 +41,7 @@ class Claim(NamedTuple):
     STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under the new token -> `Claimed`. If
     the entry is of another call, a success is `Stored`, a live lease is `Busy`, and any other state is taken over.
     `order` is the order's place, for the successor of a lapsed lease. `owner` (`owner_of`) allows its heir to end the
-    lease, if a repeated call is safe; "": nobody."""
+    lease, if a repeated call is safe; "": no owner."""
 
     home: int
     pool: str

@@ -14,8 +14,8 @@ Place = tuple[str, int]
 
 
 class Record(NamedTuple):
-    """A record as read. `read_headers` parses the headers, which is costly; a header whose name is not UTF-8 makes all
-    None. **Units**: `at_ms` is the append time by the broker's clock, since 1970 in UTC."""
+    """A record as read. `read_headers` parses the headers, which is costly; if one has a name that is not UTF-8 the
+    list is empty. **Units**: `at_ms` is the append time by the broker's clock, since 1970 in UTC."""
 
     topic: str
     partition: int
@@ -123,8 +123,8 @@ class Membership:
 
 class Depth(NamedTuple):
     """Progress of a member: the next offset of each place, the number of records sent without an answer, and whether
-    the group has assigned its partitions, maybe none. `unstable` places have had records behind an open transaction for
-    so many seconds."""
+    the group has assigned its partitions, maybe none. `unstable` places have had records behind an open transaction,
+    for the seconds given."""
 
     positions: Mapping[Place, int]
     unacknowledged: int
@@ -145,7 +145,7 @@ class Taken:
 
 class EventLog(Protocol):
     """One member of a group, with an idempotent producer. Appending keeps order per partition. Nothing here is
-    transactional: safety rests on the hash chain alone. A caller in another thread than that of `take` passes the
+    transactional: safety rests on the hash chain alone. A caller in another thread than the one of `take` passes the
     assignment (`under`): after a revocation and a new assignment its call is dropped. None: any assignment."""
 
     def take(self, limit: int, timeout_s: float) -> Taken:
@@ -224,8 +224,8 @@ class LogFeed(Protocol):
 
 
 class LogSource(Protocol):
-    """The topics that views are made of: their identity, bounds and records. Every method **raises** UnreachableError
-    while Kafka is away."""
+    """The topics that views are made of: their identity, bounds and records. **Raises** UnreachableError from every
+    method while Kafka is away."""
 
     @property
     def reader(self) -> LogReader: ...

@@ -24,10 +24,10 @@ ViewRow = tuple[Scalar, ...]
 
 @dataclass(frozen=True)
 class ViewTable:
-    """A table: its columns by name, those of the key first. `sums`: every column behind the key is added up. A table
-    whose rows belong to runs has a column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of
-    sums names runs, so erased runs leave nothing in them. `fading` are columns with topic, partition and offset of a
-    record that is deleted by age: a row may outlive it."""
+    """A table: its columns by name, the key's first. `sums`: every column behind the key is added up. A table whose
+    rows belong to runs has a column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of sums
+    names runs, so erased runs leave nothing in them. `fading` are columns with topic, partition and offset of a record
+    that is deleted by age: a row may outlive it."""
 
     name: str
     columns: Mapping[str, type[Scalar]]
@@ -130,8 +130,8 @@ class ViewChanges:
 
 
 class ViewReader(Protocol):
-    """The tables of one generation of a projection, and its positions, for any thread. Every method **raises**
-    UnreachableError while the database is away, full or locked; ConflictError if the generation was dropped."""
+    """The tables of one generation of a projection, and its positions, for any thread. **Raises** UnreachableError from
+    every method while the database is away, full or locked; ConflictError if the generation was dropped."""
 
     def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]: ...
 

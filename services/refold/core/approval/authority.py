@@ -1,5 +1,5 @@
-"""Permissions by the catalog as a lane has read it: policies judge calls, keys verify decisions. The planner asks what
-a call needs, the executor whether an order is permitted; each has an `Authority` of its own."""
+"""Permissions by the catalog as a lane has read it: policies judge calls, keys verify decisions. The planner queries
+the judgement of a call, the executor the permission of an order; each has an `Authority` of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from refold.core.wire.blobs import is_pointer
 
 
 class Authority:
-    """Judges calls for one lane. `tools` are those of the app in this process, by name."""
+    """Judges calls for one lane. `tools` are the app's in this process, by name."""
 
     def __init__(self, tools: Mapping[str, ToolFacts], environment: str, catalog: Catalog) -> None:
         self.tools, self.environment, self.catalog = tools, environment, catalog
@@ -50,7 +50,7 @@ class Authority:
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
         asks = tool is not None and tool.asks(call.args)
         if judge is None and (policy or asks):
-            judge = self.catalog.policy  # what has to be judged is judged by the policy in force if its own is unknown
+            judge = self.catalog.policy  # the policy in force replaces an unknown one
         if judge is not None and tool is not None:
             facts = variables(state, call, tool, environment=self.environment, needs=judge.needs - unknown)
             if "run.calls" in facts:
@@ -70,8 +70,7 @@ class Authority:
         return judgement
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
-        """The digest of the policy and its people who settle a doubt about a call judged by `policy`; None if there are
-        none."""
+        """Policy digest and requirement for a doubt about a call that `policy` judged; None if no people are named."""
         own, current = self.catalog.policies.get(policy), self.catalog.policy
         known = [current] if self.changed(policy) else [own, current]
         return next(((each.digest, each.doubt) for each in known if each is not None and each.doubt), None)

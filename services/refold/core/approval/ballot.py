@@ -77,8 +77,8 @@ class Vote:
 
     @staticmethod
     def parse(payload: Mapping[str, Any], key: PublicKey) -> Vote:
-        """The vote in a payload signed by this key, with those of its roles that the key may claim. **Raises**
-        MalformedError for any other shape, UnauthorisedError if the key may not vote for the actor."""
+        """The vote in a payload signed by this key, with the roles that the key may claim. **Raises** MalformedError
+        for any other shape, UnauthorisedError if the key may not vote for the actor."""
         fields = decision.signed_fields(Vote, "vote", payload)
         if not signature.are_names(fields["roles"]) or not signature.are_names(fields["to"]):
             raise MalformedError("roles and to are lists of names")
@@ -92,9 +92,9 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
-    """Result of the votes. `votes` are those that decide, `edited` and `result` their content. `said` are the signed
-    forms of those votes and of the delegations behind them. `given` is, for the use of a grant, the decision that gave
-    it."""
+    """Result of the votes. `votes` are those that decide, `edited` and `result` their content. `said` are the same
+    votes as they were cast, with the delegations behind them. `given` is, for the use of a grant, the decision that
+    gave it."""
 
     verdict: Verdict
     votes: tuple[Cast, ...]
@@ -257,7 +257,7 @@ class _Deciders:
     def objection(self, vote: Vote) -> Objection | None:
         """The objection to the person of a vote."""
         approvers, own = self.approvers, self._own(vote)
-        if vote.action == "reassign" and self.quorum > 1:  # or one of them alone would choose all others
+        if vote.action == "reassign" and self.quorum > 1:  # or one alone would choose all others
             reason = f"{self.quorum} people have to agree, and each may delegate their own word"
             return Objection("unentitled", reason)
         if vote.action in HANDING and not own:
@@ -372,7 +372,7 @@ def _check_names(vote: Vote) -> None:
     if not all((*vote.roles, *vote.to)):
         raise MalformedError("roles and to are lists of names")
     for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
-        if not is_person(name):  # it would be read as a role, or as anybody
+        if not is_person(name):  # it would be read as a role, or as `*`
             raise MalformedError(no_person(name))
 
 

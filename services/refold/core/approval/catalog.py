@@ -253,7 +253,7 @@ class Catalog:
 
     def _take(self, name: str, value: bytes | None) -> None:
         if value is None:
-            if name not in self.entries:  # whatever there was, it is gone
+            if name not in self.entries:  # an earlier entry of this name is lost
                 self._close(name)
             raise MalformedError("a tombstone takes nothing back")
         try:
@@ -261,7 +261,7 @@ class Catalog:
         except (MalformedError, FoldError):
             self._close(name)
             raise
-        entry = replace(entry, content=intern(entry.content))  # each lane reads the same texts, and keeps them
+        entry = replace(entry, content=intern(entry.content))  # all lanes keep the same texts
         check(entry, self._trust)
         self._check_platform(entry.platform)
         if entry.name != name:

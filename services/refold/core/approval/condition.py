@@ -36,7 +36,7 @@ VARIABLES: Mapping[str, str] = {
 
 
 class Language:
-    """The variables of one kind of conditions, in the form of `VARIABLES`, which are those of rules."""
+    """The variables of one kind of conditions, in the form of `VARIABLES`, the variables of rules."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.variables = variables

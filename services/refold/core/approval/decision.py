@@ -1,6 +1,6 @@
-"""A decision as a capability: what it binds, and whether it allows exactly the call that is about to run. The approval
-service signs, the executor verifies, and neither trusts the planner that carries it between them. The whole identity of
-a call is bound: another run, tool, version, argument, key or environment is another call."""
+"""A decision as a capability: the facts that it binds, and whether it allows exactly the call that is about to run. The
+approval service signs, the executor verifies, and neither trusts the planner that carries it between them. The whole
+identity of a call is bound: another run, tool, version, argument, key or environment is another call."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class ToolFacts:
 
 class Cast(NamedTuple):
     """A vote behind a decision. `via` is the actor's entitlement, `strength` the method of authentication. `via` is an
-    approver of the policy (`ada`, `role:lead`, `*`), or of a delegation: the deputy's own name, the delegator and the
-    delegator's approver: `handed:["zoe","ada","role:lead"]`."""
+    approver of the policy (`ada`, `role:lead`, `*`), or, for a vote that was handed on, its own approver, the person
+    who handed it on and that person's approver: `handed:["zoe","ada","role:lead"]`."""
 
     actor: str
     via: str
@@ -72,7 +72,7 @@ class Cast(NamedTuple):
 
 
 class Entitlement(NamedTuple):
-    """A person who may decide, and the approver that entitles them."""
+    """An entitled person, and the approver that they match."""
 
     actor: str
     approver: str
@@ -255,7 +255,7 @@ def refusal(
     now = max(now_ms, request.at_ms)
     if decision.issued > now + SKEW_MS:
         return _final("the decision was issued in the future")
-    if decision.version != tool.version:  # it was deployed anew in between: people look at the call again
+    if decision.version != tool.version:  # redeployed since: people look at the call again
         return Refusal("tool_changed", "the decision is for another version of the tool", stale=True)
     if decision.schema != tool.schema:
         return Refusal("tool_changed", "the decision is for another schema of the tool", stale=True)

@@ -52,7 +52,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. `message` is that of `deny`, `requirement` that of `require`."""
+    """A rule. `message` belongs to `deny`, `requirement` to `require`."""
 
     name: str
     when: Condition
@@ -90,7 +90,7 @@ class Residual(NamedTuple):
 
 class Policy:
     """A compiled policy. `recheck`: calls judged by another policy are judged again before they run. `needs` are the
-    variables that its rules name. `doubt` are the people who settle calls of unknown outcome."""
+    variables that its rules name. `doubt` is the requirement to settle calls of unknown outcome."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ def read_fallback(content: Any) -> Requirement:
 
 
 def read_doubt(content: Any) -> Requirement:
-    """The people who settle a call in doubt. **Raises** UsageError."""
+    """The requirement to settle a call in doubt. **Raises** UsageError."""
     with within(DOUBT, rule=DOUBT):
         return requirement.read_requirement(content, fields=DOUBT_FIELDS)
 

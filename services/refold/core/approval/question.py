@@ -57,7 +57,7 @@ def proposal_digest(call: CallProposed) -> str:
 
 def bound(request: ApprovalRequest) -> dict[str, Any]:
     """The content of a question, arguments by digest: a decision contains it, and its digest covers it."""
-    left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of before there were any
+    left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of earlier releases
     fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in left_out}
     proposed = request.proposed_args
     digests = {"args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}

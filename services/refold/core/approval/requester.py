@@ -78,13 +78,13 @@ def vouches(token: str, requester: str, keys: Keys) -> bool:
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
     """True if a key of the catalog vouches for the requester in a question. The requester of a family's first run is
-    that of its children: their token names the root run. Arguments written by others are not vouched for."""
+    also its children's: their token names the root run. Arguments written by others are not vouched for."""
     return not request.writers and _is_signed(request, keys)
 
 
 def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
     said = _vouched(request.token, request.requester, keys)
-    if said is None or "agent" not in said:  # who has signed a word on a run has not asked for it
+    if said is None or "agent" not in said:  # a signed signal is no request
         return False
     root = root_of(request.run_id)
     return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)

@@ -32,8 +32,8 @@ _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 def read_requirement(
     content: Any, base: Requirement | None = None, *, fields: tuple[str, ...] = REQUIREMENT_FIELDS
 ) -> Requirement:
-    """Read a requirement; missing fields are those of `base`, without which `approvers` is needed. **Raises**
-    UsageError with the field `field`."""
+    """Read a requirement; `base` has the missing fields, and without it `approvers` is needed. **Raises** UsageError
+    with the field `field`."""
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
     known(content, fields)

@@ -40,10 +40,10 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key to verify signatures. `x` is the base64url of its 32 bytes, as in a JWK. `actors` are those that a key for
-    votes or requests may sign for (none: anybody, as a gateway does), `roles` those that a vote key may claim for its
+    """A key to verify signatures. `x` is the base64url of its 32 bytes, as in a JWK. `actors` are people that a key for
+    votes or requests may sign for (none: any, as a gateway does), `roles` those that a vote key may claim for its
     actors (none: nothing), `strength` is its holder's method of authentication. Signatures from before `retired_ms`
-    stay valid; those of a `revoked` key are never valid. `reason` is for people."""
+    stay valid; a `revoked` key has no valid ones. `reason` is for people."""
 
     kid: str
     use: str

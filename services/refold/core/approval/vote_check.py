@@ -69,7 +69,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
         asked_so = vouched(replace(request, args=order.args), catalog, tools)
     if asked_so:
         return None
-    if decided.verdict == "edit":  # perhaps of an earlier release: people are asked about what it made of the call
+    if decided.verdict == "edit":  # maybe of an earlier release: people are asked about the edited call
         return _revoked("others than whoever wrote its arguments have to agree to an edit")
     return _final("its policy asks for other people about this call")
 

@@ -137,7 +137,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
     """The question about a call as it would be dispatched. Built again, it is equal to the last byte."""
     asked, request, first = opened.question, state.request, call
     if call.step in state.edited and isinstance(was := state.steps[call.step - 1], events.CallProposed):
-        first = was if was.args != call.args else call  # a fork has given it another key alone
+        first = was if was.args != call.args else call  # a fork has changed its key alone
     edited, name = first is not call, call_id(state.run_id, opened.seq)
     assert asked is not None, "only what is asked is a question"
     made = ApprovalRequest(
@@ -306,7 +306,7 @@ def reopened(
 
 
 def due(state: RunState, step: int, now: int) -> list[events.Event]:
-    """The events of an approval whose time has come: it is escalated, or ends as the policy says."""
+    """The events of an approval whose time has come: it is escalated, or ends by the rule of its policy."""
     opened, asked = _asked(state, step)
     needed = asked.event.requirement
     late = bool(asked.expires_ms) and now >= asked.expires_ms
@@ -356,7 +356,7 @@ def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, 
     step, attempt = said.step, said.attempt
     if said.verdict == "happened":
         return [said, events.CallCompleted(step, attempt, result)]
-    if said.verdict == "give_up" or step in state.given_up:  # no attempt is made that nobody waits for
+    if said.verdict == "give_up" or step in state.given_up:  # a step that was given up gets no further attempt
         told = "a human gave the call up, its outcome unknown" if said.verdict == "give_up" else "nobody waits for it"
         return [said, events.CallFailed(step, attempt, events.Failure("given_up", told))]
     # No attempt so far has had an effect.
@@ -379,7 +379,7 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, sa
         decision = rules.authority.open(given.token)
     except UnauthorisedError as error:
         reason = error.fields.get("reason")
-        if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
+        if reason == "unknown_key":  # a key just published may be read after its first signature
             return Park(error.message, code="unauthorised")
         if reason in signature.WITHDRAWN:  # the approval service is done with the question: ask another
             return reopened(state, step, now, rules)
@@ -390,7 +390,7 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, sa
     unseen, catalog = decision.verdict == "answer" or asked.event.about == DOUBT, rules.authority.catalog
     # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.
     if unseen and (refused := unfounded(decision, catalog)):
-        if unread(decision, catalog):  # as above, of votes
+        if unread(decision, catalog):  # as above, for votes
             return Park(refused.message, code="unauthorised")
         return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
     # The timer ends it. A later decision would otherwise count or not by which of the two is read first.

@@ -135,7 +135,7 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
     if result.status in ("failed", "unauthorised") and not result.again:
         return [_billed(result, call, booked, NOTHING, rules)]
     pure = state.call(result.step).effect == "pure"
-    if pure and result.again and result.status in ("unknown", "broken"):  # made twice, and nobody knows of either
+    if pure and result.again and result.status in ("unknown", "broken"):  # made twice, both outcomes unknown
         return [_billed(result, call, booked, booked.amount, rules)]
     return []
 

@@ -38,9 +38,9 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
     closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, events.CallProposed):
-            continue  # it goes out by another event of its entry
+            continue  # another event of its entry sends it
         if isinstance(event, events.CallDispatched):
-            if event.step not in state.given_up:  # in the same moment: nobody waits for it
+            if event.step not in state.given_up:  # given up in the same entry
                 found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.SignalSent):
             found.append(_signal(state, event))
@@ -65,7 +65,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
 
 
 def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
-    if goes_on:  # by other calls
+    if goes_on:  # the retry makes other calls
         early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
         return [close(state, step, at=last_seq) for step in early]
     closed: list[Command] = []

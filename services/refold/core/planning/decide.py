@@ -140,7 +140,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
     above = origin or Origin(RunId(""), 0, rules.authority.current if rules.authority else "", outlives=False)
     budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=above.counts_for)
     if budget is None and any(binding(rules.app.windows, ask.agent, ask.labels, ask.requester, now)):
-        budget = events.Spendable()  # it is bound to nothing itself, and counted
+        budget = events.Spendable()  # without limits of its own, and counted
     fresh: list[events.Event] = [
         events.RunRequested(
             agent=ask.agent,
@@ -267,7 +267,7 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
 
 
 def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
-    """The ruling on an operator's request other than pause, resume and note."""
+    """The ruling on an operator's request, except pause, resume and note."""
     data = command_content(said)
     if isinstance(data, Refuse):
         return data
@@ -313,7 +313,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     if result.status not in _STATUSES:
         return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
     if result.status != "completed" and result.call_id != state.call_id(step):
-        return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one
+        return Ignore("the call was asked for anew")  # this result is of the superseded call
     opened = state.open.get(step)
     if result.status == INCOMPLETE:
         waits = opened is not None and (opened.phase, opened.attempt) == ("dispatched", result.attempt)
@@ -346,7 +346,7 @@ def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rule
 
 
 def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
-    if state.reworded(step, result.call_id):  # of what was asked for before; what is asked for now may still come
+    if state.reworded(step, result.call_id):  # of the call before its edit; the edited call may still end
         return _contradiction(state, step, result)
     fresh: list[events.Event] = [_ended(step, result)]
     if _overruled(state, step, result):
@@ -358,6 +358,7 @@ def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult)
 
 
 def _ended(step: int, result: ToolResult) -> events.CallCompleted:
+    """The end of a call from its executor's report. An unknown `how` and impossible times are left out."""
     how = result.how if result.how in _HOW else "late" if result.late else ""
     began_ms, took_ms = result.began_ms, result.took_ms
     if not (0 <= began_ms <= events.LAST_MS and 0 <= took_ms <= events.LAST_MS):
@@ -371,7 +372,7 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
         if result.status in ("completed", "broken") or (was.phase, was.attempt) == ("dispatched", result.attempt):
             return _recorded(state, step, result, contradicts=False)
         return Ignore("the call was given up")
-    if not state.retried.counts(step):  # what came of it may have been told before, and counts no more
+    if not state.retried.counts(step):  # its outcome no longer counts
         return Ignore("a retry has left the call behind")
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
@@ -472,7 +473,7 @@ def resolve(
             rules.app.takes(call.tool, result)
         except UsageError as error:
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
-    # A held attempt that is over its budget may have had its effect before, so it goes through `settled`.
+    # The failure of a call held by its budget says nothing about its earlier attempts, which may have had their effect.
     given_up = opened.phase == "held" and verdict == "give_up"
     if given_up and opened.failure and not (attempt and of_budget(opened.failure)):
         return [said, events.CallFailed(step, attempt, opened.failure)]
@@ -506,9 +507,9 @@ def _for_people(state: RunState, said: events.DoubtResolved, now: int, rules: Ru
         return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
     if opened.phase == "held":
         return Refuse("unauthorised", ONLY_PEOPLE_ANSWER) if said.verdict == "happened" and named else None
-    if question := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
+    if question := ask_what_came(state, step, now, rules):  # no policy named people at that time
         return question
-    if said.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor wants the word of people
+    if said.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor requires signed votes
         return Refuse("unauthorised", NOBODY_SETTLES)
     return None
 

@@ -1,5 +1,5 @@
 """Live forks: a run that begins with the history of another one, up to an event. A planner copies the entries under the
-id of the fork, whose home is that of its source so that both histories lie in one lane. A copied entry causes nothing.
+id of the fork, which has the home of its source so that both histories lie in one lane. A copied entry causes nothing.
 `RunForked` ends the copy: from there on it is a run like any other."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
     if state is None or not _is_of(state, asked):
         run, seq = asked.source.run_id, asked.source.seq
         return Refuse("conflict", f"run {said.run_id} exists, and is not this fork of {run} at {seq}")
-    if own is None or not state.copying:  # of a run that is over there may be no more than its digest
+    if own is None or not state.copying:  # a finished run may have only its digest
         return Ignore("it was forked before")
     left_ms = state.deadline_ms - state.at_ms if state.deadline_ms else 0
     keys = _keys(state, rules)

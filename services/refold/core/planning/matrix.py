@@ -38,10 +38,10 @@ def course(effect: str, status: str, *, sent_before: bool) -> Course:
     # An executor that refuses authorisation has not read the claim chain: an earlier request may be in progress.
     if sent_before and status == "unauthorised":
         status = "doubt"
-    return COURSES.get(effect, COURSES["once"])[status]  # a class of a later version is treated as the strictest
+    return COURSES.get(effect, COURSES["once"])[status]  # an unknown class counts as the strictest
 
 
 def is_last_word(effect: str, status: str) -> bool:
-    """True if the report of a superseded executor still counts."""
+    """True if the late report of a superseded executor still counts."""
     # An effect is final, and a doubt is in the claim chain. A `once` call is never claimed twice.
     return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")

@@ -19,9 +19,9 @@ def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
 
 
 def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, rules: Rules) -> list[events.Event]:
-    """The events that dispatch an attempt, or those of a budget that refuses it."""
+    """The events that dispatch an attempt, or that a budget causes by refusing it."""
     out = dispatch(call, attempt, now, rules)
-    if state.account is None or state.paused:  # what a pause keeps back is reserved when it goes out
+    if state.account is None or state.paused:  # a paused call is reserved at its later dispatch
         return [out]
     most, cheap = state.account.most.get(call.step, (None, False))
     asked = budgets.Attempted(call, attempt, most, cheap)

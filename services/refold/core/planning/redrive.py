@@ -1,6 +1,6 @@
 """An operator's retry of a failed run: the history that stays, and the calls that are repeated. A call that was open at
-the failure, or caused it, is repeated under its own key: an earlier effect meets what ledger, claim chain and receiver
-have. A step that is repeated on purpose is a new step, with a key of its own."""
+the failure, or caused it, is repeated under its own key: an earlier effect is found in ledger, claim chain or receiver.
+A step that is repeated on purpose is a new step, with a key of its own."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | R
             "malformed",
             f"a retry says `seq`, and maybe `from`, `edit`, `reason`, {', '.join(f'`{name}`' for name in LIMITS)}",
         )
-    least = {"deadline_ms": -1}  # that is none
+    least = {"deadline_ms": -1}  # -1: no deadline
     if wrong := [name for name, number in numbers.items() if type(number) is not int or number < least.get(name, 0)]:
         return Refuse("malformed", f"{wrong[0]!r} is no number, or a negative one")
     step, reason = numbers["from"], data.get("reason", "")
@@ -146,8 +146,8 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
 
 
 def _failed(state: RunState) -> list[int]:
-    """The failed calls that may have caused the run's failure: those settled since the last step of its code. They are
-    repeated, and nothing after them stays."""
+    """The failed calls that may have caused the run's failure: those settled since the last step that stays, notes
+    included."""
     stays = kept(state)
     last = state.retried.step_before(stays.first - 1)
     since = state.seqs[last - 1] if last else 0
@@ -179,7 +179,7 @@ def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) 
         if after.is_call(step) and not after.over:
             add(events.CallRenewed(step))
             out = _out(after, step, now, rules)
-            add(*(pausing.keep_back(out) if after.paused else out))  # now, for questions have the numbers of events
+            add(*(pausing.keep_back(out) if after.paused else out))  # at once: questions contain the seq of events
     return added
 
 

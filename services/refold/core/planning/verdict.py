@@ -32,10 +32,10 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppFacts:
-    """Facts of an app for decisions about its runs. `versions`, `manifests` (what else its runs begin with) and
-    `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool; `fits` raises it for arguments
-    that the tool refuses, and returns their canonical form; both may be missing. `price` is the cost of a usage, if
-    known. **Units**: billionths of a dollar."""
+    """Facts of an app for decisions about its runs. `versions`, `manifests` (other data recorded at the start of a run)
+    and `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool; `fits` raises it for
+    arguments that the tool refuses, and returns their canonical form; both may be missing. `price` is the cost of a
+    usage, if known. **Units**: billionths of a dollar."""
 
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)

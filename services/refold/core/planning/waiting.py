@@ -187,7 +187,7 @@ def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | s
         return f"the signal has more than {MATCHED_BYTES:,} bytes, and is taken by waits without a match alone"
     try:
         return _condition(wait.match).asked(_facts(signal))
-    except UsageError as error:  # it was compiled when the agent asked; another version of the library may refuse it
+    except UsageError as error:  # another version of the library may refuse a match that compiled before
         return str(error)
 
 

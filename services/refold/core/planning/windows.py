@@ -53,7 +53,7 @@ class Bound(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Usage by an event, counted at `at_ms`: `amount` counts, of which `held` until it is billed. `freed` was reserved
+    """Usage by an event, counted at `at_ms`: `amount`, with the part `held` until it is billed. `freed` was reserved
     before, and is given back where it was counted."""
 
     at_ms: int

@@ -81,7 +81,7 @@ class Finished:
         request = state.request.request_digest if state.request else ""
         digest, pools = run_digest(state.run_id), self._number(state.called_pools())
         head, status = state.head, _STATUSES.index(state.status)
-        ended_s = min(state.at_ms // 1000, 0xFFFFFFFF)  # a time that lies may be as late as the year 9999
+        ended_s = min(state.at_ms // 1000, 0xFFFFFFFF)  # a forged time may be as late as the year 9999
         row = _ROW.pack(digest, _request(request), head.id, head.seq, ended_s, status, pools)
         number, at = self._find(digest)
         rows = self._buckets[number]
@@ -90,7 +90,7 @@ class Finished:
             self._buckets[number] = b"".join((rows[:at], row, rows[at:]))
             self._count += 1
             self._grow()
-        elif row[_SEQ:_TIME] > rows[at + _SEQ : at + _TIME]:  # it has failed before, and was retried
+        elif row[_SEQ:_TIME] > rows[at + _SEQ : at + _TIME]:  # an earlier failure was retried
             self._buckets[number] = b"".join((rows[:at], row, rows[at + ROW_BYTES :]))
         return row
 
@@ -123,7 +123,8 @@ class Finished:
             self._count -= len(rows) - len(kept)
 
     def load(self, rows: bytes, pools: list[str]) -> bytes:
-        """Add rows with their own pool numbers; return them with those of this table. **Raises** MalformedError."""
+        """Add rows with their own pool numbers; return them with the numbers of this table. **Raises**
+        MalformedError."""
         parts = _split(rows)
         if not parts:
             return rows

@@ -43,7 +43,7 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
     """Apply an entry to a state with a single owner, and return it. **Raises** FoldError on an unknown event."""
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
     if entry.seq == 1:
-        if state.request is None and not state.over:  # whoever goes on reads it; it may be too large for the log
+        if state.request is None and not state.over:  # needed to go on; it may be too large for the log
             raise FoldError(f"run {state.run_id} begins without a request", hint=_TO_VERIFY)
         state.position = entry.cause
     state.unseen = state.unseen + wakes(entry.events) if entry.held else 0
@@ -175,8 +175,8 @@ def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: in
     people = tuple(event.requirement.approvers)
     asked = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
     waiting = opened._replace(question=asked, due_ms=asked.due_ms, rounds=opened.rounds + 1)
-    state.call(event.step)  # or it contradicts the history
-    if event.about != DOUBT:  # what came of a call is asked beside what its policy says of it
+    state.call(event.step)  # raises if the step is no call
+    if event.about != DOUBT:  # a doubt does not replace the policy's decision
         waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
     keep(state, event.step, waiting, opened)
 
@@ -278,7 +278,7 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
 def _past(
     opened: OpenStep, attempt: int, what: str, words: str, *, by: str = "", at_ms: int
 ) -> tuple[events.Earlier, ...]:
-    """The past attempts with one more, cut to what people can be expected to read."""
+    """The past attempts with one more, cut to a length that people can be expected to read."""
     return (*opened.past, events.Earlier(attempt, what, words[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
 
 

@@ -43,7 +43,7 @@ def pointers(state: RunState) -> Iterator[Pointed]:
 
 
 def own_pointers(told: Iterable[Event]) -> Iterator[str]:
-    """The pointers to values of the run itself; those of its children lie with the children."""
+    """The pointers to values of the run itself; its children's values lie with the children."""
     for event in told:
         if not isinstance(event, ChildStarted | ChildCompleted):
             yield from pointers_in(event)

@@ -15,7 +15,7 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import stands_for
 
 LABEL_CHARS, STATUS_CHARS = 100, 300
-"""Limits of a call's label and of a status, in characters; a longer one is cut."""
+"""Limits of a label and of a status, in characters; a longer one is cut."""
 
 
 class Intent:

@@ -73,7 +73,7 @@ class Judged:
 
 
 class _Over(NamedTuple):
-    """A run that seems over, packed because a log has many. `heads` are those of all its entries."""
+    """A run that seems over, packed because a log has many. `heads` has one head per entry."""
 
     status: Status
     request_digest: str
@@ -131,7 +131,7 @@ class LogFold:
         """True for an entry copied by a fork, or written behind its copy: it has the times of its source, not of its
         writing. A zombie planner may go on copying after a fork was cancelled."""
         state, first = self._state(entry.run_id), entry.events[0]
-        if isinstance(first, RunRequested):  # one that began may be no fork
+        if isinstance(first, RunRequested):  # any run may begin so
             return first.forked is not None
         return state is not None and state.copied(entry.seq - (not isinstance(first, RunForked)))
 
@@ -378,7 +378,7 @@ class LogFold:
             disorder.branches.clear()
             disorder.buried.clear()
             copies = tuple(disorder.copies.values())
-            self._aside -= sum(map(disorder.discard, disorder.copies))  # they count by their copies: never swept
+            self._aside -= sum(map(disorder.discard, disorder.copies))  # their copies count: never swept
         elif not stalled:
             return judged
         self.states[run] = state

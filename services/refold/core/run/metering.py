@@ -47,7 +47,8 @@ def nano_usd(usd: Decimal) -> int:
 
 
 def dollars(usd: Decimal | str | int, what: str) -> Decimal:
-    """An amount of money. **Raises** UsageError with the name `what`, for a float too: its exact number is unclear."""
+    """Parse an amount of money. **Raises** UsageError with the name `what`, for a float too: its exact number is
+    unclear."""
     try:
         if isinstance(usd, str | int | Decimal) and not isinstance(usd, bool):
             amount = Decimal(usd)
@@ -67,7 +68,7 @@ def in_usd(nano: int) -> str:
 
 def usage_of(result: str) -> Mapping[str, Any] | None:
     """Usage in the result of a call (JSON), `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
-    if '"usage"' not in result:  # most results say nothing, and some are long
+    if '"usage"' not in result:  # most results have none, and some are long
         return None
     parsed = _parsed(result)
     usage = parsed.get("usage") if isinstance(parsed, dict) else None
@@ -77,7 +78,7 @@ def usage_of(result: str) -> Mapping[str, Any] | None:
 def _parsed(result: str) -> Any:
     try:
         return orjson.loads(result)
-    except ValueError:  # it refuses half of a surrogate pair, which is what some models say
+    except ValueError:  # it refuses half of a surrogate pair, which some models send
         pass
     try:
         return json.loads(result)

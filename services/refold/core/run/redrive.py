@@ -100,7 +100,7 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
     """Open calls once more, under their previous keys."""
     for step in steps:
         redriven = OpenStep("proposed", state.retried.redriven.get(step) or state.seqs[step - 1])
-        if step in acted:  # who remembers keys for a while may have forgotten this one
+        if step in acted:  # a receiver with a key window may have forgotten the key
             redriven = redriven._replace(first_sent_ms=1, may_have_happened=True)
         state.open = state.open.set(step, redriven)
     state.busy = sum(opened.phase not in WAITING for opened in state.open.values())
@@ -108,7 +108,7 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
 
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
     """The state after a retry: the steps from `first` on left behind, and its new limits."""
-    if state.request is None:  # of a run that failed because its request was too large for the log
+    if state.request is None:  # the request was too large for the log
         raise ValueError("request")
     was, last = state.retried, len(state.steps)
     edited = (last + 1, event.edit, state.call(first).tool, event.actor) if event.edit else NO_EDIT

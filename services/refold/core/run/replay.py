@@ -32,7 +32,7 @@ def change_at(
 ) -> Change:
     """Classify the change at a step. `asked` are the code's requests from there on in the same turn, `ask_on` returns
     those after the outcome of the step that history has next. History has `here` at the step, `then` next, and
-    `earlier` before it. One step more of both tells added from removed or reordered: a heuristic, and no proof."""
+    `earlier` before it. One step more of both separates added from removed or reordered: a heuristic, and no proof."""
     if not asked:
         return Change("removed", f"{words_of(here)} was removed" if here else "a step was removed")
     found = asked[0]
@@ -168,7 +168,7 @@ def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoR
         settled = state.outcomes.get(following)
         if settled is None or not new[0].waits:
             return []
-        with suppress(Exception):  # what is driven here is lost already, and is only looked at
+        with suppress(Exception):  # this execution has failed already, and is only examined
             return [intent for _, intent in execution.settle(step, settled[1]) if intent.numbered]
         return []
 

@@ -11,9 +11,9 @@ REDISPATCH_MS = 10_000
 
 
 def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:
-    """The wait after attempt n: `base * 2^(n-1)`, at most `cap`, of which a half is jitter. The jitter is derived from
-    the salt instead of a random number, so a repeated decision is equal. An attempt below 1, from a forged log, waits
-    as long as the first. **Units**: milliseconds."""
+    """The wait after attempt n: `base * 2^(n-1)`, at most `cap`, half of it jitter. The jitter is derived from the salt
+    instead of a random number, so a repeated decision is equal. An attempt below 1, from a forged log, waits as long as
+    the first. **Units**: milliseconds."""
     full = min(policy.cap_ms, policy.base_ms << min(max(attempt - 1, 0), 30))
     draw = int.from_bytes(blake2b(f"{salt}/{attempt}".encode(), digest_size=4).digest())
     return full // 2 + (full - full // 2) * draw // 2**32

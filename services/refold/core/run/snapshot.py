@@ -3,9 +3,9 @@ kept as log entries, not as the state that some version of the code folded: so a
 every version, and `fold(snapshot + tail)` is `fold(all)` by construction. Full blocks of entries are cut by the size of
 the history alone, so all writers cut the same.
 
-Two planners may write at once for a while, and a mirror may repeat records. Rows of finished runs are true whoever
-wrote them, and have keys of their own. For the rest the marks have a checksum: if it differs, the snapshot is rejected,
-and the log is folded from its start.
+Two planners may write at once for a while, and a mirror may repeat records. Rows of finished runs are true from any
+writer, and have keys of their own. For the rest the marks have a checksum: if it differs, the snapshot is rejected, and
+the log is folded from its start.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def next_moment(state: RunState) -> int:
 
 
 class Asleep(NamedTuple):
-    """A run of which only the entries are loaded, as bytes. **Units**: as in `KeptRun`. `begins` is the length of its
-    first entry, which has its input."""
+    """A run with only its entries loaded, as bytes. **Units**: as in `KeptRun`. `begins` is the length of its first
+    entry, which has its input."""
 
     status: str
     due_ms: int
@@ -111,7 +111,7 @@ class Asleep(NamedTuple):
 
 class KeptEntries(NamedTuple):
     """The kept run-log records of a run, the last `tail` of them outside of its full `blocks`. `main` is the checksum
-    of its own record, `total` that of all its records."""
+    of its own record, `total` of all its records."""
 
     pairs: list[LogPair]
     blocks: int
@@ -121,10 +121,10 @@ class KeptEntries(NamedTuple):
 
 
 class PartitionSnapshot:
-    """Reader of the records of `run-snapshot`, in order of offset. `marks` are those of the highest round. `runs` and
-    `blocks` are valid if `whole`, which `close` determines; finished runs are added to `finished` at once. `check` is
-    the checksum of all records but the marks. `unkept`: `finished` has rows whose record was replaced by an unreadable
-    one. Runs that ended before `horizon_ms` are dropped."""
+    """Reader of the records of `run-snapshot`, in order of offset. `marks` has the highest round. The living runs are
+    valid if `whole`, which `close` determines; finished runs are added to `finished` at once. `check` is the checksum
+    of all records but the marks. `unkept`: `finished` has rows whose record was replaced by an unreadable one. Runs
+    that ended before `horizon_ms` are dropped."""
 
     def __init__(self, finished: Finished) -> None:
         self.marks: Marks | None = None
@@ -225,7 +225,7 @@ class PartitionSnapshot:
     def _mark(self, value: bytes | None) -> None:
         marks = _decoded(Marks, value) if value is not None else None
         if marks is None:
-            self._readable = False  # of a newer version: what it relies on cannot be known
+            self._readable = False  # of a newer version, with unknown conditions
         elif self.marks is None or marks.round >= self.marks.round:
             self.marks, self.whole = marks, int.from_bytes(marks.check) == self.check
             self._readable = True

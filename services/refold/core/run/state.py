@@ -53,7 +53,7 @@ costs no retry."""
 
 
 class Asked(NamedTuple):
-    """An open approval. `seq` is that of its request, `question` the digest of the present question."""
+    """An open approval. `seq` is its request's, `question` the digest of the present question."""
 
     seq: int
     event: events.ApprovalRequested
@@ -79,12 +79,12 @@ class OpenStep(NamedTuple):
     used up, and an operator decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or
     `child` (another run is in progress).
 
-    `seq` is that of the proposal, `dispatches` counts those of this attempt. `may_have_happened`: an earlier attempt
-    may have had its effect. `policy` judged the call last, `decision` is the last one of people, `settled` their
-    finding that earlier attempts had no effect. `uncounted` are attempts that cost no retry: an executor has sent them
-    back unsent, or an operator has given the call as many more. `sent_ms` is the dispatch time of this attempt,
-    `doubted_ms` the start of its doubt or hold. `rounds` counts questions, `past` are the earlier attempts to show in
-    them, `given_up_at` is the seq of the event that gave it up.
+    `seq` is the proposal's, `dispatches` counts requests of this attempt. `may_have_happened`: an earlier attempt may
+    have had its effect. `policy` judged the call last, `decision` is the last one of people, `settled` their finding
+    that earlier attempts had no effect. `uncounted` are attempts that cost no retry: an executor has sent them back
+    unsent, or an operator has given the call as many more. `sent_ms` is the dispatch time of this attempt, `doubted_ms`
+    the start of its doubt or hold. `rounds` counts questions, `past` are the earlier attempts to show in them,
+    `given_up_at` is the seq of the event that gave it up.
     """
 
     phase: StepPhase
@@ -239,14 +239,14 @@ class RunState:
         to people. Open steps are that run's: calls are repeated, times are moved by the delay, and reservations are
         released."""
         later_ms, self.requested_ms = at_ms - self.at_ms, at_ms
-        if self.request is not None and self.request.forked == event.source:  # else it is of a fork further back
+        if self.request is not None and self.request.forked == event.source:  # else a copied event of an earlier fork
             self.request = dataclasses.replace(self.request, forked=dataclasses.replace(event.source, seq=seq - 1))
         self.paused = tuple(pause for pause in self.paused if pause.role != "parent")
         for step, opened in sorted(self.open.items()):
             if not self.is_call(step):
                 due_ms = opened.due_ms + later_ms if opened.due_ms else 0
                 self.open = self.open.set(step, opened._replace(due_ms=due_ms))
-            elif step in self.given_up:  # in doubt, and nobody waits for it
+            elif step in self.given_up:  # in doubt, and given up
                 self.open = self.open.delete(step)
             else:
                 self.open = self.open.set(
@@ -321,7 +321,7 @@ class RunState:
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
 
     def writers_of(self, step: int) -> tuple[str, ...]:
-        """People who replaced the arguments that the code requested for a call."""
+        """Authors of arguments in place of those that the code requested."""
         edited, _, _, writer = self.retried.edit
         return self.writers.get(step, (writer,) if step == edited else ())
 

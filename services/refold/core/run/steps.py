@@ -39,6 +39,6 @@ def give_up(state: RunState, step: int, *, seq: int) -> None:
     """Close a step that was given up. A call in doubt stays open for people."""
     opened = state.open[step]
     state.given_up = state.given_up.set(step, opened._replace(given_up_at=seq))
-    if opened.phase != "doubt":  # that the agent has lost interest tells nobody what came of it
+    if opened.phase != "doubt":  # a doubt has to be settled all the same
         state.busy -= opened.phase not in WAITING
         state.open = state.open.delete(step)

@@ -74,7 +74,7 @@ def _by_time(opened: OpenStep) -> int:
 
 
 def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
-    """The cause of a resumption: the actor who ended a pause, or the first open step among the events."""
+    """The cause of a resumption: the actor of an unpause, or the first open step among the events."""
     for event in fresh:
         if isinstance(event, events.RunUnpaused):
             return event.actor

@@ -128,7 +128,7 @@ if n > 127:
 def _read_lines(schema: str, target: str) -> list[str]:
     """Source that reads a primitive. A slice past the end is short without an error: the final check detects it."""
     first, rest = "n = b[i]; i += 1", [*_NUMBER.split("\n"), _PRIMITIVES[schema].format(target=target)]
-    if schema == "boolean":  # one byte: `80 00` is no boolean of Avro's, whatever a number of two bytes says
+    if schema == "boolean":  # one byte: `80 00` is no boolean in Avro
         return [first, rest[-1]]
     if schema != "string":
         return [first, *rest]
@@ -145,7 +145,7 @@ def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callab
 
 
 def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
-    """A number in zigzag form of which two bytes are read and more follow."""
+    """A number in zigzag form, after its first two bytes."""
     n += (m << 7) - 128 - (128 << 7)
     m = b[i]
     if m < 128:
@@ -191,7 +191,7 @@ def _time(n: int) -> bytes:
 
 def _put(out: bytearray, n: int) -> None:
     """Append a number in zigzag form that takes more than one byte."""
-    if n < 16_384:  # the length of a text, mostly
+    if n < 16_384:  # mostly the length of a text
         out.append(n & 127 | 128)
         out.append(n >> 7)
         return
@@ -318,7 +318,7 @@ class _Writing:
                 continue
             names[f"write_{field['name']}"] = self.of(kind)
             lines.append(f"write_{field['name']}(out, {source})")
-            if isinstance(kind, list) and "null" in kind:  # what is not there is not worth a call
+            if isinstance(kind, list) and "null" in kind:  # no call for a missing value
                 lines[-1:] = [f"if {source} is None: out.append({2 * kind.index('null')})", f"else: {lines[-1]}"]
             elif isinstance(kind, dict) and kind["type"] in ("array", "map"):
                 lines[-1:] = [f"if {source}: {lines[-1]}", "else: out.append(0)"]

@@ -1,6 +1,6 @@
-"""Pointer to a value that is too large for the log: the digest and the length of its text. `blob:<SHA-256 in
-hex>:<bytes>` is no JSON, so no user's value can be mistaken for one. It names no run: a reader looks it up under the
-run of the record, and checks the content against it."""
+"""Pointer to a value that is too large for the log: the digest and the length of its text.
+`blob:<SHA-256 in hex>:<bytes>` is no JSON, so no user's value can be mistaken for one. It names no run: a reader looks
+it up under the run of the record, and checks the content against it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """JSON as Refold reads and writes it: strict in, canonical out. Every service refuses the same texts, because parsers
 that differ on a text can be played against each other: duplicate keys, NaN and infinities, lone surrogates and nesting
-beyond 64 levels. The canonical text is that of RFC 8785, except for numbers of 2^53 and more, which RFC 8785 rounds as
+beyond 64 levels. The canonical text follows RFC 8785, except for numbers of 2^53 and more, which RFC 8785 rounds as
 JavaScript does: an integer has all its digits, and a float has an exponent (ECMAScript's `toExponential`), so that it
 is read as a float."""
 
@@ -86,7 +86,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     if not depth:
         return False
     if kind is dict:
-        for key, item in value.items():  # `all` of a generator takes twice as long, and every call comes by here
+        for key, item in value.items():  # `all` of a generator takes twice as long
             if not (type(key) is str and key.isascii() and (type(item) is str or _is_plain(item, depth - 1))):
                 return False
         return True
@@ -156,7 +156,7 @@ def refuse_depth(source: str, containers: int = 0) -> None:
         problem = f"the JSON text has more than {containers:,} arrays and objects"
         raise MalformedError(problem, hint="send fewer, or where they lie")
     level = brackets.translate(_ROUND)
-    for _ in range(MAX_DEPTH):  # from the innermost on: what closes within as many levels is gone then
+    for _ in range(MAX_DEPTH):  # removes one level of nesting each time, the innermost first
         if not (level := level.replace("()", "")):
             return
     for char in brackets:

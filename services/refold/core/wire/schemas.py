@@ -1,6 +1,6 @@
-"""The Avro schemas in force, by id, from `schemas/`. `schemas/schemas.lock` is append-only, one line per schema: `id
-subject version sha256`. Ids never change their meaning, so records are read without a registry, and any registry can be
-loaded with the same ids."""
+"""The Avro schemas in force, by id, from `schemas/`. `schemas/schemas.lock` is append-only, one line per schema:
+`id subject version sha256`. Ids never change their meaning, so records are read without a registry, and any registry
+can be loaded with the same ids."""
 
 from __future__ import annotations
 
