@@ -40,7 +40,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         if isinstance(event, events.CallProposed):
             continue  # another event of its entry sends it
         if isinstance(event, events.CallDispatched):
-            if event.step not in state.given_up:  # given up in the same entry
+            if event.step not in state.given_up:  # not if given up in the same entry
                 found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.SignalSent):
             found.append(_signal(state, event))

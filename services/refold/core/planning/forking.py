@@ -122,7 +122,7 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
 
 
 def frees(state: RunState, fresh: list[events.Event]) -> bool:
-    """True if these events end a pause: it came from a parent, which a fork has not."""
+    """True if these events end a pause: it came from a parent, which a fork does not have."""
     first = next(iter(fresh), None)
     return isinstance(first, events.RunForked) and all(pause.role == PARENT for pause in state.paused)
 

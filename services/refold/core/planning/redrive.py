@@ -65,7 +65,7 @@ def child_refusal(state: RunState) -> tuple[str, str] | None:
 
 def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling:
     """The events of a retry of a finished run, up to where its code goes on."""
-    # It contains the failure's seq, so that repeated it applies to that failure alone.
+    # It contains the failure's seq, so a repeated request applies to that failure alone.
     if not (seq := failure_named(said)):
         return Ignore("the run is over")
     if (state.status, state.head.seq) != ("failed", seq):
