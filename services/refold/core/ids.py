@@ -32,8 +32,7 @@ _LOG_KEY = re.compile(rf"({_RUN})/(?!0{{10}})([0-3][0-9]{{9}})/([0-9a-f]{{32}})\
 
 
 def run_id(text: str) -> RunId:
-    """Parse a run id: up to 128 letters, digits and `_ : @ ~ -`; a dot only before the number of a child. **Raises**
-    MalformedError."""
+    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`, dots before child numbers. **Raises** MalformedError."""
     if not _RUN_ID.match(text):
         raise MalformedError(
             f"{text[:80]!r} is not a run id",

@@ -8,8 +8,7 @@ from refold.core.ids import RunId
 
 
 class Blobs(Protocol):
-    """A blob store. Methods block, and may be called from any thread. **Raises** UnreachableError during an outage:
-    retry."""
+    """A blob store. Methods block, for any thread. **Raises** UnreachableError during an outage: retry."""
 
     def put(self, run: RunId, text: str) -> str:
         """Store a text for a run and return its pointer. The text is durable on return."""

@@ -30,8 +30,7 @@ class Publish(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """Request a high watermark. -> `End`, before anything else; later during an outage. It is current when it
-    arrives."""
+    """Request a high watermark. -> `End`, current, before anything else; later during an outage."""
 
     topic: str
     partition: int

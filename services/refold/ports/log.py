@@ -149,8 +149,7 @@ class EventLog(Protocol):
     assignment (`under`): after a revocation and a new assignment its call is dropped. None: any assignment."""
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """Wait for the first record or awaited delivery up to the timeout, then take those present. **Shape**: up to
-        `limit` records."""
+        """Wait for a record or awaited delivery up to the timeout, then take up to `limit` records."""
         ...
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
@@ -159,8 +158,7 @@ class EventLog(Protocol):
         ...
 
     def publish(self, records: Sequence[Outgoing]) -> None:
-        """Write without waiting; the deliveries come with a later `take`, and the records may leave with a later
-        write."""
+        """Write without waiting; deliveries come with a later `take`, records may leave with a later write."""
         ...
 
     def push(self) -> None:
@@ -224,8 +222,7 @@ class LogFeed(Protocol):
 
 
 class LogSource(Protocol):
-    """The topics that views are made of: their identity, bounds and records. **Raises** UnreachableError from every
-    method while Kafka is away."""
+    """The topics behind views: identity, bounds and records. **Raises** UnreachableError while Kafka is away."""
 
     @property
     def reader(self) -> LogReader: ...

@@ -187,8 +187,7 @@ class ViewDatabase(Protocol):
     def projections(self) -> list[str]: ...
 
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
-        """Make the tables of a new generation, without their indexes, and store its `notes`. **Raises** ConflictError
-        if it exists."""
+        """Make a generation's tables, without indexes, and store its `notes`. **Raises** ConflictError if it exists."""
         ...
 
     def store(self, projection: str, generation: int) -> ViewStore:

@@ -21,8 +21,7 @@ from refold.core.wire import canonical
 
 DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS if verdict != "amend"}
 STANCES = (*DECIDING, "delegate", "withdraw")
-"""Actions that state a person's opinion: the latest counts. The others concern the approvers, or are for
-information."""
+"""Actions that state an opinion: the latest counts. The others concern approvers, or are informative."""
 
 ACTIONS = (*STANCES, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")

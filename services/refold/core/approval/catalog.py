@@ -1,8 +1,7 @@
 """Publications of the authority, as far as they are read: policies, roles, and public keys. Each partition of the topic
 has every entry, so a reader of one partition has all of it, and the valid entries depend on the position of its lane
 alone. An entry counts if a root key has signed it, and until one of its name with a higher counter is read: a writer
-without the key can neither add an entry nor restore an old one. The topic is never cleaned, so that later entries stay
-there too."""
+without the key can neither add an entry nor restore an old one. The topic is never cleaned, so later entries stay."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class Halts:
     by_name: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def why(self, *, agent: str, tool: str, pool: str, requester: str, above: Iterable[str] = ()) -> str:
-        """The reason why a call is halted; empty if it is not. `above` are the agents of the runs that wait for its
-        run."""
+        """The reason why a call is halted, or empty. `above` are the agents of the runs that wait for its run."""
         if not self.by_name:
             return ""
         who = (("agent", name) for name in (agent, *above))
@@ -166,8 +164,7 @@ class Policies(MutableMapping[str, Policy]):
         self._kept: dict[str, str | Policy] = {}
 
     def put(self, name: str, text: str) -> None:
-        """Add an entry's content, or remove it by null. **Raises** MalformedError or UsageError for an invalid
-        policy."""
+        """Add an entry's content, or remove it by null. **Raises** MalformedError or UsageError."""
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")

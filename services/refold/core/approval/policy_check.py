@@ -19,8 +19,7 @@ from refold.core.wire import canonical
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
-    """True if the policy may have asked for exactly this: a planner may neither invent approvers nor choose the rule.
-    False without a policy."""
+    """True if a policy may have asked for exactly this: a planner can neither invent approvers nor choose the rule."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if policy is None:
         return False
@@ -49,8 +48,8 @@ class PartialJudgement:
 
 
 def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgement:
-    """Judge a call by the known facts. A rule that reads an unknown fact may hold, fail, or be skipped, depending on
-    the planner."""
+    """Judge a call by the known facts. A rule on an unknown fact may hold, fail, or be skipped by the planner's
+    choice."""
     met, found = list[tuple[int, str, bool]](), [policy.unruled]
     for number, rule in enumerate(policy.rules):
         value = rule.when.value(facts)

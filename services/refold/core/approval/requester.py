@@ -45,8 +45,7 @@ def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, lab
 
 
 def check_token(message: RunRequest | RunSignal) -> None:
-    """Check that a token is of this message, without its signature: only the reader of votes has the keys. **Raises**
-    MalformedError."""
+    """Check that a token is of this message. The keys are unknown here. **Raises** MalformedError."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
     if message.token and _meant(_parsed(message.token)) not in (_says(message), _said_before(message)):

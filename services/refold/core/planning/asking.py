@@ -178,8 +178,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
 
 
 def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
-    """The question in the form of earlier releases: without writers, and without attempts of the run that was
-    forked."""
+    """The question in the form of earlier releases: without writers, or attempts of the forked run."""
     request = state.request
     history = [each for each in made.history if not (request and request.forked) or each.at_ms > state.requested_ms]
     before = dataclasses.replace(made, writers=[], token=request.token if request else "", history=history)

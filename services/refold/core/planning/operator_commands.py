@@ -38,8 +38,7 @@ def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str
 
 
 def is_signed(state: RunState) -> bool:
-    """True if the request of a run was signed. Then further requests need a signature too: a bare name proves
-    nothing."""
+    """True if the request of a run was signed. Later requests then need a signature: a bare name is no proof."""
     return bool(state.request and state.request.token)
 
 

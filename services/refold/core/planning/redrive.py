@@ -146,8 +146,7 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
 
 
 def _failed(state: RunState) -> list[int]:
-    """The failed calls that may have caused the run's failure: those settled since the last step that stays, notes
-    included."""
+    """Failed calls that may have caused the run's failure: settled after the last step (or note) that stays."""
     stays = kept(state)
     last = state.retried.step_before(stays.first - 1)
     since = state.seqs[last - 1] if last else 0

@@ -1,7 +1,7 @@
 """Delivery of signals to waits, and of answers to callbacks. A signal goes to the first open wait of its name that it
 matches, in the order of the steps; else it is kept, and the first wait that asks for it takes it. While the code of a
-run is held, its later waits are unknown, so all signals are kept; its open waits are matched in order once it has
-caught up."""
+run is held, its later waits are unknown, so all signals are kept; once it has caught up, its open waits are matched in
+order."""
 
 from __future__ import annotations
 

@@ -49,8 +49,7 @@ class BudgetAccount(NamedTuple):
     `open` is the sum of it. `lost` is the part of the children's usage that is uncertain. `most` is the reservation per
     attempt of a step, and whether it is the cheaper way. `told` are the budgets whose soft threshold was reached;
     `passed`: an operator lets the run exceed them. `heard` are the runs below that were billed, `asked` counts equal
-    calls, where those are bounded. `since_ms` is the time of the request, `own` the usage of the run without its
-    children."""
+    calls, where those are bounded. `since_ms` is the time of the request, `own` its usage without children."""
 
     limits: Spendable = Spendable()
     since_ms: int = 0

@@ -1,7 +1,6 @@
 """Which record counts: the one rule of the run log and of the claim chain. A record counts if and only if it extends
 the head as folded so far; every other is void: ignored, and counted. First to extend wins, so the log itself is a
-compare-and-set, and safety needs no lock, lease or ownership. Planner, executor, projections, client and verifier all
-use this module."""
+compare-and-set, and safety needs no lock, lease or ownership. All readers of the log use this module."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ class SendSignal(Intent):
 
 @dataclass(slots=True, eq=False)
 class PublishEvent(Intent):
-    """Publish an event. `data` is canonical JSON. Its host determines the agents that it starts, and the log records
-    them."""
+    """Publish an event. `data` is canonical JSON. The host determines the agents to start, and the log records them."""
 
     name: str
     data: str

@@ -123,8 +123,7 @@ class Finished:
             self._count -= len(rows) - len(kept)
 
     def load(self, rows: bytes, pools: list[str]) -> bytes:
-        """Add rows with their own pool numbers; return them with the numbers of this table. **Raises**
-        MalformedError."""
+        """Add rows with foreign pool numbers; return them with this table's. **Raises** MalformedError."""
         parts = _split(rows)
         if not parts:
             return rows

@@ -27,8 +27,7 @@ LATE_MS = 60_000
 cleaned of nothing younger (`min.compaction.lag.ms`)."""
 
 ASIDE_BYTES = 64 << 20
-"""Cap of the records that a fold holds aside. With 1 % of records repeated about a twentieth of a log is aside at
-once."""
+"""Cap of the records held aside by a fold. With 1 % of records repeated about a twentieth of a log is aside."""
 
 FORKED = "forked: two histories of the run are in the log, in an order that was lost; `refold run repair` chooses"
 GAP = "gap: the beginning of its history is not in the log"
@@ -98,8 +97,7 @@ class LogFold:
     """The states of the runs of a partition, fed in order of offset. `frozen` has the reason by run: an entry of a
     newer version, or (after `settle`) an ambiguous history; such runs get no further entries here. `sweep` has the keys
     of records that can never count, for a planner to bury; it is filled only after `settle`. `lost` is a reader's data
-    from before the log lost its end. A caller that removes the states of finished runs gets no judgement of their later
-    records."""
+    from before the log lost its end. A caller may remove finished states; it gets no judgement of later records."""
 
     def __init__(self, lost: Lost = NOTHING_LOST) -> None:
         self.states: dict[RunId, RunState] = {}
@@ -286,8 +284,7 @@ class LogFold:
         return tuple(linked)
 
     def _end(self, run: RunId) -> None:
-        """Drop the tracking of a finished run: a live fold keeps its state only; before, it may turn out not to be
-        over."""
+        """Stop tracking a finished run: a live fold keeps its state only; before, its end may be revised."""
         state = self.states.get(run)
         if state is None or not state.over:
             return

@@ -47,8 +47,7 @@ def nano_usd(usd: Decimal) -> int:
 
 
 def dollars(usd: Decimal | str | int, what: str) -> Decimal:
-    """Parse an amount of money. **Raises** UsageError with the name `what`, for a float too: its exact number is
-    unclear."""
+    """An amount of money. **Raises** UsageError with the name `what`, for a float too, which is inexact."""
     try:
         if isinstance(usd, str | int | Decimal) and not isinstance(usd, bool):
             amount = Decimal(usd)

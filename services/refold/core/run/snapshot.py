@@ -101,7 +101,7 @@ def next_moment(state: RunState) -> int:
 
 class Asleep(NamedTuple):
     """A run with only its entries loaded, as bytes. **Units**: as in `KeptRun`. `begins` is the length of its first
-    entry, which has its input."""
+    entry, with the input."""
 
     status: str
     due_ms: int

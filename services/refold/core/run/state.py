@@ -48,8 +48,7 @@ Settled = (
 """Outcomes of a step. That of a wait is the signal which it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
-"""Failures of calls that were permitted before and refused by an executor: the call is judged again, and the attempt
-costs no retry."""
+"""Refusals of a permitted call by an executor: it is judged again, and the attempt costs no retry."""
 
 
 class Asked(NamedTuple):
@@ -236,8 +235,7 @@ class RunState:
         self, event: events.RunForked, seq: int, at_ms: int, pasts: Mapping[int, tuple[events.Earlier, ...]]
     ) -> None:
         """Go on from the copied history of another run, in place. `pasts` has the attempts made there, by step, to show
-        to people. Open steps are that run's: calls are repeated, times are moved by the delay, and reservations are
-        released."""
+        to people. Open steps are that run's: calls are repeated, times move by the delay, reservations are freed."""
         later_ms, self.requested_ms = at_ms - self.at_ms, at_ms
         if self.request is not None and self.request.forked == event.source:  # else a copied event of an earlier fork
             self.request = dataclasses.replace(self.request, forked=dataclasses.replace(event.source, seq=seq - 1))
@@ -314,8 +312,7 @@ class RunState:
 
     def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
         """Record people's edit of a call's arguments and key. Only the first supporter of an edit counts as its author.
-        The others agree, and may do so again: if excluded as well, three people could not decide with a quorum of
-        two."""
+        The others agree, and may do so again: else three people could not decide with a quorum of two."""
         by = by[:1]
         self.writers = self.writers.set(step, (*dict.fromkeys((*self.writers_of(step), *by)),))
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))

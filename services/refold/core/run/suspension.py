@@ -1,6 +1,6 @@
 """Suspension and resumption of a run: their events, and their reasons. The fold derives them (`RunState.status`); the
-events are for readers that do not fold. Every entry that changes the status records it at its end, where the reaction
-of the agent is known."""
+events are for readers that do not fold. An entry records a change of status at its end, where the agent's reaction is
+known."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from refold.core.ids import RunId
 from refold.core.wire.canonical import utf8_bytes
 
 INLINE_BYTES = 65_536
-"""Longest inline value; longer ones go to the blob store, if there is one. Below it a second round trip costs more than
-the bytes."""
+"""Longest value kept out of a blob store. Below it a second round trip costs more than the bytes."""
 
 MARK = "blob:"
 """Prefix of a pointer: no JSON text begins with it."""
@@ -57,8 +56,7 @@ def size_of(text: str) -> int:
 
 
 def folder_of(run: RunId) -> str:
-    """Folder of the values of one run, erased with it. A digest, because ids may differ in case alone, and folders
-    not."""
+    """Folder of a run's values, erased with it. A digest: ids may differ in case alone, which folders may not."""
     return f"runs/{sha256(run.encode()).hexdigest()[:40]}/"
 
 

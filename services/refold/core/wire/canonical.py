@@ -38,8 +38,7 @@ _MOST_DIGITS = 4_300
 
 
 def parse(data: bytes | str, *, containers: int = 0) -> Any:
-    """The value of a JSON text; `containers` limits its arrays and objects. **Raises** MalformedError with the
-    fault."""
+    """The value of a JSON text; `containers` limits its arrays and objects. **Raises** MalformedError."""
     try:
         source = data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:

@@ -78,8 +78,7 @@ def encode_entry(entry: events.Entry) -> tuple[EntryId, bytes]:
 
 
 def decode(cls: type[_T], value: bytes) -> _T:
-    """A framed value as a message or an entry. **Raises** FoldError for the schema of a newer version, MalformedError
-    for malformed bytes."""
+    """Decode a framed value. **Raises** FoldError for a schema of a newer version, MalformedError for bad bytes."""
     if value[:1] != b"\0" or len(value) < FRAME_BYTES:
         raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
     found: _T = _reader(cls, value[1:5])(value, FRAME_BYTES)

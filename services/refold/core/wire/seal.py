@@ -1,6 +1,6 @@
 """Seal of an executor's entries in the ledger, a code under the key of its pool. Others may write to the ledger's
-server. An entry counts only in its own place: the code covers pool, partition and idempotency key, so it cannot stand
-for another call."""
+server. An entry counts only in its own place: the code covers pool, partition and idempotency key, so it fits no other
+call."""
 
 from __future__ import annotations
 
