@@ -1,4 +1,4 @@
-"""What a letter looks like, as far as that tells one text from another: what is not seen, what is taken for another."""
+"""Look-alike and invisible characters, to the extent that names and texts must be distinguishable."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ UNSEEN: Final = re.compile(  # Unicode's Default_Ignorable_Code_Point, which no 
 )
 
 _ALPHABETS = frozenset(("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "GEORGIAN", "GREEK", "LATIN", "LISU"))
-"""Scripts with letters that look like those of another one. No language mixes them in a word."""
+"""Scripts with letters that resemble those of another one. No language mixes them in a word."""
 
 _LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТХУЅԌԚԜοναυρκΑΒΕΖΗΙΚΜΝΟΡΤΥΧօսոհցՕՍ")
-"""Letters of other scripts that are taken for Latin ones: a word of nothing else may be read as another."""
+"""Letters of other scripts that look Latin: a word of nothing else may be read as another."""
 
 
 @lru_cache(1 << 16)
 def script(char: str) -> str:
-    """The first word of a letter's name, which is its script; something for digits and marks, nothing for others."""
+    """Script of a letter or mark, the first word of its name; not empty for digits, empty for other characters."""
     kept = char.isalnum() or unicodedata.category(char)[0] == "M"
     return unicodedata.name(char, "?").partition(" ")[0] if kept else ""
 
 
 def words(text: str) -> list[str]:
-    """The text cut before and after each of its words, which the marks on their letters belong to."""
+    """The text cut before and after each of its words, which include the marks on their letters."""
     return ["".join(part) for _, part in groupby(text, lambda char: script(char) != "" or char == "_")]
 
 
 def mistaken_for(word: str) -> list[str]:
-    """The scripts of a word whose letters are taken for those of another script, or nothing for one that is clear."""
+    """The scripts of a word whose letters resemble another script's; empty for a clear one."""
     letters = {char for char in word if char.isalpha()}
     scripts = sorted({script(char) for char in letters} & _ALPHABETS)
     return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []
 
 
 def spelt(name: str) -> str:
-    """The one spelling of a name: without case, and without what Unicode writes in two ways."""
+    """The one spelling of a name: case-folded, and in one form of Unicode."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
 def is_clear(name: str) -> bool:
-    """True if a name can be told from others by looking at it: nothing unseen in it, and letters of one alphabet."""
+    """True if a name is visually distinct: nothing invisible in it, and letters of one alphabet."""
     return name.isprintable() and not UNSEEN.search(name) and not mistaken_for(name)
 
 
 def is_same(one: str, other: str) -> bool:
-    """True if two names are one person's, as far as names can tell. Where they cannot, they are not."""
+    """True if two names denote one person. Ambiguous names never do."""
     return bool(one.strip()) and is_clear(one) and is_clear(other) and spelt(one) == spelt(other)

@@ -21,11 +21,11 @@ class RefoldError(Exception):
 
 
 def text_of(error: BaseException, most: int = 2_000) -> str:
-    """Text of an error, of code that nobody vouches for: never raises, never empty, and has a form in UTF-8."""
+    """Text of an error from untrusted code: never raises, never empty, and has a form in UTF-8."""
     try:
-        # str() passes on a subclass of str as it is: only str's own slice is sure to be what it says.
+        # str() returns a subclass of str unchanged: only str's own slice is a plain copy.
         text = str.__getitem__(str(error), slice(most))
-        if isinstance(error, BaseExceptionGroup):  # whose own words are how many there are
+        if isinstance(error, BaseExceptionGroup):  # its own text is their number
             inner = "; ".join(f"{type(each).__name__}: {text_of(each, most)}" for each in error.exceptions)
             text = f"{text}: {inner}"[:most]
         if (cause := error.__cause__) is not None and most > 50 and _of_users(error):
@@ -61,7 +61,7 @@ _EXTRAS = {
 
 
 def not_installed(missing: ModuleNotFoundError) -> UsageError:
-    """A package is missing that comes with an extra; what else cannot be imported is raised as it is."""
+    """A missing package of an extra; any other import error is raised unchanged."""
     name = (missing.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if name in packages:

@@ -1,9 +1,7 @@
-"""Everything that can happen in a run, and the entry that carries it: the closed union of the run log.
-
-Past tense, flat, JSON inside text fields (`args`, `result`, `data`, `input`), milliseconds since 1970 in fields that
-end in `_ms`. The Avro schemas in `schemas/` are exported from these classes; a field is never removed or retyped, and
-a new one has a default. `step` numbers what an agent asks of its context: 1, 2, 3 ... in the order of asking.
-"""
+"""Events of a run, and the entry that contains them: the closed union of the run log. Past tense, flat, JSON inside
+text fields (`args`, `result`, `data`, `input`), milliseconds since 1970 in fields that end in `_ms`. The Avro schemas
+in `schemas/` are exported from these classes; a field is never removed or retyped, and a new one has a default. `step`
+numbers an agent's requests to its context: 1, 2, 3 ..."""
 
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
 
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field
 
 from refold.core.ids import RunId
 
-# What events and messages have in common.
+# Parts of events and messages.
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class Used:
     lost_nano_usd: int = 0
 
 
-# The run, its calls, and what is decided about them.
+# The run, its calls, and the decisions on them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +162,12 @@ class RunRequested:
 
     def asked_ms(self, at_ms: int) -> int:
         """Time of the request: before the entry at `at_ms` by as long as the request waited for a planner."""
-        # An entry that lies of a time would break every list that is sorted by it.
+        # A forged time would break every list that is sorted by it.
         return self.sent_ms if 0 < self.sent_ms <= at_ms and self.forked is None else at_ms
 
     @property
     def session(self) -> str:
-        """The session that a policy and people hear of: the first, or what the label of this name says."""
+        """The session for policies and people: the first, or else the label of this name."""
         return self.sessions[0] if self.sessions else self.labels.get("session", "")
 
 
@@ -234,7 +232,7 @@ LAST_MS = 253_402_300_799_999
 """The end of the year 9999, in milliseconds since 1970: no timer needs a later one, and no date could show it."""
 
 DOUBT = "doubt"
-"""What a question is about to which people say what came of a call, and the rule by which they are asked."""
+"""Subject of a question about the outcome of a call, and the rule name by which it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +426,7 @@ class RunCancelled:
     actor: str
 
 
-# How far a run is: what its agent says of that, and when it stops to wait for time or others and goes on.
+# Progress of a run: the agent's status, suspension and resumption.
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +475,7 @@ class RunResumed:
     by: str
 
 
-# What happens to a run that waits for others: signals, the waits that take them, and callbacks.
+# Waits of a run: signals, the waits that take them, and callbacks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,7 +580,7 @@ class CallbackFailed:
     actor: str = ""
 
 
-# What happens to a run that starts others: they are its children, or somebody's who waits for what it tells of.
+# Runs started by others: children, and subscribers of published events.
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,7 +630,7 @@ class EventPublished:
     agents: list[str]
 
 
-# What holds a run because somebody wants it to, and what lets it go on.
+# Pauses of a run, and their end.
 
 
 @dataclass(frozen=True, slots=True)
@@ -678,7 +676,7 @@ class RunUnpaused:
     seq: int = 0
 
 
-# What lets a failed run go on, or a call wait before it fails.
+# Retry of a failed run, and the hold of a call before it fails.
 
 
 @dataclass(frozen=True, slots=True)
@@ -738,7 +736,7 @@ class CallHeld:
     failure: Failure
 
 
-# What happens to a run whose agent's code is changed while it lives.
+# Change of the agent's code during a run.
 
 
 @dataclass(frozen=True, slots=True)
@@ -765,7 +763,7 @@ class RunMigrated:
     input: str = ""
 
 
-# What happens to the budget of a run: it is reserved from, billed, reached.
+# Budget of a run: reserved, billed, reached.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
-"""Identifiers: their shape, where a run lives, and the keys that are derived from them.
-
-An id never holds the separator of a key that it is part of, so that no key of one run can reach into another.
-"""
+"""Identifiers: their syntax, the home of a run, and derived keys. An id never contains the separator of a key that it
+is part of, so no key of one run can be read as one of another."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     RunId = NewType("RunId", str)
     CallId = NewType("CallId", str)
     EntryId = NewType("EntryId", bytes)
-else:  # the schema export and the reading of JSON look at the types of fields: to them an id is what it is made of
+else:  # the schema export and the JSON reader need the plain types of fields
     RunId, CallId, EntryId = str, str, bytes
 
 NO_ENTRY = EntryId(b"")
@@ -34,11 +32,7 @@ _LOG_KEY = re.compile(rf"({_RUN})/(?!0{{10}})([0-3][0-9]{{9}})/([0-9a-f]{{32}})\
 
 
 def run_id(text: str) -> RunId:
-    """The text as a run id.
-
-    **Raises** MalformedError when it is empty, longer than 128 characters, holds a character outside letters,
-    digits and `_ : @ ~ -`, or a dot that is not followed by the number of a child.
-    """
+    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`, dots before child numbers. **Raises** MalformedError."""
     if not _RUN_ID.match(text):
         raise MalformedError(
             f"{text[:80]!r} is not a run id",
@@ -48,13 +42,13 @@ def run_id(text: str) -> RunId:
 
 
 AGENT_TOOL = "agent:"
-"""What the name of a call begins with that is a whole agent, run in memory. No name of a tool has a colon."""
+"""Prefix of the call of a whole agent, run in memory. No tool name has a colon."""
 
 AGENT_TOOL_NAME = re.compile(rf"{AGENT_TOOL}[^\s/@][^\s/]{{0,255}}\Z")
 
 
 def agent_tool(agent: str, version: str) -> str:
-    """The name of the call that an agent in memory is, with the version that it declares."""
+    """Call name of an agent in memory, with the version that it declares."""
     return f"{AGENT_TOOL}{agent}@{version}" if version else f"{AGENT_TOOL}{agent}"
 
 
@@ -63,12 +57,12 @@ def root_of(run: str) -> str:
 
 
 def child_id(parent: str, step: int, number: int = 0) -> RunId:
-    """The id of the run that a step of another starts; with a `number`, of one of several."""
+    """Id of the child started by a step; with a `number`, of one of several."""
     return RunId(f"{parent}.{step}_{number}" if number else f"{parent}.{step}")
 
 
 def parent_of(run: str) -> tuple[RunId, int]:
-    """The run that has started this one, and the step that waits for it; no run, and 0 where no step does."""
+    """The parent of a run, and the step that waits for it; an empty id without a parent, 0 if no step waits."""
     parent, _, step = run.rpartition(".")
     return RunId(parent), int(step) if parent and step.isdecimal() else 0
 
@@ -80,7 +74,7 @@ def parents_of(run: str) -> list[RunId]:
 
 
 def is_below(run: str, above: str) -> bool:
-    """True if a run is another, or was started by it, or by one that was."""
+    """True if a run equals `above` or descends from it."""
     return run == above or run.startswith(f"{above}.")
 
 
@@ -103,17 +97,17 @@ def murmur2(data: bytes) -> int:
 
 
 def home(run: str, partitions: int) -> int:
-    """The partition of a run and its whole family: what any Java-compatible producer picks for the root's id."""
+    """The partition of a run's whole family: the one that any Java-compatible producer picks for the root's id."""
     return (murmur2(root_of(run).encode()) & 0x7FFFFFFF) % partitions
 
 
 def entry_id(body: bytes) -> EntryId:
-    """The name of a run-log entry: BLAKE2b-128 of its Avro body without the schema frame."""
+    """Id of a run-log entry: BLAKE2b-128 of its Avro body without the schema frame."""
     return EntryId(blake2b(body, digest_size=16).digest())
 
 
 def log_key(run: RunId, seq: int, entry: EntryId) -> bytes:
-    """The record key of an entry. Unique, so that compaction never lets a loser replace the winner."""
+    """Record key of an entry. Unique, so that compaction never lets a loser replace the winner."""
     return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
 
 
@@ -125,7 +119,7 @@ def hold_key(run: RunId) -> bytes:
 
 
 def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
-    """The parts of a run-log key; None for every key that `log_key` cannot have made of a valid run id."""
+    """The parts of a run-log key; None unless `log_key` could have made it of a valid run id."""
     match = _LOG_KEY.match(key or b"")
     if not match:
         return None
@@ -134,27 +128,27 @@ def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
 
 
 def call_id(run: RunId, seq: int) -> CallId:
-    """The id of the call that was proposed as event `seq` of a run."""
+    """Id of the call that was proposed as event `seq` of a run."""
     return CallId(f"{run}/{seq}")
 
 
 def trace_id(run: RunId, activation: int) -> str:
-    """The trace of a stretch of a run's work that begins with event `activation`, in hex."""
+    """Trace id of an activation, in hex: the run's work from event `activation` until it waits."""
     return blake2b(b"%s/%d" % (run.encode(), activation), digest_size=16).hexdigest()
 
 
 def attempt_trace(run: RunId, activation: int, call: CallId, attempt: int) -> str:
-    """The W3C trace context of an attempt of a call: what its tool emits hangs below the attempt's own span."""
+    """W3C trace context of an attempt of a call: spans of its tool are children of the attempt's span."""
     span = blake2b(b"%s/%d" % (call.encode(), attempt), digest_size=8).hexdigest()
     return f"00-{trace_id(run, activation)}-{span}-01"
 
 
 def activation_span(run: RunId, activation: int) -> str:
-    """The span of a stretch of a run's work, which those of its attempts hang below, in hex."""
+    """Span of an activation, the parent of its attempts' spans, in hex."""
     return blake2b(b"%s/%d/root" % (run.encode(), activation), digest_size=8).hexdigest()
 
 
-@lru_cache(1_024)  # of one call it is asked several times in a row, by each who has to do with it
+@lru_cache(1_024)  # one call is parsed several times in a row
 def parse_call_id(text: str) -> tuple[RunId, int]:
     """The run and the seq of the proposal. **Raises** MalformedError."""
     run, _, seq = text.partition("/")
@@ -166,7 +160,7 @@ def parse_call_id(text: str) -> tuple[RunId, int]:
 
 
 def approval_id(call: str, question: str) -> str:
-    """The id of a question about a call: the call's, and the first 128 bits of the question's digest in hex."""
+    """Id of a question about a call: the call's, and the first 128 bits of the question's digest in hex."""
     return f"{call}~{question[:32]}"
 
 
@@ -181,7 +175,7 @@ def parse_approval_id(text: str) -> tuple[RunId, int, str]:
 
 
 def asked_about(name: str) -> str:
-    """The id of the call that an approval of this id, or a beginning of it, is about; that of a call stays."""
+    """Call id of an approval id, or of the beginning of one; a call id is returned unchanged."""
     run, slash, rest = name.partition("/")
     return f"{run}{slash}{rest.partition('~')[0]}"
 
@@ -190,26 +184,24 @@ _CALLBACK, _SECRET_BYTES, _LONGEST_TOKEN = "cb_", 16, 512
 
 
 def signal_id(run: RunId, step: int) -> str:
-    """The id of the signal that a step of a run sends: the same each time, so it is taken once."""
+    """Id of a signal sent by a step: the same at each repetition, so it is taken once."""
     return f"{run}/{step}"
 
 
 LIFE_CALLBACKS = 1_000_000
-"""Between the numbers of callbacks of one life of a run and the next, which a retry begins."""
+"""Distance between the callback numbers of one life of a run and the next, which a retry begins."""
 
 
 def callback_token(run: RunId, seed: str, number: int) -> str:
-    """The token of the run's callback of this number: names the run, and only who knows the seed can make it.
-
-    Made again in every replay, so that the log needs no more of it than a digest.
-    """
+    """Token of the run's callback of this number: it names the run, and only the seed's owner can make it. Replay makes
+    it again, so the log keeps only a digest."""
     place = f"{run}/{number}".encode()
     secret = blake2b(place, key=seed.encode()[:64], digest_size=_SECRET_BYTES, person=b"callback").digest()
     return _CALLBACK + urlsafe_b64encode(secret + place).decode().rstrip("=")
 
 
 def parse_callback_token(text: str) -> RunId:
-    """The run that a callback's token is of, whoever made it. **Raises** MalformedError."""
+    """The run of a callback's token, genuine or not. **Raises** MalformedError."""
     try:
         body = text.removeprefix(_CALLBACK)
         place = urlsafe_b64decode(body + "=" * (-len(body) % 4))[_SECRET_BYTES:].decode()
@@ -222,5 +214,5 @@ def parse_callback_token(text: str) -> RunId:
 
 
 def callback_digest(token: str) -> str:
-    """The name by which the log knows a token: looked up by a digest, no comparison tells how much of it was right."""
+    """Digest of a token for the log and for lookups, so that no comparison leaks how much of a token was right."""
     return blake2b(token.encode("utf-8", "replace"), digest_size=16).hexdigest()

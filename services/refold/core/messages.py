@@ -1,8 +1,6 @@
-"""Messages between the services besides the run log: one dataclass per topic.
-
-`RunRequest`, `RunSignal` and `RunOperation` are inputs from outside and are also read as plain JSON of the same shape,
-with `input` and `data` as JSON values instead of text.
-"""
+"""Messages between the services besides the run log: one dataclass per topic. `RunRequest`, `RunSignal` and
+`RunOperation` are inputs from outside and are also read as plain JSON of the same shape, with `input` and `data` as
+JSON values instead of text."""
 
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
 
@@ -158,7 +156,7 @@ class ToolClaim:
 
 
 INCOMPLETE = "incomplete"
-"""The status of a result that ends nothing: an executor has not what a short order goes on from."""
+"""Status of a result that ends nothing: an executor lacks the calls on which a short order builds."""
 
 
 @dataclass(frozen=True, slots=True)

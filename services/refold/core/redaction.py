@@ -1,4 +1,4 @@
-"""Secrets that must not be told along with an address or an error: passwords, tokens, keys."""
+"""Removal of secrets from addresses and errors: passwords, tokens, keys."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NAMED = re.compile(
 _KEYS = re.compile(
     r"\b(?:(?:sk|rk|pk|gsk|xai|hf|ghp|gho|github_pat|glpat)[-_][A-Za-z0-9_-]{16,}|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
 )
-"""Keys of model providers and the like, which some of them repeat when they refuse one."""
+"""Keys of model providers and the like, which some of them repeat in a refusal."""
 
 
 def public_url(url: str) -> str:
     """The URL without user, password and options, fit for logs."""
     scheme, mark, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
     credentials, at, place = rest.rpartition("@")
-    if at and re.search("[/?#]", credentials):  # a password that is not encoded: where it ends nobody can say
+    if at and re.search("[/?#]", credentials):  # an unencoded password has no clear end
         return f"{scheme}{mark}{HIDDEN}"
     return f"{scheme}{mark}{re.split('[?#]', place)[0]}"
 
 
 def redacted(text: str) -> str:
-    """The text without credentials in URLs, bearer tokens, and what is called a password or a key or looks like one."""
+    """The text without credentials in URLs, bearer tokens, and anything named or shaped like a password or key."""
     text = _KEYS.sub(HIDDEN, text)
     text = _CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)

@@ -1,36 +1,34 @@
-"""The topics, by name without the prefix: what a record is keyed by, who writes it and who reads it.
-
-One writer per topic is what gives the broker's rights a meaning; `infra/topics.yaml` has settings and rights.
-"""
+"""The topics, by name without the prefix: their keys, writers and readers. One writer per topic makes the broker's
+rights meaningful; `infra/topics.yaml` has settings and rights."""
 
 from __future__ import annotations
 
 RUN_REQUESTED = "run-requested"
-"""Please run this agent. Key: run id. Written by users and, for strays, the planner; read by the planner."""
+"""Requests to run an agent. Key: run id. Written by users and, for strays, the planner; read by the planner."""
 
 RUN_SIGNALLED = "run-signalled"
 """Requests of users about runs that exist. Key: run id/signal id. Written by users; read by the planner."""
 
 RUN_OPERATED = "run-operated"
-"""Requests of operators about anybody's runs. Key: run id/signal id. Written by stewards; read by the planner."""
+"""Requests of operators about any run. Key: run id/signal id. Written by stewards; read by the planner."""
 
 RUN_LOG = "run-log"
-"""The truth. Key: run id/seq/entry id, unique. Written by the planner; read by everybody."""
+"""The truth. Key: run id/seq/entry id, unique. Written by the planner; read by all services."""
 
 TOOL_REQUESTED = "tool-requested"
-"""Calls that are open, a topic per pool. Key: call id. Written by the planner; read by the pool's executors."""
+"""Open calls, a topic per pool. Key: call id. Written by the planner; read by the pool's executors."""
 
 TOOL_CLAIMED = "tool-claimed"
 """The claim chains, a topic per pool. Key: idempotency key/claim id, unique. Written and read by its executors."""
 
 TOOL_COMPLETED = "tool-completed"
-"""How attempts ended, a topic per pool. Key: call id. Written by the pool's relays; read by the planner."""
+"""Results of attempts, a topic per pool. Key: call id. Written by the pool's relays; read by the planner."""
 
 POOLED = (TOOL_REQUESTED, TOOL_CLAIMED, TOOL_COMPLETED)
-"""What there is once per pool, so that no pool sees or says anything for another."""
+"""Topics that exist once per pool, so that no pool can read or write for another."""
 
 APPROVAL_REQUESTED = "approval-requested"
-"""Questions to people that are open. Key: approval id. Written by the planner; read by the approval service."""
+"""Open questions to people. Key: approval id. Written by the planner; read by the approval service."""
 
 APPROVAL_VOTED = "approval-voted"
 """Votes. Key: approval id/vote id. Written by the CLI and gateways; read by the approval service."""
@@ -39,24 +37,24 @@ APPROVAL_DECIDED = "approval-decided"
 """Signed decisions. Key: approval id. Written by the approval service; read by it and the planner."""
 
 RUN_COMPLETED = "run-completed"
-"""Runs that are over. Key: run id. Written by the planner; read by users."""
+"""Finished runs. Key: run id. Written by the planner; read by users."""
 
 RUN_VIEW = "run-view"
-"""The row of each run as views have it. Key: run id. Written by whoever keeps views; read by programs of others."""
+"""The row of each run in views. Key: run id. Written by the keeper of views; read by other programs."""
 
 RUN_INSIGHT = "run-insight"
-"""Live figures and alerts. Key: kind/... Written by insights, where it runs; read by programs of others."""
+"""Live figures and alerts. Key: kind/... Written by insights, if it runs; read by other programs."""
 
 RUN_SNAPSHOT = "run-snapshot"
-"""What a planner has made of the log, which runs it holds, and which were erased. Written by the planner, and of erased
-runs the archivist; read by the planner and whoever folds the log."""
+"""State of the log in a planner, held runs, and erased runs. Written by the planner, for erased runs by the archivist;
+read by the planner and other folds of the log."""
 
 RUN_STREAM = "run-stream"
 """Live output of calls, a topic per pool: lossy, and never folded. Key: call id. Written by its executors."""
 
 BUDGET_SPENT = "budget-spent"
-"""What each lane has let out under the limits of a window. Key: window/subject/lane/teller, in every partition. Written
-by planners, and read by those, whole, and by operators."""
+"""Usage of each lane under the limits of a window. Key: window/subject/lane/teller, in every partition. Written by
+planners; read by planners, in full, and by operators."""
 
 MEMBER = "member"
 """Reports of each planner and executor, for display. Key: name of the member. Written by both; read by no service."""
@@ -71,10 +69,10 @@ DEAD_LETTER_APPROVAL = "dead-letter-approval"
 """Questions and votes that the approval service could not use. Written by it; read by approvers and operators."""
 
 DEAD_LETTER_EXECUTOR = "dead-letter-executor"
-"""Orders that executors could not use. Written by those of all pools, so nothing but a list for operators."""
+"""Orders that executors could not use. Written by the executors of all pools, so no more than a list for operators."""
 
 DEAD_LETTERS = (DEAD_LETTER, DEAD_LETTER_APPROVAL, DEAD_LETTER_EXECUTOR)
-"""A topic per service: what is said of an input counts only from the service that reads it."""
+"""A topic per service: a dead letter counts only from the service that reads the input."""
 
 
 def tool_requested(pool: str) -> str:
@@ -90,7 +88,7 @@ def tool_completed(pool: str) -> str:
 
 
 def run_stream(pool: str) -> str:
-    """The topic of what calls of one pool say while they run."""
+    """Topic of the live output of one pool's calls."""
     return f"{RUN_STREAM}.{pool}"
 
 
@@ -100,7 +98,7 @@ def kind_of(topic: str) -> str:
 
 
 def pool_of(topic: str) -> str:
-    """The pool of a topic that there is once per pool, else nothing."""
+    """The pool of a topic, empty unless there is a topic per pool."""
     return topic.partition(".")[2]
 
 

@@ -1,6 +1,3 @@
-"""The contracts between services and the world: what a service may ask for, and what comes back.
-
-Services are turns without I/O: `turn(inbox, now) -> effects`. A host carries the effects out, through an `EventLog`
-and a `Ledger`, and puts what comes back into the next inbox. Production hosts live in `runtime`, the simulator has
-its own; both are bound to these docstrings.
-"""
+"""The contracts between services and the world. Services are turns without I/O: `turn(inbox, now) -> effects`. A host
+carries the effects out, through an `EventLog` and a `Ledger`, and puts the answers into the next inbox. Production
+hosts live in `runtime`, the simulator has its own; both are bound to these docstrings."""

@@ -1,8 +1,6 @@
-"""Effects that a turn may ask its host for, and what the host puts into the next inbox.
-
-Effects are carried out in order. A host that dies between two of them, or is a zombie while a successor works, may
-never break a promise of the product: the simulator does just that at every such boundary.
-"""
+"""Effects that a turn requests from its host, and the answers in the next inbox. Effects are carried out in order. A
+host may die between two of them, or act as a zombie beside its successor, without breaking a promise of the product:
+the simulator does so at every such boundary."""
 
 from __future__ import annotations
 
@@ -32,21 +30,21 @@ class Publish(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """-> `End`, before anything else; later while nobody says where it ends. It is as it was when it is told."""
+    """Request a high watermark. -> `End`, current, before anything else; later during an outage."""
 
     topic: str
     partition: int
 
 
 class AskCommitted(NamedTuple):
-    """-> `CommittedAt`, before anything else."""
+    """Request committed offsets. -> `CommittedAt`, before anything else."""
 
     group: str
     topic: str
 
 
 class CommittedAt(NamedTuple):
-    """Offsets committed by a group in a topic, by partition. A partition that is not there: nothing is known of it."""
+    """Offsets committed by a group in a topic, by partition. A missing partition is unknown."""
 
     group: str
     topic: str
@@ -68,7 +66,7 @@ class Read(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Look at one place of a topic. -> `Looked`, later."""
+    """Read one record of a topic. -> `Looked`, later."""
 
     topic: str
     partition: int
@@ -76,7 +74,7 @@ class Look(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Record at a position. `record` None: it is not there any more; not `known`: nobody says, so ask again."""
+    """Record at a position. `record` None: it is gone; not `known`: an outage, so request it again."""
 
     topic: str
     partition: int
@@ -86,10 +84,8 @@ class Looked(NamedTuple):
 
 
 class LoadBlob(NamedTuple):
-    """Read a large value of a run. -> `BlobLoaded`, later: an outage of the store is waited for.
-
-    `kept`: another service says that it has put it into the store. So there is one, also if none is set here.
-    """
+    """Read a large value of a run. -> `BlobLoaded`, later, after any outage of the store. `kept`: another service has
+    stored it. So a store exists, even if none is configured here."""
 
     number: int
     run: RunId
@@ -98,14 +94,14 @@ class LoadBlob(NamedTuple):
 
 
 class BlobLoaded(NamedTuple):
-    """The text, or why there is none."""
+    """The text, or the failure to read it."""
 
     number: int
     value: str | Failure
 
 
 class SaveBlob(NamedTuple):
-    """Keep a large value of a run. -> `BlobSaved`, later, when it is durable."""
+    """Store a large value of a run. -> `BlobSaved`, later, when it is durable."""
 
     number: int
     run: RunId
@@ -119,7 +115,7 @@ class BlobSaved(NamedTuple):
 
 
 class Reopen(NamedTuple):
-    """Begin a partition anew, because what is known of it does not hold. -> `Revoked` and `Assigned`, later."""
+    """Restart a partition whose state is invalid. -> `Revoked` and `Assigned`, later."""
 
     partition: int
 
@@ -133,14 +129,12 @@ class Flow(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Leave the group, and go on: what was ordered before is done first. -> `Revoked` for each partition, later.
-
-    None where the group keeps the partitions for this member's name.
-    """
+    """Leave the group after earlier effects, and keep running. -> `Revoked` for each partition, later; none if the
+    group keeps the partitions for this member's name."""
 
 
 class AskLedger(NamedTuple):
-    """-> `Answers` with the same `batch`, before anything else."""
+    """Run ledger operations. -> `Answers` with the same `batch`, before anything else."""
 
     batch: int
     operations: list[Operation]
@@ -157,18 +151,14 @@ class Within(Protocol):
     """Judges the calls that an agent makes in memory."""
 
     def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
-        """Why a call may not be made, after so many `calls`; None if it may. Asked from any thread.
-
-        `stale`: it is halted. Else the agent hears of what is `denied`, and of the rest nothing in memory can come.
-        """
+        """Refuse a call after `calls` others, or return None. Called from any thread. A `stale` refusal: the call is
+        halted. A `denied` one is passed to the agent; after any other nothing in memory can go on."""
         ...
 
 
 class StartTool(NamedTuple):
-    """Run the tool (`probe`: its status hook) for the attempt of this number. -> `ToolEnded`, later or never.
-
-    `within` judges what it calls, if it is an agent.
-    """
+    """Run the tool (`probe`: its status hook) for the attempt of this number. -> `ToolEnded`, later or never. `within`
+    judges its calls, if it is an agent."""
 
     number: int
     request: ToolRequest
@@ -177,19 +167,16 @@ class StartTool(NamedTuple):
 
 
 class StopTool(NamedTuple):
-    """Tell the tool of an attempt to stop: `timeout`, `cancelled`, `handed_over`. Best effort; it may end as well."""
+    """Stop the tool of an attempt: `timeout`, `cancelled`, `handed_over`. Best effort; it may end as well."""
 
     number: int
     reason: str
 
 
 class ToolEnded(NamedTuple):
-    """End of a tool's or a probe's run.
-
-    `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the result, or `did_not_happen`),
-    `failed` (it did not happen, `retryable`), `broken` (it happened, and its result is of no use) or `unknown` (it may
-    have happened). `detail` is what an agent's code may want to know of a failure, beside its message.
-    """
+    """End of a tool's or a probe's run. `status`: `completed` with canonical JSON in `result` (a probe: `happened` with
+    the result, or `did_not_happen`), `failed` (it did not happen, `retryable`), `broken` (it happened, and its result
+    is unusable) or `unknown` (it may have happened). `detail` has further data of a failure for the agent's code."""
 
     number: int
     status: str
@@ -215,14 +202,12 @@ Item = Record | Assigned | Revoked | Reached | Shrunk | _Answer
 
 
 News = tuple[str, dict[str, object]]
-"""Something worth a line in the log of the process: an event name and its fields."""
+"""A line for the log of the process: an event name and its fields."""
 
 
 class LanesNow(NamedTuple):
-    """The partitions of a service, those of them that have not caught up, and executions of agents in memory.
-
-    `waiting` are the numbers of inputs that wait, by what for.
-    """
+    """The partitions of a service, the number of them behind, and executions of agents in memory. `waiting` are the
+    numbers of waiting inputs by cause."""
 
     lanes: int = 0
     behind: int = 0
@@ -231,24 +216,22 @@ class LanesNow(NamedTuple):
 
 
 class Service(Protocol):
-    """A service without I/O. The host takes `news` away after every turn; `counts` is what happened so far, by name."""
+    """A service without I/O. The host clears `news` after every turn; `counts` are the totals so far, by name."""
 
     counts: Counter[str]
     news: list[News]
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        """Takes what came and gives what is to be done. With an empty inbox it looks after what time has made due."""
+        """Handle the inbox and return the effects. With an empty inbox it handles the timers that are due."""
         ...
 
     def next_due_ms(self) -> int | None:
-        """When `turn` wants to be called at the latest though nothing came. **Units**: monotonic, None: never."""
+        """The latest time of the next `turn` without input. **Units**: monotonic milliseconds, None: never."""
         ...
 
     def drain(self) -> bool:
-        """Takes nothing new from now on, and ends what is under way; asked before each further turn.
-
-        True when nothing is left that would be worth a wait. Whoever is not asked, or dies meanwhile, loses nothing.
-        """
+        """Accept nothing new and end the work in progress; called before each further turn. True when no remaining work
+        is worth a wait. Optional: a service that is not drained, or dies meanwhile, loses nothing."""
         ...
 
     def lanes_now(self) -> LanesNow: ...

@@ -1,14 +1,13 @@
-"""The ledger of effects: who may act on a call, what came of it, and the outbox that carries it on.
+"""The ledger of effects: the right to act on a call, its result, and the outbox that publishes it. Fast and forgetful:
+it may be wiped or rolled back at any moment; then the effect class keeps effects single, and for `probed` and `once`
+the claim chain. Every operation is one atomic script, reads and checks first, writes last; its clock is the ledger's
+own. Operations of one batch are pipelined and independent.
 
-Fast and forgetful: it may be wiped or rolled back at any moment, and what then keeps effects single is the effect
-class and, for `probed` and `once`, the claim chain. Every operation is one atomic script, reads and checks first,
-writes last; its clock is the ledger's own. Operations of one batch are pipelined and independent of each other.
-
-An entry is named by the idempotency key, so an effect meets what is known of it whatever becomes of a run's history.
-Nothing of one pool is of another: not even a key that both have.
-It is STARTED (token, attempt, lease) or DONE (attempt, success, result), remembers the call that it was made for, and
-a tombstone makes a CLOSED one of it: a marker that has lost order and result and goes soon. **Another call** is one
-with the same key in another life of the run (its history was lost or copied): its attempts are counted anew.
+An entry is named by the idempotency key, so an effect meets its record whatever becomes of a run's history. Pools share
+nothing, not even a key that both have. An entry is STARTED (token, attempt, lease) or DONE (attempt, success, result),
+contains its call's id, and a tombstone makes it CLOSED: a marker without order and result that expires soon. **Another
+call** is one with the same key in another life of the run (its history was lost or copied): its attempts are counted
+from 1.
 """
 
 from __future__ import annotations
@@ -20,31 +19,29 @@ from typing import NamedTuple, Protocol
 from refold.core.ids import CallId
 
 DEFAULT_RETENTION = timedelta(days=7)
-"""The time what is done and was never closed is remembered. What comes back later is refused by the planner."""
+"""Retention of a done entry that was never closed. The planner refuses results that come later."""
 
 MARKER_RETENTION = timedelta(hours=1)
-"""The time a closed entry is kept: for whoever was under way to it when the tombstone came."""
+"""Retention of a closed entry: for claims that were in transit when the tombstone came."""
 
 ASIDE, ASIDE_MOST_BYTES = 100, 65_536
-"""Of what nobody can use: enough to see what it is, and whose."""
+"""Limits of unusable records kept for inspection: their number, and the bytes of each."""
 
 LONGEST_LEASE = timedelta(hours=1)
 """A lease further ahead than this has lapsed: the ledger's clock was ahead when it was given, and was corrected."""
 
 STARTED_RETENTION = timedelta(days=30)
-"""The time a started entry is kept after its last renewal; worst case, the longest outage of all executors."""
+"""Retention of a started entry after its last renewal; worst case, the longest outage of all executors."""
 
 
 class Claim(NamedTuple):
-    """May I act on this attempt? `token` is fresh per claim and reused only to resend the very same claim.
-
-    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; an
-    attempt that was taken back, or a lower one than the entry's -> `Superseded`; STARTED with the same token ->
-    the answer of the first time; STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under
-    the new token -> `Claimed`. Where the entry is of another call, a success is `Stored`, a live lease is `Busy`, and
-    all else is taken over. `order` says where the order lies, for whoever takes a lapsed lease over. `owner` is whose
-    heir may end the lease (`owner_of`), where repeating the call is safe; "": nobody's.
-    """
+    """Claim the right to act on an attempt. `token` is fresh per claim and reused only to resend the very same claim.
+    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; a
+    revoked attempt, or a lower one than the entry's -> `Superseded`; STARTED with the same token -> the first answer;
+    STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under the new token -> `Claimed`. If
+    the entry is of another call, a success is `Stored`, a live lease is `Busy`, and any other state is taken over.
+    `order` is the order's place, for the successor of a lapsed lease. `owner` (`owner_of`) allows its heir to end the
+    lease, if a repeated call is safe; "": no owner."""
 
     home: int
     pool: str
@@ -58,12 +55,8 @@ class Claim(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Keep my lease. An entry that is gone is made again, not as a takeover. -> `Renewed` or `Fenced`.
-
-    The `owner` is the one that it names now.
-
-    CLOSED or DONE under this token -> `Renewed(closed=True)`, and nothing is written.
-    """
+    """Extend a lease. A missing entry is created again, not as a takeover. -> `Renewed` or `Fenced`. `owner` replaces
+    the recorded one. CLOSED or DONE under this token -> `Renewed(closed=True)`, and nothing is written."""
 
     home: int
     pool: str
@@ -77,7 +70,7 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """I do not act: the entry that is STARTED under my token goes, or names the claim before mine, if any. -> None."""
+    """Give up a claim: the entry STARTED under its token is removed, or names the claim before it, if any. -> None."""
 
     home: int
     pool: str
@@ -86,11 +79,9 @@ class Release(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """I stop here: the lease is over now, so that whoever looks for lapsed ones goes on at once. -> None.
-
-    If it is still STARTED under my token. Unless it has `begun`, the token goes as well, and a claim of the same call
-    that follows is no more of a takeover than mine was.
-    """
+    """End the lease now, so that the next search for lapsed ones continues the call. -> None. Only if it is still
+    STARTED under this token. Unless it has `begun`, the token is removed too, and a later claim of the same call is no
+    more of a takeover than this one was."""
 
     home: int
     pool: str
@@ -100,12 +91,9 @@ class HandOver(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """This is what came of it: entry DONE and result into the outbox, in one script. Repeatable.
-
-    STARTED under this token, or no entry at all, or DONE under this token (its first result stands) -> `Completed`. So
-    is what is CLOSED under this token, and the result lies in the outbox alone. Anything else -> `Fenced`, and nothing
-    is written.
-    """
+    """Record a result: entry DONE and result into the outbox, in one script. Repeatable. STARTED under this token, no
+    entry, or DONE under this token (its first result stays) -> `Completed`; also CLOSED under this token, with the
+    result in the outbox alone. Anything else -> `Fenced`, and nothing is written."""
 
     home: int
     pool: str
@@ -118,11 +106,9 @@ class Complete(NamedTuple):
 
 
 class Close(NamedTuple):
-    """These calls, each with its key, are settled or cancelled: their entries are CLOSED and never lapse. -> None.
-
-    Of a call with an attempt above 0 the orders up to that attempt are taken back: its entry stays as it is, does not
-    lapse, and lets no such attempt in. An entry of another call, or of a higher attempt, stays as it is.
-    """
+    """Close settled or cancelled calls, each with its key: their entries are CLOSED and never lapse. -> None. For an
+    attempt above 0 only the orders up to it are revoked: the entry stays, does not lapse, and refuses such attempts. An
+    entry of another call, or of a higher attempt, is unchanged."""
 
     home: int
     pool: str
@@ -130,11 +116,8 @@ class Close(NamedTuple):
 
 
 class Lapsed(NamedTuple):
-    """The STARTED entries whose lease has run out, or is further ahead than one can be.
-
-    -> list of (key, `order`), at most `limit`. With an `heir` (`owner_of`), the leases end first whose owner is another
-    incarnation of the same member.
-    """
+    """The STARTED entries whose lease has run out, or is too far ahead. -> list of (key, `order`), at most `limit`.
+    With an `heir` (`owner_of`), leases of another incarnation of the same member are ended first."""
 
     home: int
     pool: str
@@ -143,10 +126,8 @@ class Lapsed(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """Records of the outbox. -> list of (field, result), any `limit` of them, in any order.
-
-    **Units**: it ends with the result that brings it to `most_bytes`, so one of any size comes.
-    """
+    """Records of the outbox. -> list of (field, result), at most `limit`, in any order. **Units**: it ends with the
+    result that brings it to `most_bytes`, so one of any size comes."""
 
     home: int
     pool: str
@@ -155,7 +136,7 @@ class Unpublished(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """These outbox fields have been published and acknowledged: drop them. -> None."""
+    """Drop outbox fields that were published and acknowledged. -> None."""
 
     home: int
     pool: str
@@ -163,12 +144,10 @@ class Sent(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """What these leases and outbox fields hold is of no use: it is found no more, and kept to be looked at. -> None.
-
-    An entry whose lease goes stays, and whoever claims it next takes it over. With `broken` leases an entry goes as
-    well, and so does the whole index or outbox if it is nothing that this ledger has written.
-    **JsonCodec**: of a home and pool `ASIDE` are kept, up to `ASIDE_MOST_BYTES` each, until a week after the last one.
-    """
+    """Set unusable leases and outbox fields aside, for inspection. -> None. The entry of such a lease stays, and the
+    next claim takes it over. With `broken` leases the entry is removed as well, and so is the whole index or outbox if
+    this ledger has not written it. **Shape**: per home and pool `ASIDE` are kept, up to `ASIDE_MOST_BYTES` each, until
+    a week after the last one."""
 
     home: int
     pool: str
@@ -178,10 +157,8 @@ class SetAside(NamedTuple):
 
 
 class Unlist(NamedTuple):
-    """The orders of these keys are not there any more: their leases do not lapse again. -> None.
-
-    Their entries stay, and whoever claims one next takes it over.
-    """
+    """Drop the leases of keys whose orders are gone, so that they do not lapse again. -> None. Their entries stay, and
+    the next claim takes one over."""
 
     home: int
     pool: str
@@ -189,33 +166,29 @@ class Unlist(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """How full is the server that has this home? -> `Filled`."""
+    """Fill level of the server of this home. -> `Filled`."""
 
     home: int
     pool: str
 
 
 class Claimed(NamedTuple):
-    """Act. `after`: a takeover, of the claim with this token: it is STARTED and its lease has lapsed, or it is of
-    another call. Whoever handed a call over before it had begun, or let go of it, leaves it as it was found.
-
-    A lower attempt that is DONE is known to be over, so following it is no takeover.
-    """
+    """The claim is granted. `after`: a takeover of the claim with this token, STARTED with a lapsed lease or of another
+    call. A claim that was handed over before it had begun, or released, leaves the entry as it was. A lower attempt
+    that is DONE is known to be over, so following it is no takeover."""
 
     after: str = ""
 
 
 class Busy(NamedTuple):
-    """Somebody acts on it, for `wait_ms` more unless they renew."""
+    """Another executor has the lease, for `wait_ms` more unless it renews."""
 
     wait_ms: int
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is `closed`; with both, this attempt was taken back.
-
-    `sealed` is what its executor has put there: the result of the higher one, if that is `done`, or where its order is.
-    """
+    """A higher attempt is on record, or the call is `closed`; with both, this attempt was revoked. `sealed` is from the
+    executor of the higher one: its result, if that is `done`, or the place of its order."""
 
     closed: bool
     sealed: bytes = b""
@@ -223,13 +196,13 @@ class Superseded(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """It is done, and this is what came of it, be it as another attempt or another call."""
+    """The call is done, with this result, maybe as another attempt or another call."""
 
     result: bytes
 
 
 class Renewed(NamedTuple):
-    """The lease is longer. `closed`: the call is settled or cancelled, stop."""
+    """The lease is longer. `closed`: the call is settled or cancelled, so stop."""
 
     closed: bool
 
@@ -241,15 +214,15 @@ class Completed(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """Somebody else's token stands there."""
+    """The entry has another token."""
 
 
 class Broken(NamedTuple):
-    """What stands there was not written by this ledger, and the operation did nothing."""
+    """The entry was not written by this ledger, and the operation had no effect."""
 
 
 class Filled(NamedTuple):
-    """**Units**: bytes; a `limit` of 0 is none."""
+    """Bytes used and their limit. **Units**: bytes; a `limit` of 0 is none."""
 
     used: int
     limit: int
@@ -263,12 +236,12 @@ Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 
 
 def outbox_field(call: CallId, attempt: int) -> str:
-    """The name of a result in the outbox: for which attempt of which call it is. No call id holds a `#`."""
+    """Name of a result in the outbox, from call and attempt. No call id contains a `#`."""
     return f"{call}#{attempt}"
 
 
 def owner_of(incarnation: str, member: str) -> str:
-    """The name of a process as an owner or heir. No incarnation has a `/` in it; members may."""
+    """Name of a process as an owner or heir. No incarnation has a `/` in it; members may."""
     return f"{incarnation}/{member}"
 
 
@@ -282,10 +255,8 @@ class Ledger(Protocol):
     """Runs operations; keys of one home share a hash tag, so a cluster shards as the log does."""
 
     def run(self, operations: Sequence[Operation]) -> list[Reply]:
-        """One reply per operation, in order.
-
-        **Raises** UnreachableError: every outcome of the batch is unknown, and the same batch may be sent again.
-        """
+        """Run operations, with one reply each, in order. **Raises** UnreachableError: every outcome of the batch is
+        unknown, and the same batch may be sent again."""
         ...
 
     def problems(self) -> list[str]:

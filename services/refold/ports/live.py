@@ -8,7 +8,7 @@ from refold.core.messages import StreamPart
 
 
 class Live(Protocol):
-    """Where live parts go: see `adapters.kafka.live`. What it loses is lost, and nobody waits for it."""
+    """Sink of live parts: see `adapters.kafka.live`. Lossy, and never waited for."""
 
     def tell(self, part: StreamPart) -> None: ...
 

@@ -1,7 +1,5 @@
-"""The event log as services see it: partitioned topics, one group member, positions.
-
-Topic names are the logical ones of the design (`run-log`, `tool-requested.default`); adapters add the prefix.
-"""
+"""The event log as services see it: partitioned topics, one group member, positions. Topic names are logical
+(`run-log`, `tool-requested.default`); adapters add the prefix."""
 
 from __future__ import annotations
 
@@ -16,11 +14,8 @@ Place = tuple[str, int]
 
 
 class Record(NamedTuple):
-    """A record as it was read. `read_headers` gives the headers; it costs, so ask only where they matter.
-
-    Headers of which one has a name that is not UTF-8 read as none. **Units**: `at_ms` is when the broker appended it,
-    by the broker's clock, since 1970 in UTC.
-    """
+    """A record as read. `read_headers` parses the headers, which is costly; if one has a name that is not UTF-8 the
+    list is empty. **Units**: `at_ms` is the append time by the broker's clock, since 1970 in UTC."""
 
     topic: str
     partition: int
@@ -32,10 +27,8 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be written. `token` names it in its `Delivery`; value None is a tombstone.
-
-    `awaited`: its writer can do nothing before the delivery. Others come with what is taken next, a little later.
-    """
+    """A record to write. `token` names it in its `Delivery`; value None is a tombstone. `awaited`: its writer needs the
+    delivery to go on. Other deliveries come with the next `take`, a little later."""
 
     topic: str
     partition: int
@@ -51,10 +44,8 @@ NEVER = -1
 
 
 class Delivery(NamedTuple):
-    """Outcome of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never.
-
-    `at_ms` is when the broker appended it, as in `Record`; 0 where the offset is not known.
-    """
+    """Outcome of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never. `at_ms` is
+    the append time as in `Record`; 0 if the offset is unknown."""
 
     token: int
     offset: int | None
@@ -63,12 +54,10 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A partition number is this member's from now on. Nothing of it is read before `read` says from where.
-
-    By topic: `committed` is what the group has (absent: nothing), `starts` and `ends` are the low and high watermarks,
-    captured now. An end is a position to reach, never "last offset + 1". `assignment` is another number each time.
-    `absent` topics of the membership do not exist: the partition number goes and comes once more when one is made.
-    """
+    """A partition number now belongs to this member. It is not read before a `read` with an offset. By topic:
+    `committed` is the group's offset (absent: none), `starts` and `ends` are the low and high watermarks, captured now.
+    An end is a position to reach, never "last offset + 1". `assignment` is another number each time. `absent` topics of
+    the membership do not exist: when one is made, the partition number is revoked and assigned again."""
 
     partition: int
     committed: Mapping[str, int]
@@ -80,16 +69,14 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A partition number is another member's from now on. Best effort: a member may learn of it late or never.
-
-    Told only of what really went: a rebalance that leaves a number where it is says nothing.
-    """
+    """A partition number no longer belongs to this member. Best effort: it may come late or never. Only for numbers
+    that moved: a rebalance that leaves one in place does not report it."""
 
     partition: int
 
 
 class End(NamedTuple):
-    """A high watermark, captured after it was asked for."""
+    """A high watermark, captured after its request."""
 
     topic: str
     partition: int
@@ -97,11 +84,8 @@ class End(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Reading of a partition has come to this offset.
-
-    Given when the end in `Assigned.ends` is reached, though the last records before it may be gone (compaction), and
-    whenever reading passes a hole at the start or the end later on.
-    """
+    """Reading of a partition has come to this offset. Sent when the end in `Assigned.ends` is reached, though the last
+    records before it may be gone (compaction), and whenever reading passes a hole at the start or the end later on."""
 
     topic: str
     partition: int
@@ -109,11 +93,8 @@ class Reached(NamedTuple):
 
 
 class Shrunk(NamedTuple):
-    """A partition ends before the position that was to be read: acknowledged records are lost.
-
-    Told too when it has grown again since, if anything was read of it before. It is not read on until somebody says
-    from where.
-    """
+    """A partition ends before the position to read: acknowledged records are lost. Sent also if it has grown again
+    since, if any of it was read before. Reading stops until a `read` with an offset."""
 
     topic: str
     partition: int
@@ -122,12 +103,9 @@ class Shrunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Member of a group, and the topics that it reads of each partition number that the group gives it.
-
-    The group shares out the first topic alone. It has to be the same for all members; the others may differ. `rare`
-    topics are those in which little comes, so that reading the others shall not pay for them. A topic of `optional` may
-    be absent, and counts as absent while the topic that it is mapped to is.
-    """
+    """Member of a group, and the topics that it reads of each partition number assigned to it. The group shares out the
+    first topic alone, which has to be the same for all members. `rare` topics have few records, and must not slow the
+    others down. A topic of `optional` may be absent, and counts as absent while the topic that it is mapped to is."""
 
     group: str
     member: str
@@ -138,18 +116,15 @@ class Membership:
     @property
     def shared(self) -> str:
         """Topic whose partitions the group shares out."""
-        # What else a member reads follows from its app (pools, limits). The assignor deals out each topic among those
-        # that subscribe to it: beside members with other apps some numbers would be nobody's for as long as a deploy.
+        # A member's other topics follow from its app (pools, limits). The assignor deals out each topic among its
+        # subscribers: beside members with other apps some numbers would have no owner for as long as a deploy.
         return self.topics[0]
 
 
 class Depth(NamedTuple):
-    """Progress of a member in reading and writing.
-
-    The next offset of each place that it reads, how many records were sent and are not answered yet, and whether the
-    group has placed it: has said which partitions are its own, though it may be none. `unstable` places have
-    records that an open transaction keeps from it, for so many seconds.
-    """
+    """Progress of a member: the next offset of each place, the number of records sent without an answer, and whether
+    the group has assigned its partitions, maybe none. `unstable` places have had records behind an open transaction,
+    for the seconds given."""
 
     positions: Mapping[Place, int]
     unacknowledged: int
@@ -159,7 +134,7 @@ class Depth(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """Records of a poll, to be taken in this order; records per partition and topic in order of offset."""
+    """Records of a poll, in processing order; records per partition and topic in order of offset."""
 
     rebalances: list[Assigned | Revoked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -169,74 +144,64 @@ class Taken:
 
 
 class EventLog(Protocol):
-    """One member of a group, with an idempotent producer.
-
-    Appending keeps order per partition. Nothing here is transactional: safety rests on the hash chain alone. Who steers
-    from another thread than the one that takes says `under` which assignment: a partition may have gone and come back
-    since, and what was meant for it before is dropped. None: whichever it is.
-    """
+    """One member of a group, with an idempotent producer. Appending keeps order per partition. Nothing here is
+    transactional: safety rests on the hash chain alone. A caller in another thread than the one of `take` passes the
+    assignment (`under`): after a revocation and a new assignment its call is dropped. None: any assignment."""
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """Waits for the first record or awaited delivery up to the timeout, then takes what is there.
-
-        **JsonCodec**: up to `limit` records.
-        """
+        """Wait for a record or awaited delivery up to the timeout, then take up to `limit` records."""
         ...
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """Writes and waits until every record is acknowledged by all replicas, or its outcome is unknown.
-
-        **JsonCodec**: one delivery per record, any order.
-        """
+        """Write and wait until every record is acknowledged by all replicas, or its outcome is unknown. **Shape**: one
+        delivery per record, any order."""
         ...
 
     def publish(self, records: Sequence[Outgoing]) -> None:
-        """Writes without waiting; the deliveries come with a later `take`, what goes out with a later write."""
+        """Write without waiting; deliveries come with a later `take`, records may leave with a later write."""
         ...
 
     def push(self) -> None:
-        """Sends at once the few records that were published since: no more of this turn comes to go with them."""
+        """Send the records published so far at once: no more of this turn will join them."""
         ...
 
     def end(self, topic: str, partition: int) -> int:
-        """The high watermark, asked of the broker now. **Raises** UnreachableError: ask again."""
+        """The high watermark, from the broker now. **Raises** UnreachableError: retry."""
         ...
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Offsets committed by any group in a topic, by partition, as far as can be learnt now."""
+        """Offsets committed by any group in a topic, by partition, as far as available now."""
         ...
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Makes positions (the next offset to read) durable for the group, without waiting. May be lost."""
+        """Make positions (the next offset to read) durable for the group, without waiting. May be lost."""
         ...
 
     def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
-        """Reads a partition that is this member's from an offset on, until it is revoked; once more: goes there."""
+        """Read an assigned partition from an offset on, until it is revoked; a repeated call seeks."""
         ...
 
     def reopen(self, partition: int) -> None:
-        """Is told of a partition that is this member's once more: revoked, and assigned as it is by then."""
+        """Revoke and assign a partition of this member again, with its present offsets."""
         ...
 
     def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
-        """Takes no more from there until `resume`, wherever `read` goes meanwhile, or until it is revoked."""
+        """Stop delivery from a place until `resume` or revocation, even if `read` seeks meanwhile."""
         ...
 
     def resume(self, topic: str, partition: int, *, under: int | None = None) -> None: ...
 
     def depth(self) -> Depth:
-        """Return how far it has read and written, and if the group has placed it."""
+        """Progress in reading and writing."""
         ...
 
     def leave(self) -> None:
-        """Leaves the group, after the commits before it: its partitions are others' at once, and it is told so.
-
-        Records can be written as before. With a place that is kept nothing happens.
-        """
+        """Leave the group, after earlier commits: its partitions move at once, and are revoked here. Writing still
+        works. No effect for a static member."""
         ...
 
     def close(self) -> None:
-        """Leaves the group, after the last deliveries and commits: its partitions are others' at once."""
+        """Leave the group, after the last deliveries and commits: its partitions move at once."""
         ...
 
 
@@ -244,31 +209,26 @@ class LogFeed(Protocol):
     """The records of some topics from given positions on, for ever."""
 
     def take(self, timeout_s: float) -> list[Record]:
-        """Return what has come, in order per partition; wait for the first record at most so long.
-
-        **Raises** what waiting cannot help against.
-        """
+        """Return new records, in order per partition; wait at most `timeout_s` for the first. **Raises** errors that no
+        wait can cure."""
         ...
 
     @property
     def reached(self) -> Mapping[Place, int]:
-        """The ends that were reached, by topic and partition. No record lies between the last one and such an end."""
+        """The ends reached, by topic and partition. No record lies between the last one and such an end."""
         ...
 
     def close(self) -> None: ...
 
 
 class LogSource(Protocol):
-    """The topics that views are made of: which log they are, where they begin and end, and their records.
-
-    **Raises** UnreachableError from every method while Kafka is away.
-    """
+    """The topics behind views: identity, bounds and records. **Raises** UnreachableError while Kafka is away."""
 
     @property
     def reader(self) -> LogReader: ...
 
     def identity(self) -> str:
-        """Return a text that no other log has: a position means nothing in another."""
+        """Return a text that is unique to this log: a position is meaningless in another."""
         ...
 
     def bounds(self) -> dict[Place, tuple[int, int]]:
@@ -282,7 +242,7 @@ class LogReader(Protocol):
     """Reads topics without a group: the command line, verification, rebuilding."""
 
     def partitions(self, topic: str) -> int:
-        """The number of partitions the topic has. **Raises** NotFoundError when there is no such topic."""
+        """The number of partitions of a topic. **Raises** NotFoundError if there is no such topic."""
         ...
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
@@ -290,7 +250,7 @@ class LogReader(Protocol):
         ...
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
-        """Like `scan`, then goes on for ever; None whenever there is nothing new for a moment."""
+        """Like `scan`, then endless; None whenever there is nothing new for a moment."""
         ...
 
     def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:

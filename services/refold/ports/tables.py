@@ -1,8 +1,6 @@
-"""Tables of a view and the store that keeps them: SQLite, Postgres or memory.
-
-A row belongs to one run, or it is a sum. Rows of runs are replaced or removed by key, sums only grow by what is added.
-So any order of partitions and any size of batches leads to the same rows, and equal digests prove it.
-"""
+"""Tables of a view and their store: SQLite, Postgres or memory. A row belongs to one run, or it is a sum. Rows of runs
+are replaced or removed by key, sums only grow. So any order of partitions and any size of batches leads to the same
+rows, and equal digests prove it."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from refold.core.ids import RunId
 from refold.ports.log import Place
 
 Scalar = str | int | bytes
-"""Value of a column. There are no nulls: a text or a number that is not known is empty, or 0."""
+"""Value of a column. There are no nulls: an unknown text or number is empty, or 0."""
 
 ViewKey = tuple[Scalar, ...]
 ViewRow = tuple[Scalar, ...]
@@ -26,12 +24,10 @@ ViewRow = tuple[Scalar, ...]
 
 @dataclass(frozen=True)
 class ViewTable:
-    """A table: its columns by name, those of the key first. `sums`: every column behind the key is added up.
-
-    A table whose rows belong to runs has a column `run_id`. `indexes` are further columns by which rows are looked up.
-    `forgets`: the key of sums names runs, so that nothing stays of what erased runs have added. `fading` are columns
-    with topic, partition and offset of a record that goes by age: a row may outlive it.
-    """
+    """A table: its columns by name, the key's first. `sums`: every column behind the key is added up. A table whose
+    rows belong to runs has a column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of sums
+    names runs, so erased runs leave nothing in them. `fading` are columns with topic, partition and offset of a record
+    that is deleted by age: a row may outlive it."""
 
     name: str
     columns: Mapping[str, type[Scalar]]
@@ -74,16 +70,14 @@ class ViewTable:
 
 
 MOST_PAGE = 500
-"""Rows of a page at most, unless a reader asks for more."""
+"""Rows of a page at most, unless a reader requests more."""
 
 Test = Literal["=", ">", ">=", "<", "<=", "contains"]
 
 
 class Where(NamedTuple):
-    """A condition on a column, or on several with spaces between them: one of them meets it.
-
-    `contains` looks for a text in a text, whatever the case of its ASCII letters.
-    """
+    """A condition on a column, or on any of several separated by spaces. `contains` looks for a text in a text,
+    whatever the case of its ASCII letters."""
 
     column: str
     test: Test
@@ -100,10 +94,8 @@ class RunsWith(NamedTuple):
 
 @dataclass(frozen=True)
 class Query:
-    """A page of the rows of a table: those that meet all conditions, in order of a column and then of their key.
-
-    `after` is that column and the key of the last row of the page before.
-    """
+    """A page of the rows of a table that meet all conditions, in order of a column and then of their key. `after` is
+    that column and the key of the last row of the page before."""
 
     table: ViewTable
     where: tuple[Where, ...] = ()
@@ -119,17 +111,15 @@ class Query:
         return (*first, *self.table.key_names)
 
     def place(self, row: ViewRow) -> ViewRow:
-        """Return what `after` is for the page behind a row."""
+        """Return the `after` of the page behind a row."""
         return tuple(row[self.table.places[name]] for name in self.sorting)
 
 
 @dataclass
 class ViewChanges:
-    """Changes of a batch, applied in one transaction and in this order.
-
-    All rows of `runs` go first. A row of None is removed, from tables of sums too. `sums` are added to what is there.
-    `moves` are the positions of the log before and after: a store whose position is another refuses the whole batch.
-    """
+    """Changes of a batch, applied in one transaction and in this order: all rows of `runs` are deleted; `rows` are
+    replaced, or removed if None, from tables of sums too; `sums` are added. `moves` are the positions of the log before
+    and after: a store at another position refuses the whole batch."""
 
     tables: Collection[ViewTable]
     runs: set[RunId] = field(default_factory=set)
@@ -140,11 +130,8 @@ class ViewChanges:
 
 
 class ViewReader(Protocol):
-    """The tables of one generation of a projection, and how far it has read. Any thread may ask.
-
-    **Raises** `UnreachableError` from every method while the database is away, full or locked; ConflictError when the
-    generation was dropped.
-    """
+    """The tables of one generation of a projection, and its positions, for any thread. **Raises** UnreachableError from
+    every method while the database is away, full or locked; ConflictError if the generation was dropped."""
 
     def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]: ...
 
@@ -155,11 +142,11 @@ class ViewReader(Protocol):
     def query(self, query: Query) -> list[ViewRow]: ...
 
     def count(self, query: Query) -> int:
-        """Return how many rows meet the conditions of a query, on whichever page."""
+        """Return the number of rows that meet the conditions of a query, on all pages."""
         ...
 
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
-        """Return how many rows meet the conditions of a query, by what they have in these columns."""
+        """Return the number of rows that meet the conditions of a query, by their values in these columns."""
         ...
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
@@ -171,19 +158,17 @@ class ViewReader(Protocol):
         ...
 
     def notes(self) -> dict[str, str]:
-        """Return the notes of the generation by name: of which log it is, and why it stands still."""
+        """Return the notes of the generation by name: its log's identity, and the reason if it is stopped."""
         ...
 
 
 class ViewStore(ViewReader, Protocol):
-    """The tables of one generation, with the right to write them. One thread of one process does."""
+    """The tables of one generation, with the right to write them, for one thread of one process."""
 
     def commit(self, changes: ViewChanges) -> None:
-        """Apply a batch in one transaction.
-
-        **Raises** ConflictError, with nothing applied, when a position is not the one before; UsageError when a sum is
-        beyond 64 bits. After UnreachableError it may have been applied: the positions show whether it was.
-        """
+        """Apply a batch in one transaction. **Raises** ConflictError, with nothing applied, if a position is not the
+        one before; UsageError if a sum exceeds 64 bits. After UnreachableError it may have been applied: the positions
+        show it."""
         ...
 
     def snapshot(self) -> AbstractContextManager[ViewReader]:
@@ -192,23 +177,17 @@ class ViewStore(ViewReader, Protocol):
 
 
 class ViewDatabase(Protocol):
-    """A database with the generations of projections. A generation is a set of tables of its own.
-
-    `generation` numbers count up by projection. Users query a view of each table's own name, which shows the rows of
-    the generation in use.
-    """
+    """A database with the generations of projections. A generation is a set of tables of its own. `generation` numbers
+    count up by projection. Users query a view of each table's own name, with the rows of the generation in use."""
 
     def generations(self, projection: str) -> dict[int, str]:
-        """Return the generations of a projection by number: `building`, or `serving`, of which there is one at most."""
+        """Return the generations of a projection by number: `building`, or `serving`, at most one of those."""
         ...
 
     def projections(self) -> list[str]: ...
 
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
-        """Make the tables of a new generation, without their indexes. Its `notes` are kept with it.
-
-        **Raises** ConflictError if it is there already.
-        """
+        """Make a generation's tables, without indexes, and store its `notes`. **Raises** ConflictError if it exists."""
         ...
 
     def store(self, projection: str, generation: int) -> ViewStore:
@@ -216,10 +195,8 @@ class ViewDatabase(Protocol):
         ...
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
-        """Make the indexes of a generation, then put it in use in one transaction. Others stay until dropped.
-
-        Users see `tables`, and no others of it. **Raises** UsageError if one of their names is taken.
-        """
+        """Make the indexes of a generation, then put it in use in one transaction. Others stay until dropped. Users see
+        only `tables` of it. **Raises** UsageError if one of their names is taken."""
         ...
 
     def drop(self, projection: str, generation: int) -> None:
@@ -231,10 +208,8 @@ class ViewDatabase(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a change of any process, at most so long. False, at once: nobody tells of changes here; look.
-
-        For one thread. **Raises** UnreachableError.
-        """
+        """Wait up to `timeout_s` for a change by any process. False, at once: no notifications here, so poll. For one
+        thread. **Raises** UnreachableError."""
         ...
 
     def bytes(self) -> int: ...

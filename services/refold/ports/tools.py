@@ -13,7 +13,7 @@ class Tools(Protocol):
 
     @property
     def alive(self) -> bool:
-        """True if what is started still runs. A host whose tools are dead ends its process."""
+        """True if the started processes still run. A host whose tools are dead ends its process."""
         ...
 
     def start(self, orders: Sequence[StartTool]) -> None: ...

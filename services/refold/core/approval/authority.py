@@ -1,8 +1,5 @@
-"""Permissions, as far as this process knows: policies judge calls, keys judge decisions.
-
-The planner asks it what a call needs, the executor whether an order may be carried out. Both have one of their own,
-over the catalog as their lane has read it.
-"""
+"""Permissions by the catalog as a lane has read it: policies judge calls, keys verify decisions. The planner queries
+the judgement of a call, the executor the permission of an order; each has an `Authority` of its own."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from refold.core.wire.blobs import is_pointer
 
 
 class Authority:
-    """Judges for one lane. `tools` are those of the app in this process, by name."""
+    """Judges calls for one lane. `tools` are the app's in this process, by name."""
 
     def __init__(self, tools: Mapping[str, ToolFacts], environment: str, catalog: Catalog) -> None:
         self.tools, self.environment, self.catalog = tools, environment, catalog
 
     @property
     def current(self) -> str:
-        """The digest of the policy that new runs get; nothing where there is none."""
+        """The digest of the policy for new runs; empty if there is none."""
         return self.catalog.current
 
     def changed(self, policy: str) -> bool:
@@ -47,15 +44,13 @@ class Authority:
         ahead: int = 0,
         unknown: frozenset[str] = frozenset(),
     ) -> Judgement:
-        """Judgement of a policy on a call. What cannot be judged, and a tool that says so itself, needs a decision.
-
-        `ahead` calls were proposed before this one and are not folded into the state yet. Of what is `unknown` the
-        state says nothing: a rule that looks at it fails.
-        """
+        """Judge a call by a policy. A call that cannot be judged, or whose tool asks for it, needs a decision. `ahead`
+        calls were proposed before this one and are not folded into the state yet. The state has no value for `unknown`
+        variables: a rule that reads one fails."""
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
         asks = tool is not None and tool.asks(call.args)
         if judge is None and (policy or asks):
-            judge = self.catalog.policy  # what has to be judged is judged by the policy in force if its own is unknown
+            judge = self.catalog.policy  # the policy in force replaces an unknown one
         if judge is not None and tool is not None:
             facts = variables(state, call, tool, environment=self.environment, needs=judge.needs - unknown)
             if "run.calls" in facts:
@@ -75,13 +70,13 @@ class Authority:
         return judgement
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
-        """Who says what came of a call that this policy judged, and which policy names them; None where none does."""
+        """Policy digest and requirement for a doubt about a call that `policy` judged; None if no people are named."""
         own, current = self.catalog.policies.get(policy), self.catalog.policy
         known = [current] if self.changed(policy) else [own, current]
         return next(((each.digest, each.doubt) for each in known if each is not None and each.doubt), None)
 
     def open(self, token: str) -> Decision:
-        """The decision in a token. **Raises** UnauthorisedError when its signature does not hold."""
+        """The decision in a token. **Raises** UnauthorisedError if its signature is invalid."""
         try:
             return Decision.parse(signature.verified(token, self.catalog.keys, use="decision"))
         except MalformedError as error:
@@ -96,10 +91,8 @@ def variables(
     environment: str,
     needs: Collection[str] = VARIABLES.keys(),
 ) -> dict[str, Any]:
-    """Variables of a policy's rules, for a call of a run; only what they need is worked out.
-
-    An input that lies in the blob store is not among it: a rule that looks at one fails.
-    """
+    """Variables of a policy's rules for a call of a run; only those in `needs` are computed. An input in the blob store
+    is left out: a rule that reads it fails."""
     request = state.request
     if request and is_pointer(request.input):
         needs = set(needs) - {"run.input"}

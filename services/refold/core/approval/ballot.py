@@ -1,8 +1,5 @@
-"""Votes and what they add up to: pure judgement, a function of the set of votes and of nothing else.
-
-Whatever the order in which they came and however often, the same votes give the same verdict, so a successor that
-reads them again decides what its predecessor would have.
-"""
+"""Votes and their result: a pure function of the set of votes. Neither order nor repetition of votes changes the
+verdict, so a successor that reads them again decides the same."""
 
 from __future__ import annotations
 
@@ -24,31 +21,28 @@ from refold.core.wire import canonical
 
 DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS if verdict != "amend"}
 STANCES = (*DECIDING, "delegate", "withdraw")
-"""What a person says of the question: of these the latest counts. The rest is about who decides, or only told."""
+"""Actions that state an opinion: the latest counts. The others concern approvers, or are informative."""
 
 ACTIONS = (*STANCES, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")
 VOTE_MS = 7 * 86_400_000
-"""The time a vote counts on a question that never expires: who said yes last month may not mean it any more."""
+"""Lifetime of a vote on a question that never expires: an approval of last month may be outdated."""
 
 LATEST_MS = 2**52
-"""The latest time in a vote: what is worked out from it still has a JSON form, so that no vote stops who counts it."""
+"""The latest time in a vote: times derived from it still have a JSON form, so that no vote stops the count."""
 
 
 class Remember(NamedTuple):
-    """An approval that is to hold for the same call again: in this run, `uses` times."""
+    """An approval to be repeated for the same call: in this run, `uses` times."""
 
     for_ms: int
     uses: int
 
 
 class Objection(NamedTuple):
-    """Why a vote is void.
-
-    `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`, `unentitled`, `handed_on`,
-    `not_remembered`, `edit_not_possible`, `future`, `outlived`; of the approval service also `unknown`, `edit_denied`,
-    `too_large`, `too_many` and `no_grant`.
-    """
+    """The reason why a vote is void. `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`,
+    `unentitled`, `handed_on`, `not_remembered`, `edit_not_possible`, `future`, `outlived`; of the approval service also
+    `unknown`, `edit_denied`, `too_large`, `too_many` and `no_grant`."""
 
     code: str
     reason: str
@@ -56,11 +50,9 @@ class Objection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Vote of a person. `vote` is its id, `question` the digest that it answers, `issued` in milliseconds.
-
-    `args` (of an `edit`) and `result` (of an `answer`) are canonical JSON, `to` is who decides after a `delegate` (one
-    name) or a `reassign` (approvers as in a policy). `roles` are what the login said of the actor.
-    """
+    """Vote of a person. `vote` is its id, `question` the digest that it answers, `issued` in milliseconds. `args` (of
+    an `edit`) and `result` (of an `answer`) are canonical JSON, `to` is the new decider of a `delegate` (one name) or a
+    `reassign` (approvers as in a policy). `roles` are from the actor's login."""
 
     approval: str
     vote: str
@@ -84,10 +76,8 @@ class Vote:
 
     @staticmethod
     def parse(payload: Mapping[str, Any], key: PublicKey) -> Vote:
-        """The vote in a payload that this key signed, with those of its roles that the key may claim.
-
-        **Raises** MalformedError for any other shape, UnauthorisedError when the key does not speak for the actor.
-        """
+        """The vote in a payload signed by this key, with the roles that the key may claim. **Raises** MalformedError
+        for any other shape, UnauthorisedError if the key may not vote for the actor."""
         fields = decision.signed_fields(Vote, "vote", payload)
         if not signature.are_names(fields["roles"]) or not signature.are_names(fields["to"]):
             raise MalformedError("roles and to are lists of names")
@@ -101,11 +91,9 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
-    """Result of the votes. `votes` are those that it rests on, `edited` and `result` what they agreed on.
-
-    `said` are those votes as they were said, and the words that handed them on. `given` is, of the use of a grant, the
-    decision that gave it.
-    """
+    """Result of the votes. `votes` are those that decide, `edited` and `result` their content. `said` are the same
+    votes as they were cast, with the delegations behind them. `given` is, for the use of a grant, the decision that
+    gave it."""
 
     verdict: Verdict
     votes: tuple[Cast, ...]
@@ -119,10 +107,8 @@ class BallotResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A count of votes. `cast` are those that count, oldest first, `leading` how many want the same thing at most.
-
-    `approvers` is who may decide by now: reassignments replace the list, an escalation adds to it.
-    """
+    """A count of votes. `cast` are those that count, oldest first, `leading` is the size of the largest agreement.
+    `approvers` are the present ones: reassignments replace the list, an escalation adds to it."""
 
     settled: BallotResult | None
     cast: tuple[tuple[Vote, Cast], ...]
@@ -138,12 +124,9 @@ def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
 
 
 def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: int) -> Count:
-    """Counts the votes on a request at a time by the log, in milliseconds.
-
-    The latest word of each entitled person counts, by (issued, id). One rejection decides, the earliest where there are
-    several. Else `quorum` people who want the same thing decide; where several things have a quorum, it is the one that
-    had it first by the times of the votes.
-    """
+    """Count the votes on a request at a time by the log, in milliseconds. The latest vote of each entitled person
+    counts, by (issued, id). One rejection decides, the earliest of several. Else `quorum` equal votes decide; of
+    several such groups, the one that had its quorum first by the times of its votes."""
     void: dict[Vote, Objection] = {}
     good: list[Vote] = []
     for vote in sorted(set(votes), key=order):
@@ -167,10 +150,8 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
 
 
 def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str, now: int) -> bool:
-    """True if a word of somebody would count beside these votes, by themselves or as a deputy.
-
-    What only their login says is not known here.
-    """
+    """True if a vote of `actor` would count beside these votes, by their own right or as a deputy. Roles from their
+    login are unknown here."""
     if request.requirement.not_requester and has_asked(request, actor):
         return False
     good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote, now) is None]
@@ -179,22 +160,22 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
 
 
 def dated_ahead(vote: Vote, now: int) -> Objection | None:
-    """Why a vote is void that was there at `now`: else it would outrank whatever its person says until its time."""
+    """The objection to a vote from the future: it would outrank all other votes of its person until its time."""
     if vote.issued <= now + decision.SKEW_MS:
         return None
     return Objection("future", f"the vote is dated {(vote.issued - now) // 1000} s ahead")
 
 
 def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | None:
-    """Why a vote on a request is void whatever else is said; None if nothing speaks against it by itself."""
+    """The objection to a vote that holds regardless of other votes; None if there is none."""
     if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
         return Objection("wrong_question", "the vote answers another question")
-    # Who was too late may still take it back: the question may be prolonged, and what was late then is not.
+    # A late vote may be withdrawn: the question may be prolonged, and the vote is not late then.
     if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
         return Objection("late", "the vote was issued after the approval had expired")
     if ahead := dated_ahead(vote, now):
         return ahead
-    # Not what the request says of its expiry, but what its policy says: a planner may say anything.
+    # By the expiry of the policy, not that of the request, which a planner may forge.
     if now >= vote.issued + (request.requirement.expires_ms or VOTE_MS):
         return Objection("outlived", "the vote is too old by now: say it again")
     if vote.action in ("comment", "remind"):
@@ -207,14 +188,14 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
 
 
 def _may_change(request: ApprovalRequest, action: str) -> bool:
-    """True if people may put other arguments or a result in the place of the call: not once it may have been sent."""
+    """True if people may replace the arguments or the result of the call: not once it may have been sent."""
     if request.about == DOUBT:
         return action != "edit"
     return request.attempt == 1 or action not in ("edit", "answer")
 
 
 def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
-    """Why the policy does not let an approval be remembered like that."""
+    """The objection of the policy to remembering an approval this way."""
     if not needed.remember_uses:
         return Objection("not_remembered", "its rule does not let an approval be remembered")
     if asked.for_ms <= needed.remember_ms and asked.uses <= needed.remember_uses:
@@ -224,11 +205,9 @@ def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
 
 
 class _Deciders:
-    """Who decides by these votes, oldest first, and what entitles them.
-
-    `said` is the latest word of everybody, `lineages` whose words count and by what: the policy, or the word of one
-    whom the policy names. What was handed on is not handed on again, so whoever tries has said nothing by it.
-    """
+    """People who decide by these votes, oldest first, and their entitlements. `said` is the latest opinion of each
+    person, `lineages` the entitlement of those whose opinions count: the policy, or a vote of a person named by the
+    policy. A delegation cannot be delegated again; such a vote is ignored."""
 
     def __init__(self, request: ApprovalRequest, votes: list[Vote], roles: Roles) -> None:
         needed = request.requirement
@@ -251,7 +230,7 @@ class _Deciders:
 
     def _reassign(self, votes: Iterable[Vote]) -> None:
         for vote in votes:
-            # Whoever the policy names may reassign again, whatever the list is: else one slip would leave nobody.
+            # People named by the policy may always reassign again: else one mistake would leave no approver.
             if own := self._own(vote):
                 self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
 
@@ -261,7 +240,7 @@ class _Deciders:
             self._delegated[deputy] = vote
 
     def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
-        """The votes that were cast, and those that say who decides: by themselves they give the same verdict."""
+        """The votes that were cast and their delegations: by themselves they give the same verdict."""
         votes = [vote for by in cast for vote in (self.said[by.actor], self._delegated.get(by.actor))]
         return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
@@ -275,9 +254,9 @@ class _Deciders:
         return (Entitlement(vote.actor, approver), *self._by) if approver else ()
 
     def objection(self, vote: Vote) -> Objection | None:
-        """Why a vote is void for who has said it."""
+        """The objection to the person of a vote."""
         approvers, own = self.approvers, self._own(vote)
-        if vote.action == "reassign" and self.quorum > 1:  # or one of them alone would choose all others
+        if vote.action == "reassign" and self.quorum > 1:  # or one alone would choose all others
             reason = f"{self.quorum} people have to agree, and each may delegate their own word"
             return Objection("unentitled", reason)
         if vote.action in HANDING and not own:
@@ -292,7 +271,7 @@ class _Deciders:
 
 
 def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
-    """Votes by what they want, each group oldest first."""
+    """Votes by content, each group oldest first."""
     wanted: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
     for vote, _ in cast:
         if vote.action != "reject":
@@ -323,7 +302,7 @@ def _settled(
 
 
 def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | None:
-    """The narrowest of what was asked, if a quorum asked for any at all."""
+    """The narrowest of the requested grants, if a quorum requested any."""
     asked = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
     if len(asked) < quorum:
         return None
@@ -338,7 +317,7 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
 
 
 def order(vote: Vote) -> tuple[int, str, str]:
-    """Total: two votes that differ in anything have a fixed order."""
+    """Total order: two votes that differ in anything have a fixed order."""
     return vote.issued, vote.vote, repr(vote)
 
 
@@ -355,19 +334,15 @@ def _remember(content: Any) -> Remember | None:
 
 
 def most_said(payload_bytes: int, quorum: int) -> int:
-    """Bytes that a vote may bring into a decision that `quorum` people make, as bytes of JSON.
-
-    A decision has it once by itself and once in each of its votes, and base64 adds a third, to the votes twice. A
-    quarter of the largest payload is for what is decided on, and who has decided.
-    """
+    """Bytes of JSON that a vote may add to a decision of `quorum` people. A decision has them once by itself and once
+    in each of its votes, and base64 adds a third, to the votes twice. A quarter of the largest payload is for the
+    subject of the decision and its people."""
     return min(payload_bytes, signature.TOKEN_BYTES) * 27 // (16 * (3 + 4 * max(1, quorum)))
 
 
 def oversized(vote: Vote, limit: int) -> Objection | None:
-    """Why a vote says more than a decision can hold. **Units**: bytes of JSON, so a quote or a new line takes two.
-
-    A message counts twice: a rejection is told by the decision, by the failure of the call and by that of the run.
-    """
+    """The objection to a vote that is too large for a decision. **Units**: bytes of JSON, so a quote or a new line
+    takes two. A message counts twice: a rejection puts it into the decision and into the failures of call and run."""
     size = len(canonical.dumps([vote.args, vote.result, vote.message, vote.message]).encode())
     if size <= limit:
         return None
@@ -376,7 +351,7 @@ def oversized(vote: Vote, limit: int) -> Objection | None:
 
 
 def check_vote(vote: Vote) -> None:
-    """True if a vote has what goes with its action, and nothing else. **Raises** MalformedError."""
+    """Check that a vote has the fields of its action, and no others. **Raises** MalformedError."""
     _check_names(vote)
     if bool(vote.args) != (vote.action == "edit") or bool(vote.result) != (vote.action == "answer"):
         raise MalformedError("an edit has arguments, an answer has a result, and nothing else has")
@@ -396,7 +371,7 @@ def _check_names(vote: Vote) -> None:
     if not all((*vote.roles, *vote.to)):
         raise MalformedError("roles and to are lists of names")
     for name in (vote.actor, *(vote.to if vote.action == "delegate" else ())):
-        if not is_person(name):  # it would be read as a role, or as anybody
+        if not is_person(name):  # it would be read as a role, or as `*`
             raise MalformedError(no_person(name))
 
 

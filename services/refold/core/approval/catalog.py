@@ -1,10 +1,7 @@
-"""Publications of the authority, as far as it was read: policies, who may decide, and public keys.
-
-The topic has every entry once in each partition, so that whoever serves a partition has all of it, and what counts is
-a matter of the position that its lane has read to. An entry counts if a root key has signed it, and while none of its
-name with a higher counter was read: who may write there can neither add anything nor bring back what was before. The
-topic is never cleaned, so that what came later stays there too.
-"""
+"""Publications of the authority, as far as they are read: policies, roles, and public keys. Each partition of the topic
+has every entry, so a reader of one partition has all of it, and the valid entries depend on the position of its lane
+alone. An entry counts if a root key has signed it, and until one of its name with a higher counter is read: a writer
+without the key can neither add an entry nor restore an old one. The topic is never cleaned, so later entries stay."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ SCOPES = ("all", "agent", "tool", "pool", "requester")
 
 
 def halt_name(scope: str, name: str = "") -> str:
-    """The name of the entry that halts something. **Raises** UsageError."""
+    """The name of a halt entry. **Raises** UsageError."""
     if scope not in SCOPES or bool(name) == (scope == "all"):
         raise UsageError(f"nothing is called {scope} {name}".rstrip(), hint=f"halt one of {', '.join(SCOPES)}")
     return f"{HALT}/{scope}/{name}" if name else f"{HALT}/{scope}"
@@ -45,12 +42,12 @@ def halt_name(scope: str, name: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Halts:
-    """Why what is halted, by scope and name; nobody is told apart by how a name is spelt."""
+    """Reasons of the halts in force, by scope and name. Spellings of one name are the same."""
 
     by_name: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def why(self, *, agent: str, tool: str, pool: str, requester: str, above: Iterable[str] = ()) -> str:
-        """Why a call is halted, or nothing. `above` are the agents of the runs that wait for its run."""
+        """The reason why a call is halted, or empty. `above` are the agents of the runs that wait for its run."""
         if not self.by_name:
             return ""
         who = (("agent", name) for name in (agent, *above))
@@ -61,7 +58,7 @@ class Halts:
         return ""
 
     def with_entry(self, rest: str, reason: str | None) -> Halts:
-        """What is halted after one more word about `SCOPE/NAME`; None: it goes on. **Raises** UsageError."""
+        """The halts after an entry for `SCOPE/NAME`; None ends it. **Raises** UsageError."""
         scope, _, name = rest.partition("/")
         halt_name(scope, name)
         kept = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
@@ -70,17 +67,15 @@ class Halts:
 
 CURRENT, ROLES_ENTRY = "current", "roles"
 UNREADABLE = "unreadable"
-"""The policy in force where nobody can read which: no policy has that digest, so people are asked."""
+"""Digest of an unreadable policy in force: no policy has it, so people are asked."""
 
 ROLE, HANDED_ON = "role:", "handed:"
-"""What a role begins with where approvers are named, and what says who handed a decision on and to whom."""
+"""Prefix of a role among approvers, and prefix of a delegation in `Cast.via`."""
 
 
 def is_person(name: str) -> bool:
-    """True if somebody may be called so: a name that is read as something else gives nobody anything.
-
-    A name has one spelling (`ada`, not `Ada`) and one alphabet, or one person could be two.
-    """
+    """True if a name is a valid name of a person, and nothing else among approvers. A name has one spelling (`ada`, not
+    `Ada`) and one alphabet, or one person could be two."""
     proper = name not in ("", "*") and not name.startswith((ROLE, HANDED_ON))
     return proper and name == spelt(name) and is_clear(name)
 
@@ -92,11 +87,9 @@ def no_person(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who has which role. `revoked` people have none, whatever else is said of them.
-
-    `lost`: there are some, and nobody can read them, so nobody is known not to be revoked. `askers` are the keys for
-    requests: where there is one, who asked for a run is who has signed that, and not whoever somebody says.
-    """
+    """Roles of people. `revoked` people have none, whatever else is claimed. `lost`: the entry is unreadable, so any
+    person may be revoked. `askers` are the keys for requests: if there are any, only a signature identifies the
+    requester of a run."""
 
     by_role: Mapping[str, frozenset[str]] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
@@ -104,11 +97,8 @@ class Roles:
     askers: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def entitled(self, approvers: Iterable[str], actor: str, claimed: Iterable[str] = ()) -> str:
-        """Which of the approvers an actor is (`ada`, `role:lead`, `*`), or nothing.
-
-        `claimed` are roles that a trusted receiver of votes has read from the actor's login. They count only for roles
-        that are not kept here.
-        """
+        """The approver that an actor matches (`ada`, `role:lead`, `*`), or empty. `claimed` are roles that a trusted
+        receiver of votes has read from the actor's login. They count only for roles that the catalog does not have."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return ""
         asked = list(approvers)
@@ -122,7 +112,7 @@ class Roles:
         return "*" if "*" in asked else ""
 
     def still(self, actor: str, name: str) -> bool:
-        """True if an actor is today which of the approvers they were once; a role that is not kept here is believed."""
+        """True if an actor still matches an approver; a role that the catalog does not have is believed."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return False
         role = name.removeprefix(ROLE)
@@ -132,7 +122,7 @@ class Roles:
 
     @staticmethod
     def parse(content: Any) -> Roles:
-        """`{"roles": {"lead": ["ada"]}, "revoked": ["eve"]}`. **Raises** UsageError."""
+        """Parse `{"roles": {"lead": ["ada"]}, "revoked": ["eve"]}`. **Raises** UsageError."""
         if not isinstance(content, dict) or content.keys() - {"roles", "revoked"}:
             raise UsageError("roles are an object with roles and revoked", hint="roles: {lead: [ada]}")
         roles, revoked = content.get("roles", {}), content.get("revoked", [])
@@ -147,11 +137,11 @@ class Roles:
 HALT_ALL = halt_name("all")
 
 COMPILED = 16
-"""Policies that a process keeps compiled: 3 MiB for 1,000 rules. One that was let go is compiled again when a call is
-judged by it, which takes 0.07 ms a rule."""
+"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again when it judges a call, which
+takes 0.07 ms a rule."""
 
 _KNOWN = 1_024
-"""Texts whose digests are kept, in 64 bytes each: a policy that was found sound is not compiled again to find that."""
+"""Digests kept, 64 bytes each, so that a policy found valid is not compiled again for its digest."""
 
 
 @lru_cache(COMPILED)
@@ -168,13 +158,13 @@ def _digest_of(text: str) -> str:
 
 
 class Policies(MutableMapping[str, Policy]):
-    """The policies of a catalog by digest. It keeps their texts: versions that no run names are not kept compiled."""
+    """The policies of a catalog by digest, kept as texts: versions that no run uses do not stay compiled."""
 
     def __init__(self) -> None:
         self._kept: dict[str, str | Policy] = {}
 
     def put(self, name: str, text: str) -> None:
-        """Take an entry's content, null to take one back. **Raises** MalformedError or UsageError for no policy."""
+        """Add an entry's content, or remove it by null. **Raises** MalformedError or UsageError."""
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")
@@ -208,13 +198,11 @@ class Policies(MutableMapping[str, Policy]):
 
 
 class Catalog:
-    """The fold of one partition of the topic. `current` is the digest of the policy that new runs get.
-
-    `entries` has the last that counted of every name, `closed` the names under which nobody can read what came later;
-    `void` counts what did not count. `lost`: records are gone, by retention, say; nothing runs, and nobody may decide,
-    until the topic is made anew and published from the start. `elsewhere` is the platform of an entry that was signed
-    for another than ours, `named` whether one was signed for ours: from then on one that names none is no entry.
-    """
+    """The fold of one partition of the topic. `current` is the digest of the policy for new runs. `entries` has the
+    last valid one of every name, `closed` the names with a later unreadable one; `void` counts invalid records. `lost`:
+    records are gone, by retention for example; no run proceeds and no vote counts until the topic is created again and
+    published from the start. `elsewhere` is another platform found in a signed entry, `named` is true once an entry
+    names this platform: from then on one without a platform is void."""
 
     def __init__(self, trust: Trust = NOBODY) -> None:
         self._trust = trust
@@ -232,11 +220,9 @@ class Catalog:
         self.lost = False
 
     def follow(self, offset: int, key: bytes | None, value: bytes | None) -> str:
-        """Takes the next record, and says why it is void, or nothing.
-
-        What was known before stays in force, unless nobody can read what should be in its place: that may be the word
-        that a key is revoked, so the key is of no use until there is another entry.
-        """
+        """Read the next record, and return the reason if it is void, else an empty text. A void record changes nothing,
+        unless it is unreadable in place of a valid one: it may revoke a key, so the key is unusable until there is
+        another entry."""
         self.reached(offset)
         self.position = max(self.position, offset + 1)
         name = (key or b"").decode(errors="replace")
@@ -248,14 +234,14 @@ class Catalog:
         return ""
 
     def reached(self, offset: int) -> None:
-        """Reading has come to this offset. The catalog is never cleaned, so of what lies before nothing may be gone."""
+        """Reading has come to this offset. The catalog is never cleaned, so a gap before it means lost records."""
         if offset > self.position:
             self._lose()
         self.position = max(self.position, offset)
 
     @property
     def policy(self) -> Policy | None:
-        """The policy that new runs get."""
+        """The policy for new runs."""
         return self.policies.get(self.current)
 
     @property
@@ -264,7 +250,7 @@ class Catalog:
 
     def _take(self, name: str, value: bytes | None) -> None:
         if value is None:
-            if name not in self.entries:  # whatever there was, it is gone
+            if name not in self.entries:  # an earlier entry of this name is lost
                 self._close(name)
             raise MalformedError("a tombstone takes nothing back")
         try:
@@ -272,7 +258,7 @@ class Catalog:
         except (MalformedError, FoldError):
             self._close(name)
             raise
-        entry = replace(entry, content=intern(entry.content))  # each lane reads the same texts, and keeps them
+        entry = replace(entry, content=intern(entry.content))  # all lanes keep the same texts
         check(entry, self._trust)
         self._check_platform(entry.platform)
         if entry.name != name:
@@ -291,7 +277,7 @@ class Catalog:
         self.closed.discard(name)
 
     def _check_platform(self, platform: str) -> None:
-        """**Raises** UnauthorisedError for what the authority has published of another platform than ours."""
+        """Check an entry's platform. **Raises** UnauthorisedError if it was published for another one."""
         ours = platform_of(self._trust)
         if ours and platform not in ("", ours):
             self.elsewhere = platform
@@ -301,7 +287,7 @@ class Catalog:
         self.named |= bool(platform)
 
     def _put(self, entry: CatalogEntry) -> None:
-        """**Raises** MalformedError or UsageError for what was signed, and is for a service of another version."""
+        """Apply a signed entry. **Raises** MalformedError or UsageError if it is for another version of the service."""
         kind, _, rest = entry.name.partition("/")
         if kind != entry.kind:
             raise MalformedError(f"{entry.kind} is not a kind of entry for {entry.name[:80]}")
@@ -326,7 +312,7 @@ class Catalog:
             raise MalformedError(f"{entry.kind} is not a kind of entry")
 
     def _close(self, name: str) -> None:
-        """Nobody can read what is in force under this name: it is taken for the strictest that it could be."""
+        """Replace an unreadable entry by its strictest possible meaning."""
         self.closed.add(name)
         kind, _, rest = name.partition("/")
         if kind == "key":
@@ -342,7 +328,7 @@ class Catalog:
             self.roles = Roles(lost=True, askers=self.roles.askers)
 
     def _lose(self) -> None:
-        """Records are gone that may have halted something, revoked a key or named a policy: all is shut."""
+        """Close everything: the lost records may have halted something, revoked a key or named a policy."""
         self.lost = True
         for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
             self._close(name)

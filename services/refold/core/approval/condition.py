@@ -1,10 +1,8 @@
-"""Conditions: what a rule's `when` may name, how it is compiled, and many of them asked at once.
-
-The language is CEL: no loops beyond its macros, no I/O, no clock; the library stops a condition after 10,000
-iterations and refuses expressions nested deeper than 32 levels. But each of these may walk or copy all that it is
-given, so a condition with a macro is not given what is large. An evaluation costs 8 microseconds however short it
-is, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, and asked singly only when that fails.
-"""
+"""Conditions: the variables of a rule's `when`, its compilation, and the evaluation of many at once. The language is
+CEL: no loops beyond its macros, no I/O, no clock; the library stops a condition after 10,000 iterations and refuses
+expressions nested deeper than 32 levels. But each iteration may walk or copy its whole input, so a condition with a
+macro gets no large variables. An evaluation costs 8 microseconds at least, so conditions are linked into one
+expression, `(r0) ? 0 : (r1) ? 1 : -1`, and evaluated singly only if that fails."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ VARIABLES: Mapping[str, str] = {
     "actor": "string: who asked for the run",
     "environment": "string: where the services run, as their settings say",
 }
-"""Variables of a condition: the type in CEL, and what it is."""
+"""Variables of a condition: the type in CEL, and a description."""
 
 
 class Language:
-    """What the conditions of one kind may name, as `VARIABLES` has it for those of rules."""
+    """The variables of one kind of conditions, in the form of `VARIABLES`, the variables of rules."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.variables = variables
@@ -51,29 +49,27 @@ class Language:
 OF_RULES = Language(VARIABLES)
 
 MAX_WHEN = 4_000
-"""Characters of a condition. A page; a longer one is a program."""
+"""Longest condition in characters: a page; a longer one is a program."""
 
 LINKED = 16
-"""Conditions that are linked at most. The parser's 32 levels leave each of them as many of its own, and compiling
-stays below a millisecond for each link."""
+"""Most conditions in a link. The parser's 32 levels leave each of them as many of its own, and compiling stays below a
+millisecond for each link."""
 
 WALKED = 8_192
-"""How large a variable may be that a condition with a macro is given: the characters of its texts, and 8 for every
-value. The worst then takes half a second; with a megabyte it took minutes, or all memory of its planner."""
+"""Largest variable for a condition with a macro: the characters of its texts, and 8 for every value. The worst then
+takes half a second; with a megabyte it took minutes, or all memory of its planner."""
 
 _ARITHMETIC = ("_+_", "_-_", "_*_", "_/_", "_%_")
 
 NONE = -1
 _MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
 _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
-"""What the library raises instead of giving an error value: a lone surrogate, a list that is too long to walk."""
+"""Errors that the library raises instead of returning: a lone surrogate, a list that is too long to walk."""
 
 
 class Condition:
-    """A condition that compiles to a boolean, or to a value of which that is known only when it is asked.
-
-    **JsonCodec**: `needs` are the variables that it names. **Raises** UsageError with what is wrong, and where.
-    """
+    """A condition that compiles to a boolean, or to a value whose type is known only at evaluation. **Shape**: `needs`
+    are the variables that it names. **Raises** UsageError with fault and place."""
 
     __slots__ = ("_compiled", "_language", "needs", "source", "walks")
 
@@ -93,7 +89,7 @@ class Condition:
         self.walks = _MACRO.search(source) is not None
 
     def pitfalls(self) -> list[str]:
-        """What it says, and nobody means: arithmetic that is true of the wrong numbers, or has no value for some."""
+        """Likely mistakes: arithmetic that is wrong for whole numbers, or has no value for some types."""
         found = []
         for function, operands in _operations(_checked(self.source, self._language)):
             numbers = function in _ARITHMETIC and "other" not in operands
@@ -107,7 +103,7 @@ class Condition:
         return found
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
-        """True or false; the error's text where it has no value, or one that is neither."""
+        """True or false; the error's text if it has no value, or another one."""
         large = _large(self.needs, variables) if self.walks else ()
         value = self.ask(_activation(self.needs.difference(large), variables, self._language))
         if large and isinstance(value, str):
@@ -115,11 +111,11 @@ class Condition:
         return value
 
     def asked(self, facts: Facts) -> bool | str:
-        """Like `value`, of facts that many are asked about."""
+        """Like `value`, for facts that are evaluated by many conditions."""
         return self.value(facts.variables) if self.walks else self.ask(facts.activation)
 
     def ask(self, activation: cel.Activation) -> bool | str:
-        """Like `value`, of variables that were handed over before."""
+        """Like `value`, for variables that are already converted."""
         try:
             found = self._compiled.eval(activation)
             value = found.value()
@@ -134,7 +130,7 @@ class Condition:
 
 
 class Facts:
-    """What conditions of one kind are asked about: made into values of CEL once, which costs more than asking."""
+    """Variables for conditions of one kind: converted to values of CEL once, which costs more than an evaluation."""
 
     def __init__(self, variables: Mapping[str, Any], language: Language) -> None:
         self.variables = variables
@@ -142,7 +138,7 @@ class Facts:
 
 
 class Linked:
-    """Conditions in order, many of them as one expression: asked for the first that does not say no."""
+    """Conditions in order, many of them as one expression, to find the first that is not false."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self._conditions = tuple(conditions)
@@ -151,7 +147,7 @@ class Linked:
         self._walks = any(condition.walks for condition in conditions)
 
     def first(self, variables: Mapping[str, Any]) -> tuple[int, str]:
-        """Which condition holds first, or fails before one holds, and the error's text; NONE if all say no."""
+        """The number of the first condition that holds or fails, and the error's text; NONE if all are false."""
         if not self._links:
             return NONE, ""
         if self._walks and _large(self.needs, variables):
@@ -160,7 +156,7 @@ class Linked:
         for start, count, compiled in self._links:
             number = _number(compiled, activation)
             if number is None:
-                # One that fails makes the whole link fail, and so do many that walk too far together.
+                # One failure makes the whole link fail, and so do many conditions that walk too far together.
                 found = self._singly(start, count, lambda condition: condition.ask(activation))
                 if found[0] != NONE:
                     return found
@@ -177,7 +173,7 @@ class Linked:
 
 
 def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, int, cel.Expression]]:
-    """Links as long as the parser takes: a condition that is nested deep itself gets a shorter one."""
+    """Links as long as the parser takes: a deeply nested condition gets a shorter one."""
     if not conditions:
         return []
     if len(conditions) <= LINKED:
@@ -187,19 +183,19 @@ def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, 
             return [(start, len(conditions), _compile("".join(tests) + str(NONE), OF_RULES))]
         except _RAISED:
             if len(conditions) == 1:
-                # As deep as may be: it is asked by itself, since this gives no number.
+                # At the limit of nesting: it is evaluated by itself, because it has no number.
                 return [(start, 1, _compile(conditions[0].source, OF_RULES))]
     half = len(conditions) // 2 if len(conditions) < 2 * LINKED else LINKED
     return [*_linked(conditions[:half], start), *_linked(conditions[half:], start + half)]
 
 
 def _activation(needs: frozenset[str], variables: Mapping[str, Any], language: Language) -> cel.Activation:
-    """Only what is named is handed over: it costs more than the evaluation."""
+    """The named variables alone: to convert one costs more than the evaluation."""
     return language.environment.Activation({name: variables[name] for name in needs if name in variables})
 
 
 def _large(needs: frozenset[str], variables: Mapping[str, Any]) -> list[str]:
-    """The variables that a macro is not given; looks at no more of them than it has to."""
+    """The variables too large for a macro; examines no more of them than needed."""
     return sorted(name for name in needs if name in variables and _is_large(variables[name]))
 
 
@@ -219,7 +215,7 @@ def _is_large(value: Any) -> bool:
 
 
 def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
-    """Value of a link; None when one of its conditions fails."""
+    """Value of a link; None if one of its conditions fails."""
     try:
         value = compiled.eval(activation).value()
     except _RAISED:
@@ -255,10 +251,10 @@ def _words(text: Any) -> str:
     return str(text)[:300].encode(errors="replace").decode()
 
 
-# What follows reads a compiled condition as the library writes it out: what its parts are called, and of which types.
-# Source: cel/expr/checked.proto and syntax.proto. An Any (`value` 2) around CheckedExpr: `reference_map` 2 of Reference
-# (`name` 1), `type_map` 3 of Type (`dyn` 1, `primitive` 3), `expr` 4 of Expr (`id` 2, `call_expr` 6 with `function` 2
-# and `args` 3).
+# The functions below read the library's serialised form of a compiled condition: the names of its parts, and their
+# types. Source: cel/expr/checked.proto and syntax.proto. An Any (`value` 2) around CheckedExpr: `reference_map` 2 of
+# Reference (`name` 1), `type_map` 3 of Type (`dyn` 1, `primitive` 3), `expr` 4 of Expr (`id` 2, `call_expr` 6 with
+# `function` 2 and `args` 3).
 
 Fields = Mapping[int, Sequence[Any]]
 """The fields of a protobuf message by number: integers, or bytes for texts and messages."""
@@ -271,7 +267,7 @@ _INSIDE = (
     *((5, 1), (_CALL, 1), (_CALL, 3), (7, 1), (8, 2, 3), (8, 2, 4)),
     *((9, 2), (9, 4), (9, 5), (9, 6), (9, 7)),
 )
-"""Where an expression holds others: select, call, list, entries of a map, macro."""
+"""Paths to subexpressions: select, call, list, entries of a map, macro."""
 
 _WITH_LENGTH = 2
 """The wire type of strings and messages; 0 is that of numbers."""
@@ -281,14 +277,14 @@ Kind = Literal["any", "whole", "fraction", "other"]
 
 
 class OperatorCall(NamedTuple):
-    """A call of an operator, as `_/_`, and what its operands are: of `any` type is what only the run tells."""
+    """A call of an operator, as `_/_`, and the kinds of its operands; `any` is known only at evaluation."""
 
     function: str
     operands: tuple[Kind, ...]
 
 
 def _names_in(data: bytes) -> Iterator[bytes]:
-    """What is named, as the checker has resolved it: no text that the expression contains can add or hide one."""
+    """The names as the checker has resolved them: no text inside the expression can add or hide one."""
     for entry in _expression(data).get(2, ()):
         for reference in _fields(entry).get(2, ()):
             yield from _fields(reference).get(1, ())
@@ -328,7 +324,7 @@ def _expression(data: bytes) -> Fields:
 
 
 def _one(message: Fields, number: int) -> Any:
-    """The value of a field, as Protobuf leaves it out: empty."""
+    """The value of a field; empty if Protobuf left it out."""
     return message.get(number, [b""])[0]
 
 

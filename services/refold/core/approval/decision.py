@@ -1,8 +1,6 @@
-"""A decision as a capability: what it binds, and whether it allows exactly the call that is about to run.
-
-Who decides signs, who acts checks, and neither takes the word of who carries it from one to the other. Everything that
-makes a call itself is bound: another run, tool, version, argument, key or environment is another call.
-"""
+"""A decision as a capability: the facts that it binds, and whether it allows exactly the call that is about to run. The
+approval service signs, the executor verifies, and neither trusts the planner that carries it between them. The whole
+identity of a call is bound: another run, tool, version, argument, key or environment is another call."""
 
 from __future__ import annotations
 
@@ -23,30 +21,28 @@ from refold.core.wire.canonical import idempotency_key
 
 Verdict = Literal["approve", "edit", "amend", "reject", "answer"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""To `amend` is to edit a call so that its policy asks others: nothing goes out, the call is proposed anew."""
+"""To `amend` is to edit a call so that its policy asks others: nothing is sent, the call is judged again."""
 
 RUN = "run"
-"""Scope of a grant. What is wider is a policy."""
+"""Scope of a grant. A wider permission is a policy."""
 
 AS_ASKED = (
     *("question", "environment", "step", "tool", "version", "schema", "effect"),
     *("attempt", "covers", "policy", "proposal"),
 )
-"""Fields of a request that a decision has as they are. The question binds them too."""
+"""Fields that a decision copies from its request. The question binds them too."""
 
 _SHOWN_AS_EDIT = "edit:"
 
 SKEW_MS = 300_000
-"""How far a decision may have been issued in the future of who checks it: clocks of different machines."""
+"""Tolerated clock difference: a decision may be issued that far in the future of its verifier."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
-    """What is known of a tool by those who do not run it. `schema` is `schema_name` of its arguments.
-
-    `approval`: it may never run without a decision, whatever a policy says. `claim` is an argument that says a call was
-    approved: what has it needs a decision, too.
-    """
+    """Facts of a tool for processes that do not run it. `schema` is `schema_name` of its arguments. `approval`: it
+    never runs without a decision, whatever the policy. `claim` is an argument that states an approval: a call with it
+    needs a decision, too."""
 
     name: str
     version: str
@@ -59,16 +55,14 @@ class ToolFacts:
     claim: str = ""
 
     def asks(self, args: str) -> bool:
-        """True if a call with these arguments, canonical JSON, needs a decision whatever a policy says of it."""
+        """True if a call with these arguments, canonical JSON, needs a decision whatever the policy."""
         return self.approval or (bool(self.claim) and f'"{self.claim}":true' in args)
 
 
 class Cast(NamedTuple):
-    """A vote that a decision rests on. `via` is what entitled the actor, `strength` how they proved who they are.
-
-    `via` is an approver of the policy (`ada`, `role:lead`, `*`), or says who handed it on, and which approver that is:
-    `handed:["zoe","ada","role:lead"]`.
-    """
+    """A vote behind a decision. `via` is the actor's entitlement, `strength` the method of authentication. `via` is an
+    approver of the policy (`ada`, `role:lead`, `*`), or, for a vote that was handed on, its own approver, the person
+    who handed it on and that person's approver: `handed:["zoe","ada","role:lead"]`."""
 
     actor: str
     via: str
@@ -78,18 +72,16 @@ class Cast(NamedTuple):
 
 
 class Entitlement(NamedTuple):
-    """Somebody who may decide, and which of the approvers they are by that."""
+    """An entitled person, and the approver that they match."""
 
     actor: str
     approver: str
 
 
 class Grant(NamedTuple):
-    """The same call again without asking: in the run that it was given in, until `until_ms`, `uses` times.
-
-    `use` is 0 in the decision that gives it, else which use of it a decision is. `rule` is what asked for it. `scope`
-    is `run`: another, and a `session`, are in signed decisions of before, and give nothing any more.
-    """
+    """Permission to repeat a call without a question: in the same run, until `until_ms`, `uses` times. `use` is 0 in
+    the decision that gives it, else the number of the use. `rule` is the one that asked. `scope` is `run`: another, and
+    a `session`, occur in decisions of earlier releases, and have no effect."""
 
     id: str
     scope: str
@@ -102,12 +94,10 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Signed content. `args` is the digest of the arguments that may be sent, `edited` their text where they are new.
-
-    `result` is the answer in the tool's place, `attempt` and `covers` the attempts that it is good for. `asked` is what
-    the question says (`question.bound`), `tokens` are the signed votes that decide it, those that handed it on
-    included; the use of a grant has none, but in `given` the decision that gave it, as it was signed.
-    """
+    """Signed content. `args` is the digest of the permitted arguments, `edited` their text if they are new. `result` is
+    the answer in the tool's place, `attempt` and `covers` are the first and last permitted attempt. `asked` is the
+    content of the question (`question.bound`), `tokens` are the deciding signed votes with their delegations; the use
+    of a grant has none, but in `given` the signed decision that gave it."""
 
     approval: str
     question: str
@@ -147,7 +137,7 @@ class Decision:
 
     @staticmethod
     def parse(payload: Mapping[str, Any]) -> Decision:
-        """The decision in a payload whose signature was good. **Raises** MalformedError for any other shape."""
+        """The decision in a verified payload. **Raises** MalformedError for any other shape."""
         fields = signed_fields(Decision, "decision", payload)
         if fields["verdict"] not in VERDICTS:
             raise MalformedError("a field of the decision has another type")
@@ -166,7 +156,7 @@ class Decision:
 
 
 def signed_fields(cls: type, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a signed object, of which texts and numbers are checked. **Raises** MalformedError."""
+    """The fields of a signed object, with texts and numbers checked. **Raises** MalformedError."""
     hints = cls.__annotations__
     if payload.keys() != {"kind", *hints} or payload["kind"] != kind:
         raise MalformedError(f"the token is not a {kind}")
@@ -186,15 +176,13 @@ def _shaped(cls: Any, value: Any) -> Any:
 
 
 def schema_name(schema: str, *, edit: bool) -> str:
-    """Digest of a JSON Schema of arguments, and of how they are shown, as requests and decisions name it.
-
-    What people see less of must not rest on a planner's word. Here the executor finds it if it is not so.
-    """
+    """Digest of a JSON Schema of arguments and of their display, for requests and decisions. A planner might show
+    people less than the tool declares. The executor detects it here."""
     return _SHOWN_AS_EDIT * edit + sha256(schema.encode()).hexdigest()
 
 
 def shown_as_edit(request: ApprovalRequest) -> bool:
-    """True if the tool has declared that of its texts `before` and `after` the difference is enough to see."""
+    """True if the tool has declared that the difference of its texts `before` and `after` is enough to show."""
     return request.schema.startswith(_SHOWN_AS_EDIT)
 
 
@@ -239,7 +227,7 @@ def build(
 
 
 class Refusal(NamedTuple):
-    """Why a call may not be acted upon. `stale`: it was allowed once; with a new decision it may go on."""
+    """The reason why a call is not permitted. `stale`: it was permitted before; with a new decision it may go on."""
 
     code: str
     message: str
@@ -249,14 +237,12 @@ class Refusal(NamedTuple):
 def refusal(
     decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, now_ms: int
 ) -> Refusal | None:
-    """Why a decision does not allow the call that these very bytes order; None if it does.
-
-    **Units**: `now_ms` is the wall clock of who acts; the log's own time of the order counts besides it, so that a
-    clock that is behind does not make a decision last longer.
-    """
+    """The refusal of the exact call of an order by a decision; None if it is permitted. **Units**: `now_ms` is the wall
+    clock of the executor; the log's own time of the order counts besides it, so that a clock that is behind does not
+    prolong a decision."""
     if decision.verdict not in ("approve", "edit"):
         return _final(f"the decision says {decision.verdict}")
-    # Else an order could name a policy that is in force, and the one that people decided under would go unnoticed.
+    # Else an order could name a policy in force, and hide the policy of the decision.
     if decision.policy != request.policy:
         return _final("the decision is for another policy")
     if elsewhere := _elsewhere(decision, request, tool, environment, about=""):
@@ -264,12 +250,12 @@ def refusal(
     if not decision.attempt <= request.attempt <= decision.covers:
         return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
     if tool.effect == "once" and decision.attempt != decision.covers:
-        # Whoever asked may have asked for more, and nothing else keeps the attempts of such a call apart.
+        # A forged question may cover more attempts, and nothing else keeps those of such a call apart.
         return _final("the decision is for several attempts of a call that is sent once")
     now = max(now_ms, request.at_ms)
     if decision.issued > now + SKEW_MS:
         return _final("the decision was issued in the future")
-    if decision.version != tool.version:  # it was deployed anew in between: people look at the call again
+    if decision.version != tool.version:  # redeployed since: people look at the call again
         return Refusal("tool_changed", "the decision is for another version of the tool", stale=True)
     if decision.schema != tool.schema:
         return Refusal("tool_changed", "the decision is for another schema of the tool", stale=True)
@@ -281,12 +267,10 @@ def refusal(
 def unsettled(
     decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, begun: tuple[int, int]
 ) -> Refusal | None:
-    """Why a decision does not say that nothing came of the attempts before the one that is ordered; None if it does.
-
-    `begun` is the highest attempt that somebody may have acted on, and since when by the log: people must have spoken
-    of that one as well, and after it. What has not happened does not happen later, so their word holds for as long as
-    nobody begins another.
-    """
+    """The refusal of an attempt unless the decision proves that earlier attempts had no effect; None if it does.
+    `begun` is the highest attempt that may have been acted on, and its start by the log: the votes must be about that
+    attempt or a later one, and later than its start. A call that has not happened does not happen later, so the finding
+    stays valid until another attempt begins."""
     highest, since_ms = begun
     if decision.verdict != "approve":
         return _final(f"of the attempts before, the decision says {decision.verdict}")
@@ -294,7 +278,7 @@ def unsettled(
         return _final(f"the decision is about what came before attempt {decision.attempt}")
     if refused := _elsewhere(decision, request, tool, environment, about=DOUBT):
         return refused
-    # Whoever asks may ask before there is anything to find: that nothing came of it is true then, and soon no more.
+    # A question may be asked before the attempt begins: "nothing happened" is true then, and soon false.
     if any(vote.at_ms < since_ms for vote in decision.votes):
         return Refusal("in_doubt", "it was said before the attempt that it is about had begun", stale=True)
     return None
@@ -336,13 +320,13 @@ def _elsewhere(
 
 
 def via(lineage: Sequence[Entitlement]) -> str:
-    """What entitles the first of a lineage, as a vote of a decision tells it."""
+    """The entitlement of the first of a lineage, in the form of a decision's vote."""
     own, *by = lineage
     return HANDED_ON + canonical.dumps([own.approver, *by[0]]) if by else own.approver
 
 
 def lineage(cast: Cast) -> tuple[Entitlement, ...]:
-    """Whoever cast a vote, and who handed it on to them, if anybody did. **JsonCodec**: empty if it cannot be read."""
+    """The voter, and the delegator if there is one. **Shape**: empty if it cannot be parsed."""
     spelt = cast.via.removeprefix(HANDED_ON)
     if spelt == cast.via:
         return (Entitlement(cast.actor, spelt),)
@@ -356,15 +340,13 @@ def lineage(cast: Cast) -> tuple[Entitlement, ...]:
 
 
 def behind(decision: Decision) -> list[str]:
-    """Everybody whose word a decision is: any of them may end the grant that it gives."""
+    """All people behind a decision: any of them may end the grant that it gives."""
     return sorted({name for vote in decision.votes for entitlement in lineage(vote) for name in entitlement})
 
 
 def disowned(decision: Decision, roles: Roles) -> Refusal | None:
-    """Why the people behind a decision do not carry it any more; None if they do.
-
-    Nobody has more than who handed it on to them: a vote holds as long as both would be entitled.
-    """
+    """The refusal of a decision whose people have lost their entitlement; None if they have not. A deputy has no more
+    rights than the delegator: a vote stays valid while both would be entitled."""
     for vote in decision.votes:
         for actor, approver in lineage(vote) or (Entitlement(vote.actor, ""),):
             if not roles.still(actor, approver):
@@ -373,7 +355,7 @@ def disowned(decision: Decision, roles: Roles) -> Refusal | None:
 
 
 def away(request: ToolRequest, partition: int, partitions: int) -> Refusal | None:
-    """A call is claimed in its run's home alone: elsewhere there would be a second claim chain for it."""
+    """The refusal of a call outside of its run's home: there it would have a second claim chain."""
     if not request.call_id.startswith(f"{request.run_id}/"):
         return _final("the call is not one of its run")
     if home(request.run_id, partitions) != partition:

@@ -1,4 +1,4 @@
-"""The cryptography of a token, by joserfc: it takes 50-80 ms to import, so only who has a token or a key does."""
+"""Token cryptography by joserfc. Its import takes 50-80 ms, so this module is imported only for a token or a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry
 
 _REGISTRY = JWSRegistry(algorithms=["Ed25519"])
-# How long a token may be is for who gives it; joserfc's own limit is some kilobytes.
+# The callers limit the length of a token; joserfc's own limit is some kilobytes.
 _REGISTRY.max_header_length = _REGISTRY.max_payload_length = sys.maxsize
 
 
@@ -38,7 +38,7 @@ def x_of(seed: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def _public(x: str) -> OKPKey:
-    """Whoever invents keys fills no memory: a catalog has few, and the rest of a storm falls out again."""
+    """Cached with a bound, so that invented keys fill no memory: a catalog has few."""
     return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": x})
 
 

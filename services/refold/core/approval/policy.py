@@ -1,10 +1,7 @@
-"""Policies: rules that say of every proposed call whether it is allowed, denied, or needs people.
-
-The first rule whose condition holds decides. Nothing is allowed by accident, and nothing becomes less by what whoever
-writes the arguments can bring about: a condition that fails (an argument that is not there, or one that is too large)
-may hold or not, so the stricter holds of what its rule says and of what the rules behind it say. A call for which no
-rule holds needs the people of the policy's fallback; without one it is denied.
-"""
+"""Policies: rules that allow, deny or send to people each proposed call. The first rule whose condition holds decides.
+Nothing is allowed by accident, and no author of arguments can weaken a result: a condition that fails (a missing
+argument, or one that is too large) may hold or not, so the stricter of its rule and the rules behind it counts. A call
+for which no rule holds needs the people of the policy's fallback; without one it is denied."""
 
 from __future__ import annotations
 
@@ -28,25 +25,23 @@ OUTCOMES: tuple[RuleOutcome, ...] = ("allow", "deny", "require")
 POLICY_FIELDS = ("recheck", "fallback", "doubt", "rules")
 MAX_RULES = 1_000
 MAX_KINDS = 1_000
-"""Kinds of calls whose rules are kept: tools by agents, of which an app has tens."""
+"""Kinds of calls whose rules are cached: tools by agents, of which an app has tens."""
 
 FIXED = ("agent", "environment", "tool.effect", "tool.name", "tool.tags", "tool.version")
-"""Variables that are the same for all calls of a tool by an agent. Most rules look at nothing else."""
+"""Variables that are the same for all calls of a tool by an agent. Most rules read no others."""
 
 UNRULED = "fallback"
-"""The rule of a judgement that no rule has made."""
+"""The rule name of a judgement without a rule."""
 
 FALLBACK = Requirement([], expires_ms=86_400_000)
-"""What a fallback says that leaves out all but who decides: they have a day."""
+"""Defaults of a fallback that has only approvers: they have a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Judgement of a policy on a call.
-
-    **JsonCodec**: `rule` is `fallback` where no rule held. `message` is what the agent is told (of `deny`), or what
-    went wrong in a rule. `policy` is a digest; there is a `requirement` if and only if the outcome is `require`.
-    """
+    """Judgement of a policy on a call. **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the
+    agent (of `deny`), or the error of a rule. `policy` is a digest; there is a `requirement` if and only if the outcome
+    is `require`."""
 
     outcome: RuleOutcome
     rule: str
@@ -57,7 +52,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. `message` is that of `deny`, `requirement` that of `require`."""
+    """A rule. `message` belongs to `deny`, `requirement` to `require`."""
 
     name: str
     when: Condition
@@ -67,7 +62,7 @@ class Rule:
 
     @staticmethod
     def parse(content: Any, number: int = 1) -> Rule:
-        """A rule, the `number`th of its file. **Raises** UsageError with the fields `rule` and `field`."""
+        """Parse the `number`th rule of its file. **Raises** UsageError with the fields `rule` and `field`."""
         name = content.get("name") if isinstance(content, dict) else None
         called = f"rule {name!r}" if isinstance(name, str) and name else f"rule {number}"
         with within(called, rule=name if isinstance(name, str) else str(number)):
@@ -76,7 +71,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Result of a rule for a call. `value`: true, false, or why it has none. `values` are what it looked at."""
+    """Result of a rule for a call. `value`: true, false, or the error. `values` are the variables it read."""
 
     rule: str
     when: str
@@ -86,7 +81,7 @@ class Explanation:
 
 
 class Residual(NamedTuple):
-    """The rules that have to be asked for calls of a kind, by number, and what holds when none of them says yes."""
+    """The rules to evaluate for calls of a kind, by number, and the judgement if none of them holds."""
 
     rules: tuple[int, ...]
     linked: Linked
@@ -94,11 +89,8 @@ class Residual(NamedTuple):
 
 
 class Policy:
-    """A policy, compiled.
-
-    `recheck`: calls that another policy has judged are judged again before they run. `needs` are the variables that
-    its rules name. `doubt` is who says what came of a call whose outcome nobody knows.
-    """
+    """A compiled policy. `recheck`: calls judged by another policy are judged again before they run. `needs` are the
+    variables that its rules name. `doubt` is the requirement to settle calls of unknown outcome."""
 
     def __init__(
         self,
@@ -123,7 +115,7 @@ class Policy:
 
     @staticmethod
     def parse(content: Any) -> Policy:
-        """The policy of a file's content. **Raises** UsageError with the fields `rule` and `field`."""
+        """Parse the content of a policy file. **Raises** UsageError with the fields `rule` and `field`."""
         check_shape(content)
         fallback = read_fallback(content["fallback"]) if "fallback" in content else None
         doubt = read_doubt(content["doubt"]) if "doubt" in content else None
@@ -135,7 +127,7 @@ class Policy:
         return Policy(content, rules, fallback, doubt)
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
-        """Judge a call. Never raises: what goes wrong in a rule never makes it weaker."""
+        """Judge a call. Never raises: an error in a rule never makes it weaker."""
         kind = tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
         part = self._residuals.get(kind)
         if part is None:
@@ -149,22 +141,20 @@ class Policy:
         return self._failing(rule, error, variables) if error else self.judgements[rule]
 
     def by_fallback(self, rule: str, why: str) -> Judgement:
-        """What becomes of a call that the fallback's people decide on; denied where it names none."""
+        """The judgement of a call left to the fallback's people; denied without a fallback."""
         if self.fallback is None:
             return Judgement("deny", rule, self.digest, f"{why}, and the policy has no fallback that says who decides")
         return Judgement("require", rule, self.digest, why, self.fallback)
 
     def failed(self, number: int, error: str, behind: Judgement) -> Judgement:
-        """What a rule leaves that fails, where the rules behind it say this: the stricter of both.
-
-        Of two requirements the stricter is that which is never met without the other; the call is denied where neither
-        is, since nobody can be asked for both.
-        """
+        """The judgement of a failed rule and the one `behind` it: the stricter of both. Of two requirements the
+        stricter is the one that is never met without the other; if neither is, the call is denied, because no question
+        can ask for both."""
         rule = self.rules[number]
         why = f"the rule {rule.name!r} failed: {error}"
         if rule.outcome == "deny":
             return replace(self.judgements[number], message=f"{rule.message} ({why})")
-        # A fallback is for what no rule says, so it is never the stricter of two.
+        # A fallback is for calls without a rule, so it is never the stricter of two.
         ruled = behind.outcome == "allow" or behind.rule not in self._left_to_fallback
         asked = behind.requirement if ruled else None
         if behind.outcome == "deny" and ruled:
@@ -192,7 +182,7 @@ class Policy:
         return found
 
     def _residual(self, variables: Mapping[str, Any]) -> Residual:
-        # What has a value without the rest has it whatever the rest is: && and || pass over what is missing.
+        # A value that exists without the missing variables is final: && and || pass over missing operands.
         fixed = {name: variables[name] for name in FIXED if name in variables}
         left, otherwise = list[int](), self.unruled
         for number, rule in enumerate(self.rules):
@@ -205,7 +195,7 @@ class Policy:
         return Residual(tuple(left), Linked([self.rules[each].when for each in left]), otherwise)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
-        """Result of each rule, in order. One at most has fired: by what it says the call is judged."""
+        """Result of each rule, in order. At most one has fired, which determined the judgement."""
         found: list[Explanation] = []
         judged = self.judge(variables).rule
         for rule in self.rules:
@@ -216,7 +206,7 @@ class Policy:
 
 
 def policy_digest(content: Any) -> str:
-    """The name of a policy's content. **Raises** UsageError when it has no JSON form."""
+    """Digest of a policy's content. **Raises** UsageError if it has no JSON form."""
     try:
         return sha256(canonical.dumps(content).encode()).hexdigest()
     except MalformedError as error:
@@ -224,7 +214,7 @@ def policy_digest(content: Any) -> str:
 
 
 def check_shape(content: Any) -> None:
-    """**Raises** UsageError when the content is no policy, whatever its rules and its fallback are."""
+    """Check the shape of a policy, without its rules and fallback. **Raises** UsageError."""
     if not isinstance(content, dict):
         raise wrong("", "a policy is an object with rules", "rules: [{name: ..., when: ..., allow: true}]")
     known(content, POLICY_FIELDS)
@@ -243,16 +233,14 @@ def read_fallback(content: Any) -> Requirement:
 
 
 def read_doubt(content: Any) -> Requirement:
-    """Who says what came of a call that is in doubt. **Raises** UsageError."""
+    """The requirement to settle a call in doubt. **Raises** UsageError."""
     with within(DOUBT, rule=DOUBT):
         return requirement.read_requirement(content, fields=DOUBT_FIELDS)
 
 
 def merge(files: Mapping[str, Any]) -> Any:
-    """The content of several policy files as one: their rules in order of the files' names.
-
-    **Raises** UsageError with the field `file` when one is no policy, or when two differ in what there is once.
-    """
+    """The content of several policy files as one: their rules in order of the files' names. **Raises** UsageError with
+    the field `file` if one is invalid, or if two differ in a single-valued field."""
     merged: dict[str, Any] = {}
     rules: list[Any] = []
     for name, content in sorted(files.items()):

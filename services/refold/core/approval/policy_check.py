@@ -1,9 +1,7 @@
-"""True if a policy asks of people what a request says that it asks: a planner may not choose who decides.
-
-Asked by the approval service before it decides, and by the executor about what it is about to send. The rest of the run
-only its planner knows, so the rules are asked what they may say of a call by what a decision binds of it; a planner's
-word on which rule has judged a call is not taken.
-"""
+"""Check that a policy requires the people named in a request: a planner may not choose them. It is done by the approval
+service before it decides, and by the executor before it sends. Only the planner has the rest of the run, so rules are
+evaluated on the facts that a decision binds, for all their possible judgements; the planner's claim which rule has
+judged is not trusted."""
 
 from __future__ import annotations
 
@@ -21,10 +19,7 @@ from refold.core.wire import canonical
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
-    """True if people may be asked for just this: a planner may not make up approvers, nor choose the rule.
-
-    Without a policy nobody may.
-    """
+    """True if a policy may have asked for exactly this: a planner can neither invent approvers nor choose the rule."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if policy is None:
         return False
@@ -35,10 +30,8 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, Tool
 
 
 def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args: str) -> bool:
-    """True if those who are asked may let the call out with other arguments, because nobody else is asked about it.
-
-    Whoever writes arguments asks for the call: where those who ask may not decide, others are asked about an edit.
-    """
+    """True if the voters may let the call out with other arguments, because the policy asks no others about it. The
+    author of arguments counts as a requester: if requesters may not decide, others are asked about an edit."""
     found = of_request(policy, request, tool, args=args)
     same = request.requirement in found.requirements and not request.requirement.not_requester
     return same or (found.allows and not tool.approval)
@@ -46,10 +39,8 @@ def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args:
 
 @dataclass(frozen=True, slots=True)
 class PartialJudgement:
-    """What a policy may say of a call: that it needs people in one of these ways, or (`allows`) that it needs none.
-
-    `denial` is why it may do neither; nothing where it may.
-    """
+    """Possible judgements of a policy on a call: one of these requirements, or (`allows`) none. `denial` is the reason
+    if neither is possible, else empty."""
 
     requirements: tuple[Requirement, ...] = ()
     allows: bool = False
@@ -57,17 +48,16 @@ class PartialJudgement:
 
 
 def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgement:
-    """PartialJudgement judgements on a call of which these facts are known.
-
-    Whatever looks at what is not known may hold, fail, or be passed over, by what a planner says of it.
-    """
+    """Judge a call by the known facts. A rule on an unknown fact may hold, fail, or be skipped by the planner's
+    choice."""
     met, found = list[tuple[int, str, bool]](), [policy.unruled]
     for number, rule in enumerate(policy.rules):
         value = rule.when.value(facts)
         if value is True:
             found = [policy.judgements[number]]
             break
-        # What has no value for want of a fact may have any; what has one has it whatever the missing facts are.
+        # A rule without a value for want of a fact may have any; one with a value keeps it, whatever the missing facts
+        # are.
         if value is not False:
             met.append((number, value, rule.when.needs <= facts.keys()))
     for number, error, fails in reversed(met):
@@ -83,7 +73,7 @@ def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgemen
 
 
 def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> PartialJudgement:
-    """What a policy may say of what people are asked, or of the same call with other arguments."""
+    """The possible judgements on a request's call, or on the same call with other arguments."""
     facts: dict[str, Any] = {
         "args": canonical.parse(args or request.args),
         "environment": request.environment,

@@ -1,8 +1,6 @@
-"""A question to people: what is under its digest, the name that follows from it, and which request is one at all.
-
-Service, client and command line ask `received` alone, so that who votes is shown what the service takes and nothing
-else. Two questions never have one name: it ends with the beginning of the digest.
-"""
+"""A question to people: the content of its digest, its id, and the validation of a request. Service, client and command
+line use `received` alone, so that voters see exactly the requests that the service accepts. Ids are unique: each ends
+with the beginning of the digest."""
 
 from __future__ import annotations
 
@@ -24,25 +22,22 @@ from refold.core.wire.canonical import idempotency_key
 
 CONTEXT = "context"
 _UNBOUND = ("approval_id", "question", "traceparent")
-"""What follows from the digest, and what nobody is shown."""
+"""Fields that follow from the digest, and one that is not displayed."""
 
 
 def args_digest(args: str) -> str:
-    """The digest of canonical arguments: their content's, however large they are."""
+    """The digest of canonical arguments of any size."""
     return sha256(args.encode()).hexdigest()
 
 
 def context_of(args: str) -> dict[str, Any]:
-    """What goes with the arguments of a call and is none of them: its members that begin with `$`.
-
-    **Raises** MalformedError for what is no JSON.
-    """
+    """The context of a call: the members of its arguments that begin with `$`. **Raises** MalformedError."""
     found = canonical.parse(args)
     return {name: found[name] for name in found if name.startswith("$")} if isinstance(found, dict) else {}
 
 
 def context_digest(args: str) -> str:
-    """The digest of the context of a call, empty where it has none, as what is no JSON has."""
+    """The digest of a call's context; empty without one, or if the arguments are no JSON."""
     with suppress(MalformedError):
         if context := context_of(args):
             return args_digest(canonical.dumps(context))
@@ -50,7 +45,7 @@ def context_digest(args: str) -> str:
 
 
 def context_edited(request: ApprovalRequest, args: str) -> str:
-    """Why arguments that somebody gives in place of the proposed ones are no edit; empty if they are one."""
+    """The reason why given arguments are no valid edit of the proposed ones; empty if they are."""
     if context_of(args) == context_of(request.args):
         return ""
     return "an edit changes arguments, and nothing that begins with $: that is the context of the call"
@@ -61,30 +56,27 @@ def proposal_digest(call: CallProposed) -> str:
 
 
 def bound(request: ApprovalRequest) -> dict[str, Any]:
-    """All that a question says, arguments by their digest: what a decision carries of it, and its digest is of."""
-    left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of before there were any
+    """The content of a question, arguments by digest: a decision contains it, and its digest covers it."""
+    left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of earlier releases
     fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in left_out}
     proposed = request.proposed_args
     digests = {"args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}
-    # Beside that of the arguments: an edit makes those others, and has to leave the context of the call alone.
+    # Separate from the digest of the arguments: an edit changes those, and has to leave the context alone.
     return {**fields, **digests, CONTEXT: context_digest(request.args)}
 
 
 def digest(asked: dict[str, Any]) -> str:
-    """The digest of what `bound` gives. **Raises** MalformedError for what has no JSON form."""
+    """The digest of the content from `bound`. **Raises** MalformedError if it has no JSON form."""
     return sha256(canonical.dumps(asked).encode()).hexdigest()
 
 
 def question_digest(request: ApprovalRequest) -> str:
-    """The digest of everything that a person is asked to agree to, and of who else has to; a vote names it."""
+    """The digest of all that a person agrees to, including the other approvers; a vote names it."""
     return digest(bound(request))
 
 
 def asked_of(content: Any) -> ApprovalRequest:
-    """The question that `bound` gave this of: without its name, and with digests for arguments.
-
-    **Raises** MalformedError for what it gives of nothing.
-    """
+    """The question of a `bound` content: without its id, and with digests for arguments. **Raises** MalformedError."""
     if not isinstance(content, dict) or content.keys() & set(_UNBOUND) or type(content.get(CONTEXT)) is not str:
         raise MalformedError("the question is not an object of its fields")
     fields = {"writers": [], **{name: value for name, value in content.items() if name != CONTEXT}}
@@ -116,7 +108,7 @@ def _typed(hint: Any, value: Any) -> Any:
 
 
 def named(request: ApprovalRequest) -> ApprovalRequest:
-    """The request under the name that its content gives it, whatever it was called."""
+    """The request under the id of its content, whatever its previous id."""
     question = question_digest(request)
     return dataclasses.replace(request, question=question, approval_id=approval_id(request.call_id, question))
 
@@ -124,10 +116,8 @@ def named(request: ApprovalRequest) -> ApprovalRequest:
 def received(
     key: bytes | None, value: bytes, *, partition: int, partitions: int, environment: str = ""
 ) -> ApprovalRequest:
-    """The request in a record of `approval-requested`. **Raises** MalformedError when it does not hold together.
-
-    Without an `environment` that of the request is taken: who votes need not know it.
-    """
+    """The request in a record of `approval-requested`. **Raises** MalformedError if it is inconsistent. Without an
+    `environment` the request's own is used: a voter need not know it."""
     request = codec.decode_message(ApprovalRequest, value)
     canonical.dumps(dataclasses.asdict(request))
     run, seq, _ = parse_approval_id(request.approval_id)
@@ -145,9 +135,9 @@ def received(
         "arguments' text": any(canonical.dumps(canonical.parse(text)) != text for text in texts),
         "idempotency key": request.key != of_call,
         "time that a decision is valid": not 0 < request.requirement.valid_ms <= MAX_MS,
-        # A planner that leaves it out would keep a vote of long ago alive.
+        # A planner that leaves it out would keep an old vote alive.
         "expiry": bool(request.requirement.expires_ms) and not request.expires_ms,
-        # More than one would make of a single word the right to act again whenever an outcome is unknown.
+        # More than one would turn a single vote into a right to act again after every unknown outcome.
         "number of attempts": request.covers < request.attempt
         or ((request.effect == "once" or doubt) and request.covers != request.attempt),
         "subject": request.about not in ("", DOUBT) or doubt != (request.rule == DOUBT),

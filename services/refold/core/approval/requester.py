@@ -1,9 +1,6 @@
-"""Who asked for a run, signed: a name that somebody says is told from one that the holder of a key has vouched for.
-
-A token in the request binds all that it asks for, and the time: a day later it starts nothing any more. It travels
-with the run and all that it starts into every question, and who counts votes verifies it by the catalog: nobody takes
-a planner's word for it.
-"""
+"""The signed requester of a run: distinguishes a claimed name from one that a key's holder has vouched for. A token in
+the request binds all its content, and the time: a day later it is invalid. It is passed with the run and its children
+into every question, and the counter of votes verifies it by the catalog: the planner's claim is not trusted."""
 
 from __future__ import annotations
 
@@ -23,24 +20,22 @@ from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.wire import canonical
 
 TOKEN_CHARS: Final = 4_096
-"""The longest token: every run that lives keeps its own, and every question shows it to who counts."""
+"""The longest token: every living run keeps its own in memory, and every question has it."""
 
 FRESH_MS: Final = 24 * 3_600_000
-"""The time after it was signed a request may come: what was read elsewhere, or is long erased, is asked for no more."""
+"""Lifetime of a request's signature: a copied or long erased request starts nothing."""
 
 _VOUCHED: Final = "vouched"
-"""Field of a token with the names of those labels that its signer knows to be the requester's."""
+"""Field of a token with the labels that its signer knows to be the requester's."""
 
 Keys = Mapping[str, PublicKey]
 _M = TypeVar("_M", RunRequest, RunSignal)
 
 
 def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, labels: Iterable[str] | None = None) -> _M:
-    """The request or signal with the token of whoever holds the key, for one platform.
-
-    It binds all labels of a request. Where `labels` are given, limits may count by these alone: the others are the
-    caller's choice. **Raises** UsageError for names too long.
-    """
+    """The request or signal with a token of the key's holder, for one platform. It binds all labels of a request. If
+    `labels` are given, limits may count by these alone: the others are the caller's choice. **Raises** UsageError if
+    names are too long."""
     where = {"platform": platform} if platform else {}
     vouched = {_VOUCHED: sorted(labels)} if labels is not None else {}
     token = signature.sign({**_says(message), **where, **vouched, "issued": now_ms}, key)
@@ -50,7 +45,7 @@ def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, lab
 
 
 def check_token(message: RunRequest | RunSignal) -> None:
-    """**Raises** MalformedError for a token of something else: who keys are is for whoever counts to know."""
+    """Check that a token is of this message. The keys are unknown here. **Raises** MalformedError."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
     if message.token and _meant(_parsed(message.token)) not in (_says(message), _said_before(message)):
@@ -58,10 +53,8 @@ def check_token(message: RunRequest | RunSignal) -> None:
 
 
 def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -> str:
-    """Why a request that came at this time starts nothing; nothing if it does.
-
-    While the catalog has keys for requests, nobody says without one of them for whom limits by these `labels` count.
-    """
+    """The reason why a request starts nothing; empty if it does. While the catalog has keys for requests, only a
+    signature determines the subject of limits by these `labels`."""
     if request.token and not -FRESH_MS <= at_ms - int(_parsed(request.token).get("issued", 0)) <= FRESH_MS:
         return "its token is of another day: sign it again"
     limiting = sorted(labels - {""})
@@ -78,32 +71,27 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
 
 
 def vouches(token: str, requester: str, keys: Keys) -> bool:
-    """True if a key of the catalog vouches for who asks, by the token that came with the request."""
+    """True if a key of the catalog vouches for the requester, by the token of the request."""
     return _vouched(token, requester, keys) is not None
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
-    """True if a key of the catalog vouches for who a question says has asked for the run.
-
-    Whoever has asked for the first run of a family has asked for what that starts: of a child the token names its root.
-    Nobody vouches for arguments that others wrote.
-    """
+    """True if a key of the catalog vouches for the requester in a question. The requester of a family's first run is
+    also its children's: their token names the root run. Arguments written by others are not vouched for."""
     return not request.writers and _is_signed(request, keys)
 
 
 def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
     said = _vouched(request.token, request.requester, keys)
-    if said is None or "agent" not in said:  # who has signed a word on a run has not asked for it
+    if said is None or "agent" not in said:  # a signed signal is no request
         return False
     root = root_of(request.run_id)
     return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
-    """Votes that are needed: one more where the requester is to be left out, and nobody knows who it is.
-
-    `askers` are the catalog's keys for requests. While there are none, a name that can be told from others is believed.
-    """
+    """Votes needed: one more if the requester is excluded, but not known for certain. `askers` are the catalog's keys
+    for requests. While there are none, an unambiguous name is believed."""
     needed = request.requirement
     said = bool(request.requester.strip()) and is_clear(request.requester)
     known = _is_signed(request, askers) if askers else said
@@ -111,7 +99,7 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
 
 
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
-    """When somebody has signed what they say of a run; None unless a key of the catalog vouches for them."""
+    """The signature time of a signal; None unless a key of the catalog vouches for its sender."""
     said = _vouched(signal.token, signal.actor, keys)
     if said is None or _meant(said) != _says(signal):
         return None
@@ -135,7 +123,7 @@ def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
 
 
 def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
-    """Content of a message's token, but for its time."""
+    """Content of a message's token, without its time."""
     if isinstance(message, RunRequest):
         budget = message.budget
         rest: dict[str, Any] = {"labels": dict(message.labels), "sessions": list(message.sessions)}
@@ -177,11 +165,9 @@ def _parsed(token: str) -> dict[str, Any]:
 
 
 def has_asked(request: ApprovalRequest, actor: str) -> bool:
-    """True if somebody may be who asked for the run, or who wrote arguments of the call in place of the agent's.
-
-    The names are what the request claims. `ada` and `ada@corp.example` may be one: of two that are different people,
-    one more is left out than need be.
-    """
+    """True if `actor` could be the requester, or an author of the call's arguments. The name is the client's claim,
+    unless it is signed. `ada` and `ada@corp.example` may be one person: if they are two, one person more than necessary
+    is excluded."""
     return any(_may_be(name, actor) for name in (request.requester, *request.writers))
 
 

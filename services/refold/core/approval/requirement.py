@@ -1,4 +1,4 @@
-"""Requirement of a policy for a decision, read from its text: who, how many, how long."""
+"""Requirement of a policy for a decision, read from its text: approvers, quorum, times."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REQUIREMENT_FIELDS = (
     "remember",
 )
 DOUBT_FIELDS = ("approvers", "quorum", "not_requester", "escalate", "message")
-"""Of who says what came of a call: that never expires, and what has happened is asked of every call for itself."""
+"""Fields of the requirement for doubts: it never expires, and each call is settled by itself."""
 
 ON_EXPIRY = ("reject", "escalate", "fail")
 MAX_MESSAGE = 2_000
 MAX_APPROVERS = 100
 MAX_USES = 1_000
 MAX_MS = 3_650 * 86_400_000
-"""Ten years. A run may wait for months; what is longer is a slip of the pen."""
+"""Ten years. A run may wait for months; a longer time is a mistake."""
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
@@ -32,10 +32,8 @@ _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 def read_requirement(
     content: Any, base: Requirement | None = None, *, fields: tuple[str, ...] = REQUIREMENT_FIELDS
 ) -> Requirement:
-    """A requirement; fields that it leaves out are those of `base`, without which `approvers` is needed.
-
-    **Raises** UsageError with the field `field`.
-    """
+    """Read a requirement; `base` has the missing fields, and without it `approvers` is needed. **Raises** UsageError
+    with the field `field`."""
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
     known(content, fields)
@@ -50,7 +48,7 @@ def read_requirement(
 
 
 def implies(one: Requirement, other: Requirement) -> bool:
-    """True if whatever meets one requirement meets the other: as many of the same people, or more of fewer."""
+    """True if a decision that meets one requirement meets the other: as many of the same people, or more of fewer."""
     people, asked = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
     among = set(one.approvers) <= set(other.approvers) and people <= asked
     requester = one.not_requester or not other.not_requester
@@ -63,7 +61,7 @@ def wrong(field: str, reason: str, hint: str = "") -> UsageError:
 
 @contextmanager
 def within(place: str, **fields: Any) -> Iterator[None]:
-    """Names the place of a UsageError that is raised inside."""
+    """Adds the place to a UsageError that is raised inside."""
     try:
         yield
     except UsageError as error:
@@ -71,7 +69,7 @@ def within(place: str, **fields: Any) -> Iterator[None]:
 
 
 def known(content: Mapping[Any, Any], fields: tuple[str, ...], of: str = "") -> None:
-    """**Raises** UsageError when there is a field that nobody reads: it would be ignored in silence."""
+    """Refuse unknown fields, which would be ignored silently. **Raises** UsageError."""
     for name in content:
         if name not in fields:
             raise wrong(f"{of}{name}", "there is no such field", f"the fields are {', '.join(fields)}")
@@ -147,7 +145,7 @@ def _changes(field: str, value: Any) -> dict[str, Any]:
 
 
 def _check(needed: Requirement, content: Mapping[str, Any]) -> None:
-    """What no field shows by itself: a requirement that nobody can meet, or that does not do what it says."""
+    """Refuse combinations of fields that no people can meet, or that have no effect."""
     people = {*needed.approvers, *needed.escalate_to}
     if needed.quorum > len(people) and not any(name == "*" or name.startswith("role:") for name in people):
         raise wrong("quorum", f"{needed.quorum} of {len(people)} people cannot agree", "name more people, or a role")

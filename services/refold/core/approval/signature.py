@@ -1,9 +1,6 @@
-"""Signatures: how a decision or a vote is made into something that only the holder of a key can have said.
-
-A token is a compact JWS (EdDSA over Ed25519) around canonical JSON, and `verified` takes exactly one text for one
-payload and one signature: no second spelling of a header, no padding, no spare bit. Keys are public entries of the
-catalog.
-"""
+"""Signatures: proof that a decision, vote or request is from the holder of a key. A token is a compact JWS (EdDSA over
+Ed25519) around canonical JSON, and `verified` takes exactly one text for one payload and one signature: no second
+spelling of a header, no padding, no spare bit. Keys are public entries of the catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from refold.core.wire import canonical
 
 USES = ("decision", "vote", "request", "root")
 REQUEST: Final = "request"
-"""The use of a key that signs who asks for a run."""
+"""Use of a key that signs requests in the name of requesters."""
 
 ALGORITHM: Final = "Ed25519"
 """The `alg` of every token. **Source**: RFC 9864, which deprecates `EdDSA` for naming no curve."""
@@ -31,12 +28,10 @@ TOKEN_BYTES: Final = 4 * 1024 * 1024
 """The longest token. A decision holds arguments and a result of at most 1 MiB each, and base64 adds a third."""
 
 Reason = Literal["malformed", "signature", "unknown_key", "revoked", "retired", "use", "platform"]
-"""Why a token does not hold, in the field `reason` of UnauthorisedError.
-
-`malformed`: not a token as `sign` writes it. `signature`: signed by another key, or changed since. `unknown_key`: the
-catalog has no such key. `revoked`: the key was. `retired`: issued outside of the time in which the key may sign.
-`use`: signed for something else, or by a key that is for something else. `platform`: signed for another platform.
-"""
+"""Reason why a token is invalid, in the field `reason` of UnauthorisedError. `malformed`: not a token as `sign` writes
+it. `signature`: signed by another key, or changed since. `unknown_key`: the catalog has no such key. `revoked`: the key
+was. `retired`: issued outside of the time in which the key may sign. `use`: signed for another use, or by a key for
+another use. `platform`: signed for another platform."""
 
 _KID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]*\Z")
@@ -45,12 +40,10 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that signatures are checked with. `x` is the base64url of its 32 bytes, as in a JWK.
-
-    `actors` are those that a key for votes or requests may speak for (none: anybody, as a gateway does), `roles` what a
-    vote key may say that its actors are (none: nothing), `strength` how its holder authenticates people. What a key
-    signed before `retired_ms` still holds; a `revoked` key's signatures never do. `reason` says why, for people.
-    """
+    """A key to verify signatures. `x` is the base64url of its 32 bytes, as in a JWK. `actors` are people that a key for
+    votes or requests may sign for (none: any, as a gateway does), `roles` those that a vote key may claim for its
+    actors (none: nothing), `strength` is its holder's method of authentication. Signatures from before `retired_ms`
+    stay valid; a `revoked` key has no valid ones. `reason` is for people."""
 
     kid: str
     use: str
@@ -65,7 +58,7 @@ class PublicKey:
 
     @staticmethod
     def parse(content: Any) -> PublicKey:
-        """A key as `content` gives it. **Raises** UsageError for anything else."""
+        """Parse a `content`. **Raises** UsageError."""
         names = [spec.name for spec in dataclasses.fields(PublicKey)]
         if not isinstance(content, dict) or content.keys() != set(names):
             raise UsageError("a public key has other fields", hint=f"they are {', '.join(names)}")
@@ -84,24 +77,22 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key. Its seed is in no `repr`, so that no log and no traceback tells it."""
+    """A private key. Its seed is in no `repr`, so no log and no traceback reveals it."""
 
     kid: str
     use: str
     seed: bytes = field(repr=False)
 
     def public(self, **more: Any) -> PublicKey:
-        """The public key, with the fields that only its publisher knows."""
+        """The public key, with the fields that its publisher adds."""
         from refold.core.approval import jose
 
         return PublicKey(self.kid, self.use, jose.x_of(self.seed), **more)
 
 
 class KeyRing(dict[str, PublicKey]):
-    """Keys by id, and the platform that knows them (`production/refold.`): what is signed for another is none of it.
-
-    Without a name (what reads elsewhere, and archives) nothing is compared.
-    """
+    """Keys by id, and their platform (`production/refold.`): signatures for another platform are invalid. Without a
+    name (readers elsewhere, and archives) nothing is compared."""
 
     def __init__(
         self, keys: Mapping[str, PublicKey] | Iterable[tuple[str, PublicKey]] = (), platform: str = ""
@@ -115,14 +106,12 @@ def platform_of(keys: Mapping[str, PublicKey]) -> str:
 
 
 WITHDRAWN = frozenset({"revoked", "retired"})
-"""The reasons of `verified` for what a key did sign that may not speak for it any more: no forgery, so ask again."""
+"""Reasons of `verified` for keys that signed and may no longer: no forgery, so ask again."""
 
 
 def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
-    """The token of a payload, which has its time in an integer `issued`, in ms.
-
-    **Raises** UsageError for a payload that `verified` would not take, MalformedError for one that has no JSON form.
-    """
+    """The token of a payload, which has its time in an integer `issued`, in ms. **Raises** UsageError for a payload
+    that `verified` would refuse, MalformedError for one without a JSON form."""
     from refold.core.approval import jose
 
     text = canonical.dumps(dict(payload))
@@ -136,11 +125,8 @@ def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
 
 
 def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, Any]:
-    """The payload of a token that one of the keys signed for this use.
-
-    **Raises** UnauthorisedError with a `reason`; nothing of the token may be believed then, but for `revoked` and
-    `retired` that its key did sign it.
-    """
+    """The payload of a token that one of the keys signed for this use. **Raises** UnauthorisedError with a `reason`;
+    then nothing of the token is proven, except for `revoked` and `retired` that its key signed it."""
     from refold.core.approval import jose
 
     header_text, payload_text = _decoded(token)
@@ -175,7 +161,7 @@ def kid_of(token: str) -> str:
 
 
 def are_names(value: Any) -> bool:
-    """True if a value is a list of texts that may be names."""
+    """True if a value is a list of non-empty texts."""
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
@@ -251,7 +237,7 @@ def _unsafe(x: Any) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Bytes of a base64url text. **Raises** ValueError unless it is the one spelling of it, without padding."""
+    """Bytes of a base64url text. **Raises** ValueError unless it is their one spelling, without padding."""
     if not _BASE64.match(text):
         raise ValueError("not base64url")
     found = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -274,11 +260,9 @@ _D: Final = -121665 * pow(121666, -1, _P) % _P
 
 @lru_cache(maxsize=256)
 def weakness(key: bytes) -> str:
-    """Why these 32 bytes are no public key of Ed25519, or nothing: libraries that verify take any 32 bytes for one.
-
-    With a key whose order divides 8 a signature that nobody made holds for one message in eight, or for all.
-    **Source**: RFC 8032, 5.1.3 (decoding), and Wycheproof's `eddsa_verify` (keys of small order).
-    """
+    """The reason why 32 bytes are no safe public key of Ed25519; empty if they are: libraries verify with any bytes.
+    With a key whose order divides 8 a forged signature holds for one message in eight, or for all. **Source**: RFC
+    8032, 5.1.3 (decoding), and Wycheproof's `eddsa_verify` (keys of small order)."""
     y = int.from_bytes(key, "little") & ((1 << 255) - 1)
     if y >= _P:
         return "it is not written as it should be"
@@ -291,17 +275,14 @@ def weakness(key: bytes) -> str:
 
 
 def _x2(y: int) -> int:
-    """The square that x has to have where the curve is as high as y."""
+    """The square of x for a point of the curve with this y."""
     return (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
 
 
 Trust: TypeAlias = Mapping[str, PublicKey]
-"""The root keys, by id. Without any, nothing in the catalog holds.
-
-A root key signs the entries of the catalog, and every service has the public half in its settings. So a right to write
-there makes nobody an authority: neither a gap in the broker's rights, nor a super user of the cluster, nor somebody's
-tool that writes what another has asked it to.
-"""
+"""The root keys, by id. Without any, no entry of the catalog is valid. A root key signs the entries of the catalog, and
+every service has the public half in its settings. So a right to write to the topic gives no authority: neither by a gap
+in the broker's rights, nor to a super user of the cluster, nor to a tool that writes records on request."""
 
 ROOT = "root"
 NOBODY: Trust = {}
@@ -312,10 +293,8 @@ def pinned(key: PublicKey) -> str:
 
 
 def trusted(text: str, platform: str = "") -> KeyRing:
-    """The root keys of a setting: `KID:X`, several with commas. **Raises** UsageError.
-
-    `platform` is where they are trusted: an entry that they signed for another does not count there.
-    """
+    """Parse the root keys of a setting: `KID:X`, several with commas. **Raises** UsageError. `platform` is where they
+    are trusted: their entries for another platform do not count."""
     found = KeyRing(platform=platform)
     for part in filter(None, (each.strip() for each in text.split(","))):
         kid, _, x = part.partition(":")
@@ -328,19 +307,19 @@ def trusted(text: str, platform: str = "") -> KeyRing:
 
 
 def sealed(entry: CatalogEntry, root: SigningKey, counter: int) -> CatalogEntry:
-    """The entry as the root key signs it. `counter` is higher than that of all before. **Raises** UsageError."""
+    """The entry signed by the root key. `counter` is higher than all before. **Raises** UsageError."""
     numbered = replace(entry, counter=counter)
     return replace(numbered, token=sign(_payload(numbered), root))
 
 
 def check(entry: CatalogEntry, trust: Trust) -> None:
-    """**Raises** UnauthorisedError for an entry that none of the root keys has signed as it is."""
+    """Check that a root key has signed exactly this entry. **Raises** UnauthorisedError."""
     if verified(entry.token, trust, use=ROOT) != _payload(entry):
         raise UnauthorisedError("the signature is of another entry", reason="signature")
 
 
 def _payload(entry: CatalogEntry) -> dict[str, Any]:
-    """Signed bytes. A policy is long, so its digest stands for it. Entries of before name no platform."""
+    """Signed content. A policy is long, so its digest is signed. Entries of earlier releases name no platform."""
     return ({"platform": entry.platform} if entry.platform else {}) | {
         "actor": entry.actor,
         "content": sha256(entry.content.encode()).hexdigest(),

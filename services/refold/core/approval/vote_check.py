@@ -1,8 +1,6 @@
-"""The votes behind a decision, counted once more by whoever acts on it: a signature alone decides nothing.
-
-The decision carries its question and the signed votes. What they add up to is worked out by the same functions as in
-the approval service, so whoever has its key, and no votes, can withhold a decision and make none.
-"""
+"""Second count of the votes behind a decision, by its executor: a signature alone decides nothing. The decision
+contains its question and the signed votes, and their result is computed by the functions of the approval service. So a
+thief of the service's key can withhold decisions, but not forge one without votes."""
 
 from __future__ import annotations
 
@@ -22,17 +20,15 @@ from refold.core.messages import ApprovalRequest, ToolRequest
 
 _AS_GIVEN: tuple[str, ...] = ("run", "tool", "version", "schema", "effect", "args", "environment")
 _AS_GIVEN += ("policy", "verdict", "votes", "message")
-"""Fields of a decision that uses a grant which are those of the decision that gave it."""
+"""Fields of a decision by a grant that equal those of the decision that gave it."""
 
 _MAY_CHANGE = ("unentitled", "handed_on")
-"""Why a vote may count no more that did count: its person has lost something since."""
+"""Objections that may arise after a vote was valid: its person has lost a right since."""
 
 
 def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
-    """Why people have not decided this, by the keys and roles of the catalog; None if they have.
-
-    `stale`: they may have, and a key or a role is gone since.
-    """
+    """The refusal of a decision without valid votes, by the keys and roles of the catalog; None if it has them.
+    `stale`: it may have had them, and a key or a role is gone since."""
     try:
         request = _question(decided)
         _check_fields(decided, request)
@@ -60,10 +56,8 @@ def unread(decided: Decision, catalog: Catalog) -> bool:
 
 
 def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> Refusal | None:
-    """Why its policy does not ask for these people about the call that is ordered; None if it does.
-
-    People may have edited the arguments, and what they made of them is what the policy is asked about.
-    """
+    """The refusal of a decision by people that the policy does not require for the ordered call; None if it does.
+    People may have edited the arguments, and the policy is applied to the edited ones."""
     if decided.policy and decided.policy not in catalog.policies:
         return _revoked("the decision's policy is not in the catalog any more")
     request, policy, tool = asked_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
@@ -75,7 +69,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
         asked_so = vouched(replace(request, args=order.args), catalog, tools)
     if asked_so:
         return None
-    if decided.verdict == "edit":  # perhaps of an earlier release: people are asked about what it made of the call
+    if decided.verdict == "edit":  # maybe of an earlier release: people are asked about the edited call
         return _revoked("others than whoever wrote its arguments have to agree to an edit")
     return _final("its policy asks for other people about this call")
 
@@ -86,7 +80,7 @@ def _question(decided: Decision) -> ApprovalRequest:
 
 
 def _check_fields(decided: Decision, request: ApprovalRequest) -> None:
-    """**Raises** MalformedError when a decision says otherwise than the question that it answers."""
+    """Check that a decision agrees with its question. **Raises** MalformedError."""
     edited, needed = decided.edited, request.requirement
     same = {
         "id": (decided.approval, request.approval_id),
@@ -111,7 +105,7 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
         if void.code not in _MAY_CHANGE:
             return _final(f"a vote behind the decision is void: {void.reason}")
     settled = count.settled
-    # An edit that needs others is one by its votes; what it says besides lets nothing out.
+    # An amendment is an edit by its votes, and lets nothing out.
     verdict = "edit" if decided.verdict == "amend" else decided.verdict
     if settled is None:
         people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == verdict}
@@ -129,17 +123,15 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
 def _unsettled(request: ApprovalRequest, people: int, needed: int, gone: str) -> Refusal:
     if people >= needed:
         return _revoked(f"{gone} may not decide any more")
-    # Enough for a requester who was known: the key that vouched for them may be gone since.
+    # Enough for a known requester: the key that vouched for them may be gone since.
     if request.token and people >= quorum_of(request, {}):
         return _revoked("nobody knows any more who asked for the run")
     return _final(f"{people} of {needed} people stand behind the decision")
 
 
 def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
-    """Why the grant that a decision uses does not let this call pass.
-
-    How often it was used nobody can see in one decision: `use` is the word of whoever has signed.
-    """
+    """The refusal of a call by the grant of its decision; None if the grant permits it. The number of past uses cannot
+    be verified from one decision: `use` is the signer's claim."""
     given = Decision.parse(signature.verified(decided.given, catalog.keys, use="decision"))
     if given.grant is None or given.grant.use:
         return _final("what the decision rests on gives no grant")

@@ -1,1 +1,1 @@
-"""From an input to events, and from events to commands: what the planner decides, without its I/O."""
+"""From an input to events, and from events to commands: the planner's decisions, without its I/O."""

@@ -1,8 +1,5 @@
-"""Questions of a run to people, and the effect of their decision: the planner's side of an approval.
-
-All of it is events and durable deadlines, so waiting for a human costs what waiting for a timer costs, and survives
-what that survives.
-"""
+"""The planner's side of approvals: questions to people, and the events of decisions. All of it is events and durable
+deadlines, so a wait for a human costs and survives the same as a wait for a timer."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from refold.core.wire.canonical import idempotency_key
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that is judged for the first time: its seq, and how many others are proposed before it in this entry."""
+    """A call before its first judgement: its seq, and the number of calls proposed before it in the same entry."""
 
     call: events.CallProposed
     seq: int
@@ -41,7 +38,7 @@ class Proposal:
 def propose(
     state: RunState, new: Proposal, authority: Authority, now: int
 ) -> tuple[events.CallProposed, events.CallFailed | events.ApprovalRequested | None]:
-    """A new call with the rule that has judged it, and the event that keeps it in; None: it may go out."""
+    """The call with the rule that judged it, and the event that blocks it; None: it may be dispatched."""
     call, request = new.call, state.request
     found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
     if found.rule:
@@ -54,22 +51,22 @@ def propose(
 
 
 def permitted(state: RunState, step: int, attempt: int, authority: Authority, now: int) -> bool:
-    """True if an attempt of a call that was judged before may go out without being judged again."""
+    """True if an attempt of a call that was judged before may be dispatched without another judgement."""
     opened = state.open[step]
-    # A run keeps the policy that it began with, unless one in force by now says `recheck`.
+    # A run keeps the policy of its start, unless the policy in force has `recheck`.
     if authority.changed(opened.policy):
         return False
     last = opened.decision
     if last is None:
         return True
-    # A call in doubt may go on after people have said no, or nothing in time: then they are asked again.
+    # After a rejection or an expiry the policy decides again: a call in doubt may get here with such a decision.
     return last.verdict in ("approve", "edit") and attempt <= last.covers and now < last.expires_ms
 
 
 def judge_again(
     state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
 ) -> list[events.Event]:
-    """What stands before another attempt: it goes out, or people are asked, or it is over."""
+    """Judge a further attempt: it is dispatched, or people are asked, or the call ends."""
     opened, call, authority = state.open[step], state.call(step), rules.authority
     assert authority is not None, "only an authority judges"
     judgement = authority.judge(state, call, authority.current if authority.changed(opened.policy) else opened.policy)
@@ -83,14 +80,14 @@ def judge_again(
 def send(
     state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
 ) -> list[events.Event]:
-    """The events of a further attempt: it goes out, or what it needs before has to be asked for again."""
+    """The events of a further attempt; it is judged again if its permission no longer holds."""
     if rules.authority and not permitted(state, step, attempt, rules.authority, now):
         return judge_again(state, step, attempt, now, rules, may_have_happened=may_have_happened)
     return let_out(state, state.call(step), attempt, now, rules)
 
 
 def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_happened: bool) -> events.Event:
-    """A call that goes no further: failed, unless an earlier attempt may have had its effect."""
+    """The end of a call: failed, or in doubt if an earlier attempt may have had its effect."""
     if may_have_happened:
         return events.CallDoubted(step, opened.attempt, failure)
     return events.CallFailed(step, opened.attempt, failure)
@@ -101,7 +98,7 @@ def _denied(found: Judgement) -> events.Failure:
 
 
 class _Attempt(NamedTuple):
-    """Of what people are asked: an attempt of the call that was proposed at `seq`, or (`about`) the one before."""
+    """The subject of a question: an attempt of the call proposed at `seq`, or (`about`) the attempt before it."""
 
     call: events.CallProposed
     seq: int
@@ -117,7 +114,7 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
     event = events.ApprovalRequested(
         step=call.step,
         attempt=attempt,
-        # A `once` call that was sent is never sent again on an old decision: nothing else would keep it single.
+        # A `once` call is never sent twice on one decision: nothing else would keep it single.
         covers=attempt if call.effect == "once" else max(attempt, last),
         policy=found.policy,
         rule=found.rule,
@@ -129,7 +126,7 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
         expires_ms=now + needed.expires_ms if needed.expires_ms else 0,
         about=about,
     )
-    # The time of the entry that will hold it: a run whose history is ahead of the clock stands still until then.
+    # The time of the entry that will hold it, which is never before that of the last entry.
     asked = Asked(0, event, (), max(now, state.at_ms), event.expires_ms, escalated=False)
     before = opened or OpenStep("proposed", seq)
     request = question_of(state, call, before._replace(question=asked, rounds=before.rounds + 1))
@@ -137,10 +134,10 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
 
 
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
-    """What people are asked: the call as it would go out. Asked again, it is the same to the last byte."""
+    """The question about a call as it would be dispatched. Built again, it is equal to the last byte."""
     asked, request, first = opened.question, state.request, call
     if call.step in state.edited and isinstance(was := state.steps[call.step - 1], events.CallProposed):
-        first = was if was.args != call.args else call  # a fork has given it another key alone
+        first = was if was.args != call.args else call  # a fork has changed its key alone
     edited, name = first is not call, call_id(state.run_id, opened.seq)
     assert asked is not None, "only what is asked is a question"
     made = ApprovalRequest(
@@ -152,7 +149,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         covers=asked.event.covers,
         agent=request.agent if request else "",
         requester=request.requester if request else "",
-        # Nobody has signed the name of an operator who gave other arguments, so one more person has to agree.
+        # The token does not cover an operator who gave other arguments, so one more person has to agree.
         token=request.token if request and not call.asked else "",
         session=request.session if request else "",
         environment=asked.event.environment,
@@ -181,7 +178,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
 
 
 def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
-    """The question as an earlier release asked it: without writers, nor attempts of the run that this is a fork of."""
+    """The question in the form of earlier releases: without writers, or attempts of the forked run."""
     request = state.request
     history = [each for each in made.history if not (request and request.forked) or each.at_ms > state.requested_ms]
     before = dataclasses.replace(made, writers=[], token=request.token if request else "", history=history)
@@ -201,15 +198,12 @@ def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
 
 
 def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
-    """True if a decision can still be acted upon when it comes.
-
-    It can not when it has expired, when its people are not entitled any more, when the use of the grant that it rests
-    on is known already, and when another policy is in force that wants to see every call.
-    """
-    # A no lets nothing out, so it holds at any time and from whoever was entitled when they said it.
+    """True if a decision is still valid when it arrives: not expired, its voters entitled, its use of a grant new, and
+    no policy in force that rechecks every call."""
+    # A rejection lets nothing out, so it stays valid, if its voters were entitled when they voted.
     if found.verdict == "reject":
         return True
-    # What has happened, or has not, stays so.
+    # A finding on a past attempt does not expire.
     if (now >= found.expires and asked.event.about != DOUBT) or authority.changed(asked.event.policy):
         return False
     if found.grant and found.grant.use and (found.grant.id, found.grant.use) in state.uses:
@@ -218,12 +212,12 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
 
 
 def contradiction(state: RunState, step: int, found: Decision) -> str:
-    """Why a decision is none on the approval that this step waits for; nothing if it is."""
+    """The reason why a decision does not fit the approval of this step; empty if it fits."""
     opened, asked = _asked(state, step)
     if (found.approval, found.question) != (state.waits_for(step), asked.question):
         return "the decision answers another question"
-    # The receiver may have acted upon what was sent: other arguments, or a result by hand, would hide that. Of a doubt
-    # a result by hand is what people have found.
+    # The receiver may have acted on the first request: other arguments, or a result by hand, would hide that. For a
+    # doubt the result by hand is the finding.
     by_hand = ("edit", "amend") if asked.event.about == DOUBT else ("edit", "amend", "answer")
     if found.verdict in by_hand and opened.attempt:
         return "a call that was sent once cannot be changed any more"
@@ -241,7 +235,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
 
 
 def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
-    """The events of a decision that holds; what it lets pass goes out with it."""
+    """The events of a valid decision, with the dispatch that it permits."""
     opened, asked = _asked(state, step)
     edits, actors = found.verdict in ("edit", "amend"), [vote.actor for vote in found.votes]
     taken = events.ApprovalDecided(
@@ -274,11 +268,9 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
 
 
 def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
-    """The events of an edit: it goes out if its policy asks nobody about it, or the same people, who may have asked for
-    the call themselves; else others are asked.
-
-    One that it denies comes to nothing: people are asked again about the call as it was.
-    """
+    """The events of an edit. It is dispatched if its policy allows it, or requires the same people and does not exclude
+    the requester; else it is judged again. An edit that the policy denies is dropped: people are asked about the
+    original call."""
     step, (opened, asked), authority = taken.step, _asked(state, taken.step), rules.authority
     assert authority is not None, "only an authority judges"
     after = state.copy()
@@ -303,7 +295,7 @@ def _key(state: RunState, step: int, found: Decision) -> str:
 def reopened(
     state: RunState, step: int, now: int, rules: Rules, *, why: str = "the decision did not hold any more when it came"
 ) -> list[events.Event]:
-    """An approval ends with a decision that does not hold, and the call is judged again."""
+    """End an approval whose decision is not valid, and judge the call again."""
     opened, asked = _asked(state, step)
     ended = unanswered(step, asked, why)
     if asked.event.about == DOUBT:
@@ -313,7 +305,7 @@ def reopened(
 
 
 def due(state: RunState, step: int, now: int) -> list[events.Event]:
-    """What becomes of an approval whose time has come: more people are asked, or it ends as the policy says."""
+    """The events of an approval whose time has come: it is escalated, or ends by the rule of its policy."""
     opened, asked = _asked(state, step)
     needed = asked.event.requirement
     late = bool(asked.expires_ms) and now >= asked.expires_ms
@@ -324,14 +316,14 @@ def due(state: RunState, step: int, now: int) -> list[events.Event]:
         request = named(question_of(state, state.call(step), opened._replace(question=more)))
         return [events.ApprovalEscalated(step, asked.seq, approvers, expires_ms, request.question)]
     failure = events.Failure("approval_expired", "nobody decided in time")
-    # A run does not end over an effect that may have happened: the call falls into doubt, and somebody looks.
+    # A run does not end over an effect that may have happened: the call falls into doubt, for a human to settle.
     if needed.on_expiry == "fail" and not opened.may_have_happened:
         return [unanswered(step, asked), events.RunFailed(failure)]
     return given_up(state, step, failure)
 
 
 def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = "") -> list[events.Event]:
-    """An approval ends without a decision, and the call with it; `why`, if not because its time was over."""
+    """End an approval and its call without a decision; `why` is empty for an expiry."""
     opened, asked = _asked(state, step)
     if asked.event.about == DOUBT:  # the call stays in doubt
         return [unanswered(step, asked, why)]
@@ -339,18 +331,18 @@ def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = 
 
 
 def unanswered(step: int, asked: Asked, why: str = "") -> events.ApprovalDecided:
-    """The end of an approval that nobody has decided; `why`, if not because its time was over."""
+    """The end of an approval without a decision; `why` is empty for an expiry."""
     return events.ApprovalDecided(step, asked.seq, "expire", message=why, question=asked.question)
 
 
 CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
-"""What the verdicts on a doubt say of the call: that it may go out once more says that nothing came of it."""
+"""Outcome of a call by verdict on its doubt. To approve another attempt is to state that the first did not happen."""
 VERDICTS_ON_DOUBT = {outcome: verdict for verdict, outcome in CAME.items()}
-"""The same the other way round."""
+"""The inverse of `CAME`."""
 
 
 def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    """The question what came of a call that is in doubt; nothing where no policy says whom to ask."""
+    """The question about the outcome of a call in doubt; empty if no policy names people for it."""
     opened, call, authority = state.open[step], state.call(step), rules.authority
     if authority is None or (named_by := authority.settlers(opened.policy)) is None:
         return []
@@ -359,26 +351,26 @@ def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[ev
 
 
 def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, rules: Rules) -> list[events.Event]:
-    """The events of a word on what came of a call, with its `result` if it happened."""
+    """The events of a verdict on the outcome of a call, with its `result` if it happened."""
     step, attempt = said.step, said.attempt
     if said.verdict == "happened":
         return [said, events.CallCompleted(step, attempt, result)]
-    if said.verdict == "give_up" or step in state.given_up:  # no attempt is made that nobody waits for
+    if said.verdict == "give_up" or step in state.given_up:  # a step that was given up gets no further attempt
         told = "a human gave the call up, its outcome unknown" if said.verdict == "give_up" else "nobody waits for it"
         return [said, events.CallFailed(step, attempt, events.Failure("given_up", told))]
-    # Of this attempt, and of those before it.
+    # No attempt so far has had an effect.
     return [said, *send(foreseen(state, [said], now), step, attempt + 1, now, rules, may_have_happened=False)]
 
 
 def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
-    """The state with what comes first in the same entry: people who are asked are told of it."""
+    """The state after the earlier events of the same entry, for the questions that show them."""
     after = state.copy()
     advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
     return after
 
 
 def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, said_ms: int) -> Ruling:
-    """What a decision means for the call that waits for it. **Units**: `said_ms` is when the log took its record."""
+    """The ruling on a decision. **Units**: `said_ms` is the append time of its record."""
     step = opened_by(state, given.approval)
     if step is None or rules.authority is None:
         return Ignore("the approval is closed")
@@ -386,7 +378,7 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, sa
         decision = rules.authority.open(given.token)
     except UnauthorisedError as error:
         reason = error.fields.get("reason")
-        if reason == "unknown_key":  # one that was published a moment ago may be read a moment after what it signed
+        if reason == "unknown_key":  # a key just published may be read after its first signature
             return Park(error.message, code="unauthorised")
         if reason in signature.WITHDRAWN:  # the approval service is done with the question: ask another
             return reopened(state, step, now, rules)
@@ -395,12 +387,12 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, sa
         return Refuse("unauthorised", reason)
     _, asked = _asked(state, step)
     unseen, catalog = decision.verdict == "answer" or asked.event.about == DOUBT, rules.authority.catalog
-    # No executor acts on these, so nobody but a planner counts their votes again: of who gives a call up, too.
+    # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.
     if unseen and (refused := unfounded(decision, catalog)):
-        if unread(decision, catalog):  # as above, of votes
+        if unread(decision, catalog):  # as above, for votes
             return Park(refused.message, code="unauthorised")
         return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
-    # Its timer ends it. Said later, a decision would hold or not by which of the two is read first.
+    # The timer ends it. A later decision would otherwise count or not by which of the two is read first.
     if asked.expires_ms and said_ms >= asked.expires_ms:
         return Ignore("the approval has expired")
     if not holds(state, asked, decision, rules.authority, now=now):

@@ -1,8 +1,5 @@
-"""Budgets: reserved before every attempt, on every way, and billed by its outcome.
-
-A call has to fit into the budget of its run and of every run that waits for it. What is decided here stands in the log;
-nobody decides it again.
-"""
+"""Budgets: reserved before every attempt, billed by its outcome. A call has to fit into the budget of its run and of
+every run that waits for it. The log records each decision, and none is taken twice."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage
 from refold.core.run.state import RunState
 
 DEGRADE = "degrade"
-"""The failure of a call that is to be made in a cheaper way."""
+"""Failure code of a call that should be repeated in a cheaper way."""
 
 REPEATED = "repeated"
-"""The failure of a call that was made too often with the same arguments."""
+"""Failure code of a call repeated too often with the same arguments."""
 
 
 LOOKED_INTO = 4 << 20
-"""Characters of a result that is looked into for what it took: some milliseconds, in which no other run goes on."""
+"""Longest result that is parsed for its usage, in characters: some milliseconds, during which no other run proceeds."""
 
 
 class Attempted(NamedTuple):
-    """An attempt that is to go out. `most` is what it may take, None where nobody has said; `cheap` see `Reserve`."""
+    """An attempt to dispatch. `most` is its largest cost, None if unknown; `cheap` see `Reserve`."""
 
     call: events.CallProposed
     attempt: int
@@ -43,7 +40,7 @@ class Attempted(NamedTuple):
 
 @dataclass(slots=True)
 class Reservation:
-    """What goes out in an entry that is being made, and is not folded into the state yet."""
+    """Reservations of an entry that is being made and is not folded into the state yet."""
 
     amount: Amount = NOTHING
     told: set[str] = field(default_factory=set)
@@ -51,7 +48,7 @@ class Reservation:
 
 
 class Found(NamedTuple):
-    """What budgets make of an attempt: it goes out, with what is `said` before; or else it has a `failure`."""
+    """Judgement of budgets on an attempt: events to write before its dispatch (`said`), or its `failure`."""
 
     outcome: Literal["go", "ask", "degrade", "stop"]
     said: list[events.Event]
@@ -59,8 +56,6 @@ class Found(NamedTuple):
 
 
 class _Measure(NamedTuple):
-    """Usage of one thing that a budget bounds."""
-
     what: str
     taken: int
     limit: int
@@ -70,7 +65,7 @@ class _Measure(NamedTuple):
 
 
 def judged(state: RunState, asked: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
-    """Judgement of the budgets that a run counts for on an attempt; `reservation` is of what goes out before it."""
+    """Judge an attempt by the budgets of its run; `reservation` is the total of the dispatches before it."""
     account, reservation = state.account or BudgetAccount(since_ms=state.requested_ms), reservation or Reservation()
     asks = reservation.amount.plus(asked.most or NOTHING)._replace(calls=reservation.amount.calls + 1)
     said: list[events.Event] = []
@@ -99,10 +94,10 @@ def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
 
 
 def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
-    """The events of an attempt that does not go out."""
+    """The events of an attempt that a budget refuses."""
     failure, step = found.failure, asked.call.step
     assert failure is not None, "what is refused has a reason"
-    # What each attempt may take is known to whoever lets it out later.
+    # Recorded, because the attempt may be dispatched later.
     most = [] if asked.most is None else [_most(asked)]
     if found.outcome == "ask":
         return [*most, *found.said, events.CallHeld(step, asked.attempt - 1, failure)]
@@ -117,15 +112,13 @@ def _most(asked: Attempted, attempt: int = 0) -> events.CallReserved:
 
 
 def kept_in(asked: Attempted, held: events.Event) -> list[events.Event]:
-    """The events of a call that waits for people, or is denied: what each attempt may take is known later on."""
+    """The events of a call that is blocked or denied: the log keeps its largest cost for a later dispatch."""
     return [held] if asked.most is None or isinstance(held, events.CallFailed) else [_most(asked), held]
 
 
 def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO_VALUES) -> list[events.Event]:
-    """What an executor's word on an attempt says of what it took. What nobody knows stays reserved.
-
-    A large result is among the `values`; one that would take long to look into says nothing.
-    """
+    """Bill an attempt by the usage in its result. If the outcome is unknown, the reservation stays. A large result is
+    among the `values`; above `LOOKED_INTO` characters the reservation is billed."""
     account = state.account
     assert account is not None, "only of a run that something is counted of"
     try:
@@ -138,11 +131,11 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
         text = values.get((result.run_id, result.result), result.result)
         took = _took(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
         return [_billed(result, call, booked, took, rules)]
-    # "It did not happen" is said of one order: where there were two, the other may have been made.
+    # "It did not happen" covers one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:
         return [_billed(result, call, booked, NOTHING, rules)]
     pure = state.call(result.step).effect == "pure"
-    if pure and result.again and result.status in ("unknown", "broken"):  # made twice, and nobody knows of either
+    if pure and result.again and result.status in ("unknown", "broken"):  # made twice, both outcomes unknown
         return [_billed(result, call, booked, booked.amount, rules)]
     return []
 
@@ -156,7 +149,7 @@ def _billed(result: ToolResult, call: int, booked: Booked, took: Amount, rules: 
 
 
 def _took(result: str, booked: Amount, rules: Rules) -> Amount:
-    # Of who reserves tokens the result says what it took; what a tool with a price hands on may be anybody's words.
+    # Only calls that reserve tokens report usage; the result of a tool with a price may be any text.
     usage = usage_of(result) if booked.tokens else None
     if usage is None:
         return booked
@@ -167,7 +160,7 @@ def _took(result: str, booked: Amount, rules: Rules) -> Amount:
 
 
 def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
-    """Amount of a reservation; None where nobody knows what its model costs."""
+    """Amount of a reservation; None if the price of its model is unknown."""
     if reserve.usd is not None:
         return NOTHING.plus(Amount(reserve.tokens, nano_usd(reserve.usd)))
     price = rules.app.price(reserve.usage) if rules.app.price and reserve.model else None
@@ -179,7 +172,7 @@ def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
 
 
 def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") -> Spendable | None:
-    """The budget of a run: that of its agent, made smaller by who asked for it; `root`: it counts for that one."""
+    """The smaller of an agent's and a request's budget, per limit; `root` is the run that it counts for."""
     if own is None or asked is None:
         limits = own or asked or (Spendable() if root else None)
     else:
@@ -189,12 +182,12 @@ def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") 
 
 
 def _less(one: int, other: int) -> int:
-    # What is below zero, as a request may say, bounds nothing: it is no limit, and takes none away.
+    # A request may contain a negative limit: it counts as none.
     return min(one, other) if one > 0 and other > 0 else max(one, other, 0)
 
 
 def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
-    """When a run has to be over, by what was asked for and by its budget; 0: never."""
+    """Deadline of a run by its request and its budget; 0: none."""
     return _less(asked_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 

@@ -1,8 +1,5 @@
-"""Orders that follow from an accepted entry: the run log is the planner's outbox.
-
-The orders are a function of the entry and the state after it, with deterministic keys, so that emitting them again
-(after a take-over, or for a record that another planner wrote) is harmless.
-"""
+"""Orders that follow from an accepted entry: the run log is the planner's outbox. Orders are a function of entry and
+state, with deterministic keys, so to emit them twice (after a take-over) is harmless."""
 
 from __future__ import annotations
 
@@ -19,11 +16,8 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED,
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A record for others. `topic` is a name of design 3 without the prefix; message None is a tombstone.
-
-    `call_key` is the idempotency key of the call that a tombstone closes. One with an `attempt` takes back the orders
-    up to that attempt, and the call goes on.
-    """
+    """A record to send. `topic` has no prefix; message None is a tombstone, for which `call_key` is the idempotency key
+    of the closed call. A tombstone with an `attempt` revokes the orders up to that attempt, and the call goes on."""
 
     topic: str
     key: str
@@ -36,19 +30,17 @@ _JUDGED_AGAIN = (events.ApprovalRequested, events.CallDoubted, events.CallHeld)
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
-    """The orders of an accepted entry. `state` is the state right after it or a later one, `offset` where it lies.
-
-    **JsonCodec**: requests before tombstones, because somebody waits for a request and nobody for a tombstone; but a
-    question goes before the one that follows it about its call: two of them at a time are the work of a liar.
-    """
+    """The orders of an accepted entry. `state` is the state right after it or later, `offset` the entry's. **Shape**:
+    requests before tombstones, because requests are waited for; but the tombstone of a question precedes the next
+    question about its call: two at a time are a sign of forgery."""
     found: list[Command] = []
     ended: list[Command] = []
     closed: list[Command] = []
     for event in entry.events:
         if isinstance(event, events.CallProposed):
-            continue  # it goes out by another event of its entry
+            continue  # another event of its entry sends it
         if isinstance(event, events.CallDispatched):
-            if event.step not in state.given_up:  # in the same moment: nobody waits for it
+            if event.step not in state.given_up:  # not if given up in the same entry
                 found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.SignalSent):
             found.append(_signal(state, event))
@@ -66,14 +58,14 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             closed += _give_up(state, event.step, at=entry.last_seq)
         elif isinstance(event, events.Terminal):
             goes_on = isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq
-            # Of one that does the next end is told.
+            # A retried run reports its next end.
             found += [] if goes_on else [outcome(state)]
             closed += _end(state, entry.last_seq, goes_on=goes_on)
     return found + ended + closed
 
 
 def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
-    if goes_on:  # by other calls
+    if goes_on:  # the retry makes other calls
         early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
         return [close(state, step, at=last_seq) for step in early]
     closed: list[Command] = []
@@ -94,21 +86,19 @@ def _signal(state: RunState, event: events.SignalSent) -> Command:
 
 
 def close(state: RunState, step: int, *, at: int = 0) -> Command:
-    """The tombstone of a call that is settled, by event `at` if that is not the last word on it."""
+    """The tombstone of a settled call. `at` is its event, if the call has later ones."""
     call = state.call(step)
     return Command(tool_requested(call.pool), state.call_id(step, at=at), None, call.key)
 
 
 def take_back(state: RunState, step: int, attempt: int, *, at: int = 0) -> list[Command]:
-    """The tombstone of orders up to an attempt that is judged again, in doubt or held; none before the first attempt.
-
-    An executor may have such an order yet: one that was sent twice, or a restarted one whose ledger is lost.
-    """
+    """The tombstone of the orders up to an attempt that is judged again, in doubt or held; none before the first
+    attempt. An executor may still have such an order: one sent twice, or the executor restarted without its ledger."""
     return [dataclasses.replace(close(state, step, at=at), attempt=attempt)] if attempt > 0 else []
 
 
 def recall(state: RunState, step: int) -> list[Command]:
-    """The same of an open call that waits for people or an operator by now."""
+    """`take_back` for an open call that waits for people or an operator."""
     opened = state.open[step]
     return take_back(state, step, opened.attempt) if opened.phase in ("approval", "doubt", "held") else []
 
@@ -122,7 +112,7 @@ def _judged_again(
 
 
 def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) -> list[Command]:
-    """The tombstone of a call with a late result: somebody may have been asked since it was closed."""
+    """The tombstone of a call with a late result: a question may have been sent since its first one."""
     again = [] if step in state.open else [close(state, step, at=at)]
     return [each for each in again if each not in closed]
 
@@ -134,7 +124,7 @@ def _ask_others(state: RunState, step: int) -> list[Command]:
 
 
 def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
-    """What ends with a step that nobody waits for: an order, and the question about it. A doubt stays with people."""
+    """The tombstones of a step that was given up: its order, and its question. A question about a doubt stays."""
     opened = state.given_up.get(step)
     if opened is None:  # a retry has taken that back
         return [close(state, step, at=at)] if state.is_call(step) else []
@@ -145,12 +135,12 @@ def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
 
 
 def asked_no_more(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
-    """The tombstone of a question about a call, by event `at` if that is not the last word on it."""
+    """The tombstone of a question. `at` is its event, if the call has later ones."""
     return Command(APPROVAL_REQUESTED, approval_id(state.call_id(step, at=at), question), None)
 
 
 def ask_people(state: RunState, step: int) -> list[Command]:
-    """Question to people about a step by now; nothing when it waits for nobody."""
+    """The open question of a step; empty if there is none."""
     opened = state.open.get(step)
     if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run
@@ -159,10 +149,8 @@ def ask_people(state: RunState, step: int) -> list[Command]:
 
 
 def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int, again: bool = False) -> Command:
-    """The request of an attempt; with `again`, of one that went out before and is not answered.
-
-    Of the calls on which it builds it has none: who sends it puts in those that its executor lacks (`complete`).
-    """
+    """The request of an attempt; `again` if it went out before without an answer. The sender adds the calls on which it
+    builds and that its executor lacks (`complete`)."""
     call, opened = state.call(step), state.open.get(step)
     first_ms = opened.first_sent_ms if opened else state.at_ms
     name = state.call_id(step)

@@ -1,8 +1,5 @@
-"""Decisions: the validation of an input into events.
-
-`decide` answers for what comes from outside, `propose` for what the agent asks. Both are pure; what changes nothing
-is an `Ignore`, what comes too early a `Park`, what cannot be right a `Refuse`.
-"""
+"""Decisions: the validation of an input into events. `decide` is for inputs from outside, `propose` for requests of the
+agent. Both are pure; an input without effect is an `Ignore`, one too early a `Park`, an invalid one a `Refuse`."""
 
 from __future__ import annotations
 
@@ -59,10 +56,8 @@ def decide(
     sent: RequestedAt | None = None,
     values: Values = NO_VALUES,
 ) -> Ruling:
-    """The events that an input causes, or why there are none; `values` has the large ones that it points to.
-
-    **Units**: milliseconds since 1970: `now`, and when the input's record was appended, if it is `sent` by one.
-    """
+    """The events of an input, or the reason for none; `values` has the large values that it points to. **Units**:
+    milliseconds since 1970: `now`, and the append time in `sent` if the input is a record."""
     ruling = _decide(state, what, now, rules, sent)
     if state is None or not isinstance(ruling, list):
         return ruling
@@ -120,12 +115,12 @@ def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rule
 
 
 def _said_ms(now: int, sent: RequestedAt | None) -> int:
-    """Late is what was sent late: that nobody has read it for a while is not its sender's fault."""
+    """The time of an input is its append time: a delay in reading is not its sender's fault."""
     return min(now, sent.ms) if sent else now
 
 
 def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
-    """Nothing happens to a run that is over. Who tells it something, or answers it, learns that it came too late."""
+    """The ruling on an input to a finished run: ignored, or refused as late so that its sender gets an answer."""
     late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
     if late and isinstance(what, RunSignal | RunOperation) and what.kind in ("signal", "callback", ANNOTATE):
         return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")
@@ -133,7 +128,7 @@ def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
 
 
 ENDED_MS = 1_000
-"""Of a run that is over its end is known to the second: what was sent within it may be what has ended the run."""
+"""The end of a run is known to the second: an input sent within that second may have caused the end."""
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
@@ -145,7 +140,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
     above = origin or Origin(RunId(""), 0, rules.authority.current if rules.authority else "", outlives=False)
     budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=above.counts_for)
     if budget is None and any(binding(rules.app.windows, ask.agent, ask.labels, ask.requester, now)):
-        budget = events.Spendable()  # it is bound to nothing itself, and counted
+        budget = events.Spendable()  # without limits of its own, and counted
     fresh: list[events.Event] = [
         events.RunRequested(
             agent=ask.agent,
@@ -168,19 +163,19 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
     ]
     if what.pause is not None:
         return [*fresh, what.pause]
-    # What has waited for the run is answered between this entry and the start: a cancel comes before any cost.
+    # Waiting inputs are handled between this entry and the start: a cancel precedes any cost.
     if ask.not_before_ms <= now and not what.waits:
         fresh.append(rules.app.start(ask.agent))
     return fresh
 
 
 def _started(state: RunState, what: Start, rules: Rules) -> Ruling:
-    """What a client that got no answer hears of its request, sent again: equal content makes that harmless."""
+    """The answer to a repeated request: equal content makes it harmless."""
     asked, keys = state.request, _askers(rules)
     assert asked is not None, "every run begins with its request"
     if not family.is_of(what.request, what.digest, asked.request_digest):
         return Refuse("conflict", f"{family.conflict(what.request, asked)}; choose another run id")
-    # Or whoever copies a request before its sender takes the signature from it.
+    # Else an unsigned copy that arrives first would take the signature from the real sender's run.
     signed = requester.vouches(what.request.token, what.request.requester, keys)
     if signed and not requester.vouches(asked.token, asked.requester, keys):
         return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
@@ -196,10 +191,10 @@ def _askers(rules: Rules) -> Mapping[str, PublicKey]:
 
 
 OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate", forking.FORK)
-"""Words of operators on anybody's run. Users say the first four of their own."""
+"""Requests of operators on any run. Users may send the first four to their own runs."""
 
 OF_USERS = (*OPERATIONS[:4], "signal", "callback")
-"""Requests of users."""
+"""Requests that users may send."""
 
 _HOW = frozenset({"stored", "probed"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
@@ -215,7 +210,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
             return [rules.app.start(state.request.agent)]
         return Ignore("the run has started")
     opened = state.open.get(what.step)
-    # A timer may have been set for a deadline that was moved since: only the one in the log counts.
+    # A timer may be set for a deadline that was moved since: only the deadline in the log counts.
     if opened is None or not 0 < opened.due_ms <= now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
@@ -229,7 +224,7 @@ def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
 
 def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
     opened, call = state.open[step], state.call(step)
-    # Past the window the receiver takes the same key for a new call: a try that arrives then could double the effect.
+    # Past the window the receiver takes the key for a new call: an attempt that arrives then could double the effect.
     arrives_ms = now + call.timeout_ms
     if call.effect == "keyed" and call.key_window_ms and arrives_ms > opened.first_sent_ms + call.key_window_ms:
         failure = events.Failure("key_window", "the receiver has forgotten the idempotency key by now")
@@ -258,7 +253,7 @@ def _never_sent(state: RunState, what: Undeliverable) -> Ruling:
 
 
 def _unreadable_result(state: RunState, what: UnreadableResult) -> Ruling:
-    """Somebody has acted, and what came of it is lost: asked again, the ledger would only say the same again."""
+    """The effect happened but its result is unreadable. A retry would return the same bytes from the ledger."""
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None
     if step is None or opened is None or opened.phase != "dispatched" or opened.seq != what.seq:
@@ -272,7 +267,7 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
 
 
 def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
-    """What an operator says; of a run that is held, its holds know more."""
+    """The ruling on an operator's request, except pause, resume and note."""
     data = command_content(said)
     if isinstance(data, Refuse):
         return data
@@ -312,23 +307,23 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
         step = state.step_of(parse_call_id(result.call_id)[1])
     except MalformedError as error:
         return Refuse("malformed", str(error))
-    # Of another step it is when the log has lost what gave that one this number.
+    # The step differs if the log has lost the call that had this number.
     if step is None or step != result.step or not isinstance(state.steps[step - 1], events.CallProposed):
         return Refuse("unknown_call", f"run {state.run_id} proposed no call {result.call_id} as step {result.step}")
     if result.status not in _STATUSES:
         return Refuse("malformed", f"{result.status[:80]!r} is not a status; known are {', '.join(sorted(_STATUSES))}")
     if result.status != "completed" and result.call_id != state.call_id(step):
-        return Ignore("the call was asked for anew")  # its attempts are others, and what this says is of the first one
+        return Ignore("the call was asked for anew")  # this result is of the superseded call
     opened = state.open.get(step)
     if result.status == INCOMPLETE:
         waits = opened is not None and (opened.phase, opened.attempt) == ("dispatched", result.attempt)
         return Again(step, whole=True) if waits else Ignore("the attempt is not under way")
     if opened is None:
         return _after_the_end(state, step, result)
-    # A result counts from any attempt and however late: the effect has happened, and another try could double it.
+    # A result counts from any attempt, however late: the effect has happened, and another attempt could double it.
     if result.status == "completed":
         return _completed(state, step, opened, result)
-    # The call goes on, by the word of a human: that the effect happened all the same is recorded, and ends nothing.
+    # A human has overruled this: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
     return _attempt_over(state, step, result, now, rules)
@@ -336,7 +331,7 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
 
 def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     opened = state.open[step]
-    # Who claimed a call that is in doubt by now may still say what nobody else can: that it did not happen, or how.
+    # The executor that claimed a call in doubt may still report that it did not happen, or how it failed.
     expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
     if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
         return Ignore("another attempt is under way")
@@ -351,7 +346,7 @@ def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rule
 
 
 def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
-    if state.reworded(step, result.call_id):  # of what was asked for before; what is asked for now may still come
+    if state.reworded(step, result.call_id):  # of the call before its edit; the edited call may still end
         return _contradiction(state, step, result)
     fresh: list[events.Event] = [_ended(step, result)]
     if _overruled(state, step, result):
@@ -363,7 +358,7 @@ def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult)
 
 
 def _ended(step: int, result: ToolResult) -> events.CallCompleted:
-    """The end of a call as its executor reports it. An unknown `how` and impossible times are left out."""
+    """The end of a call from its executor's report. An unknown `how` and impossible times are left out."""
     how = result.how if result.how in _HOW else "late" if result.late else ""
     began_ms, took_ms = result.began_ms, result.took_ms
     if not (0 <= began_ms <= events.LAST_MS and 0 <= took_ms <= events.LAST_MS):
@@ -373,16 +368,16 @@ def _ended(step: int, result: ToolResult) -> events.CallCompleted:
 
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
     if (was := state.given_up.get(step)) is not None and step not in state.outcomes:
-        # What came of an attempt is told once: an attempt that was over by then has said it.
+        # The outcome of an attempt is recorded once: an attempt that was over by then has reported it.
         if result.status in ("completed", "broken") or (was.phase, was.attempt) == ("dispatched", result.attempt):
             return _recorded(state, step, result, contradicts=False)
         return Ignore("the call was given up")
-    if not state.retried.counts(step):  # what came of it may have been told before, and counts no more
+    if not state.retried.counts(step):  # its outcome no longer counts
         return Ignore("a retry has left the call behind")
     if result.status not in ("completed", "broken") or not _overruled(state, step, result):
         return Ignore("the call is settled")
     outcome = state.outcomes.get(step, (0, None))[1]
-    # The human said that it happened, or this very result was let in before. Equal results of two attempts are not
+    # The human said that it happened, or this very result was accepted before. Equal results of two attempts are not
     # the same: it happened twice.
     known = outcome if isinstance(outcome, events.CallCompleted) and outcome.attempt == result.attempt else None
     if known and (result.status == "broken" or known.result == result.result):
@@ -396,33 +391,33 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
 
 
 def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
-    """It happened, and people have said or made it otherwise: recorded and alarmed, never dropped."""
+    """Record an effect that contradicts the verdict of people. It is never dropped."""
     return _recorded(state, step, result, contradicts=True)
 
 
 LATE_RESULTS = 8
-"""Of a call so many are recorded: the first of each attempt and status."""
+"""Late results recorded per call: the first of each attempt and status."""
 
 
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
-    """What came too late for the agent, once."""
+    """Record a late result, once per attempt and status."""
     said = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
     known = state.late.get(step, ())
-    # An executor may say what it likes of a call, and all of it would stay in the history.
+    # Reports of executors are not trusted, and all of them would stay in the history.
     if len(known) >= LATE_RESULTS or any((each.attempt, each.status) == (said.attempt, said.status) for each in known):
         return Ignore("a late result of the attempt is recorded")
     return [said]
 
 
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
-    """An executor has sent nothing, for a decision or policy that held when the call went out: it is judged again."""
+    """Judge a call again that an executor sent back, because its decision or policy is no longer valid."""
     assert rules.authority is not None, "only an authority judges"
     opened, failure = state.open[step], reason_of(result)
-    # The claim chain says of `probed` and `once` that nobody else has acted; a `keyed` call that went out twice may be
-    # with another executor, who still thought well of the decision.
+    # The claim chain rules out another executor for `probed` and `once`; a `keyed` call that went out twice may be in
+    # progress at another one, to which the decision was still valid.
     unknown = state.call(step).effect == "keyed" and result.again
     if failure.code == "policy_changed" and not rules.authority.changed(opened.policy):
-        # The executor has read more of the catalog than this planner: at once, it would be judged as before.
+        # The executor has read more of the catalog than this planner: an immediate judgement would be the same.
         return [events.AttemptFailed(step, result.attempt, failure, unknown, now + rules.refused_ms)]
     maybe = opened.may_have_happened or unknown
     failed: list[events.Event] = [events.AttemptFailed(step, result.attempt, failure, unknown, now)]
@@ -431,16 +426,16 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
 
 
 MAX_RETRY_AFTER_MS = 366 * 86_400_000
-"""The longest wait that a tool can ask for before its next attempt; what is longer is a mistake."""
+"""The longest wait that a tool can request before its next attempt; a longer one is taken for a mistake."""
 
 
 def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
     opened, call, failure = state.open[step], state.call(step), reason_of(result)
-    # A `pure` call that was sent twice has left nothing behind.
+    # A `pure` call that was sent twice has no effect to look for.
     sent_before = opened.may_have_happened or (result.again and call.effect != "pure")
     again, last = course(call.effect, result.status, sent_before=sent_before)
     unknown = last == "doubt"
-    # A tool that says "not retryable" knows what it did, and here nobody does: that one is tried again all the same.
+    # "Not retryable" counts only from a tool that knows its outcome; an unknown outcome is retried all the same.
     meant = unknown or (result.retryable and (not call.retry.retry_if or failure.code in call.retry.retry_if))
     if again == "retry" and meant and step not in state.given_up:
         if result.attempt < call.retry.attempts + opened.uncounted:
@@ -465,7 +460,7 @@ def reason_of(result: ToolResult) -> events.Failure:
 def resolve(
     state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
 ) -> Ruling:
-    """The events of an operator's verdict on a call in doubt, or on one that is held."""
+    """The events of an operator's verdict on a call in doubt or held."""
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
@@ -478,7 +473,7 @@ def resolve(
             rules.app.takes(call.tool, result)
         except UsageError as error:
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
-    # What a budget holds after an attempt says nothing of that: it may have had its effect.
+    # The failure of a call held by its budget says nothing about its earlier attempts, which may have had their effect.
     given_up = opened.phase == "held" and verdict == "give_up"
     if given_up and opened.failure and not (attempt and of_budget(opened.failure)):
         return [said, events.CallFailed(step, attempt, opened.failure)]
@@ -486,7 +481,7 @@ def resolve(
 
 
 def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) -> Ruling | None:
-    """The answer to a verdict on what is not in doubt or held, no longer or not yet; None: it is."""
+    """The answer to a verdict on a call that is not (or no longer) in doubt or held; None if it is."""
     step, attempt = said.step, said.attempt
     opened, before = state.open.get(step), state.resolved.get(step)
     if before and before.attempt >= attempt:
@@ -496,14 +491,14 @@ def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) 
         )
     if opened is None or opened.phase not in ("doubt", "held") or opened.attempt != attempt:
         return Refuse("conflict", f"attempt {attempt} of step {step} is neither in doubt nor held")
-    # It was refused when it came, and comes once more because positions were lost: nobody has seen the doubt then.
+    # It was refused before, and is read again because positions were lost: its sender cannot have seen this doubt.
     if sent_ms is not None and sent_ms < opened.doubted_ms:
         return Refuse("conflict", f"attempt {attempt} of step {step} was neither in doubt nor held when this was said")
     return None
 
 
 def _for_people(state: RunState, said: events.DoubtResolved, now: int, rules: Rules) -> Ruling | None:
-    """The answer to a verdict that only people may give whom a policy names; None: an operator may."""
+    """The answer to a verdict reserved to people named by a policy; None: an operator may give it."""
     step, opened = said.step, state.open[said.step]
     named = rules.authority.settlers(opened.policy) if rules.authority else None
     if (asked := opened.question) is not None:
@@ -512,9 +507,9 @@ def _for_people(state: RunState, said: events.DoubtResolved, now: int, rules: Ru
         return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
     if opened.phase == "held":
         return Refuse("unauthorised", ONLY_PEOPLE_ANSWER) if said.verdict == "happened" and named else None
-    if question := ask_what_came(state, step, now, rules):  # nobody was named when it fell in doubt
+    if question := ask_what_came(state, step, now, rules):  # no policy named people at that time
         return question
-    if said.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor wants the word of people
+    if said.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor requires signed votes
         return Refuse("unauthorised", NOBODY_SETTLES)
     return None
 

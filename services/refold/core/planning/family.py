@@ -1,8 +1,5 @@
-"""Family messages: a run is started, its parent hears of its end, or has its own.
-
-A family has one home and so one lane, and what one of them does to another follows from the accepted entries of both
-alone. There is no topic for it: nobody could write into that what no run has done.
-"""
+"""Family messages: a run starts a child, its parent learns of its end, or ends before it. A family has one home and so
+one lane, and all messages follow from accepted entries. There is no topic for them, which could be forged."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ from refold.core.wire.canonical import utf8_bytes
 _ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 
 UNREAD = ""
-"""In place of the result of a run of which nothing is here but its row: its history says what it is."""
+"""Stands for the result of a finished run that has only a row in memory: its history has the result."""
 
 FamilyMessage = Start | ChildEnded | ParentEnded | PauseAbove
 
 
 def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMessage]:
-    """What an accepted entry means for others. `state` is the run's right after it, or later."""
+    """The family messages of an accepted entry. `state` is the run's right after it, or later."""
     for event in entry.events:
         if type(event) not in FOR_OTHERS:
             continue
@@ -65,14 +62,14 @@ FOR_OTHERS = frozenset(
 
 
 def origin_of(state: RunState) -> Origin | None:
-    """Who has started a run, if another run has."""
+    """The parent of a run, if another run has started it."""
     parent, step = parent_of(state.run_id)
     asked = state.request
     return Origin(parent, step, asked.policy, asked.outlives) if parent and asked else None
 
 
 def ended_before(child: RunState, origin: Origin) -> ChildEnded:
-    """The end of a run, for another that waits for it. Of a row nobody knows why, nor with what result."""
+    """The end of a child, for a parent that starts to wait after it. A row has neither failure nor result."""
     if child.end is not None:
         return ChildEnded(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
     if child.status == "completed":
@@ -82,19 +79,19 @@ def ended_before(child: RunState, origin: Origin) -> ChildEnded:
 
 
 def waits_for(parent: RunState | None, origin: Origin) -> bool:
-    """True if a run may go on that `parent` has started; None: that one is over, and no more is known of it."""
+    """True if a child of `parent` may go on; None: the parent is over, with no state left."""
     return origin.outlives or (parent is not None and not parent.over and origin.step in parent.open)
 
 
 def pause_above(parent: RunState | None, origin: Origin) -> events.RunPaused | None:
-    """The pause that a run has from the one that has started it: what ends with it is paused with it."""
+    """The pause that a run inherits from its parent."""
     if origin.outlives or parent is None or parent.over or not parent.paused:
         return None
     return events.RunPaused(parent.run_id, parent.paused[0].reason, PARENT, seq=parent.head.seq)
 
 
 def stands_otherwise(child: RunState, parent: RunState | None) -> PauseAbove | None:
-    """What a run hears that is paused with its parent, and that is not, or the other way round."""
+    """The message to a run whose inherited pause differs from its parent's state."""
     if child.over or parent is None or (origin := origin_of(child)) is None:
         return None
     same = (pause_above(parent, origin) is None) == (inherited(child) is None)
@@ -122,7 +119,7 @@ def respond(state: RunState | None, what: ChildEnded | ParentEnded) -> Ruling:
 
 
 def further_above(what: ChildEnded) -> ChildEnded | None:
-    """Who hears of what a run took when the one is over that it was to be told; None: nobody counts it."""
+    """The same usage for the next run above, up to the root of the budget; None at its end."""
     parent, _ = parent_of(what.run_id)
     if what.used is None or not what.root or not parent or not is_below(parent, what.root):
         return None
@@ -132,7 +129,7 @@ def further_above(what: ChildEnded) -> ChildEnded | None:
 def _start(state: RunState, step: int, child: RunId, started: events.ChildStarted) -> Start:
     asked = state.request
     assert asked is not None, "a run that starts others was requested"
-    # Whoever has asked for the first run of a family has asked for all of it, and what was signed is shown with each.
+    # The requester of the first run is that of its whole family, and the signed request is shown with each run.
     request = RunRequest(
         child,
         started.agent,
@@ -150,10 +147,8 @@ def _start(state: RunState, step: int, child: RunId, started: events.ChildStarte
 
 
 def request_digest(request: RunRequest) -> str:
-    """What tells the same request again from another for a run of the same name: all that it asks for.
-
-    Its token is not part of that: whoever sends a request again signs it again.
-    """
+    """Digest of all that a request asks for, to detect another request with the same run id. Its token is not part of
+    it: a request that is sent again is signed again."""
     rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
     said = json.dumps(rest, sort_keys=True)
@@ -161,16 +156,16 @@ def request_digest(request: RunRequest) -> str:
 
 
 def conflict(request: RunRequest, asked: events.RunRequested) -> str:
-    """What to say of a request for a run that exists, and began with another one."""
-    # Of a run that is over there is a digest and no more.
+    """The error message for a request whose run exists with another content."""
+    # A finished run has only a digest.
     other = [name for name in _ASKED if asked.agent and getattr(asked, name) != getattr(request, name)]
     names = ", ".join(other) or "deadline or budget" if asked.agent else "input, requester, labels or times"
     return f"run {request.run_id} exists with other {names}"
 
 
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
-    """True if a request with this digest is the one that a run began with, by the digest that its history has."""
-    # Runs that began before had less in theirs.
+    """True if a request with this digest is the one that began a run."""
+    # The digest of earlier releases covers less.
     return began_with in (digest, asked_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 
 
@@ -182,7 +177,7 @@ def _ended(
     state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled
 ) -> Iterator[FamilyMessage]:
     if (origin := origin_of(state)) is not None and origin.step:
-        # The state may be a later one, and the run have gone on since.
+        # The state may be a later one, and the run may have been retried since.
         status = status_after(state.status, [event])
         yield ChildEnded(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
     for step in sorted(state.open):
@@ -195,7 +190,7 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 
 
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
-    """A fork has children of its own in the place of those that were under way where it was cut."""
+    """A fork starts its own children in place of those that were open at the cut."""
     for step, started in _waited_for(state):
         yield _start(state, step, child_id(state.run_id, step), started)
 
@@ -229,7 +224,7 @@ def _outcome(
 
 
 def cut_to(over: ChildEnded, payload_bytes: int) -> ChildEnded:
-    """The end of a run as its parent hears of it, whose entry has to have room for it."""
+    """The end of a run, failed if its result does not fit into an entry of its parent."""
     if (size := utf8_bytes(over.result)) <= payload_bytes:
         return over
     message = f"its result has {size:,} bytes, more than {payload_bytes:,}: return a reference to where it lies"

@@ -1,8 +1,6 @@
-"""Live forks: a run begins with the history of another one, up to an event, and goes on as its own.
-
-A planner copies the entries under the id of the fork, which has the home of its source so that both histories lie in
-one lane. Nothing follows of a copied entry. `RunForked` ends the copy: from there on it is a run like any other.
-"""
+"""Live forks: a run that begins with the history of another one, up to an event. A planner copies the entries under the
+id of the fork, which has the home of its source so that both histories lie in one lane. A copied entry causes nothing.
+`RunForked` ends the copy: from there on it is a run like any other."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ FORK = "fork"
 
 
 class ForkAsked(NamedTuple):
-    """Content of a live fork. `edit` has other arguments of the first step behind the cut, a call of `tool`."""
+    """Content of a live fork. `edit` has other arguments for the first step after the cut, a call of `tool`."""
 
     source: ForkedFrom
     edit: str = ""
@@ -36,7 +34,7 @@ class ForkAsked(NamedTuple):
 
 
 def fork_asked(said: RunOperation) -> ForkAsked:
-    """The content of an operation of this kind. **Raises** MalformedError."""
+    """Parse the content of a fork. **Raises** MalformedError."""
     try:
         data = canonical.parse(said.data)
         source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
@@ -53,38 +51,38 @@ def fork_asked(said: RunOperation) -> ForkAsked:
 
 
 def lacks_history(state: RunState | None, asked: ForkAsked) -> bool:
-    """True if a run is this very fork, or may become it, and has not all of the history that it keeps."""
+    """True if a run is this fork, or may become it, and its copied history is incomplete."""
     return state is None or (state.copying and _is_of(state, asked) and state.head.seq < asked.source.seq)
 
 
 def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:
-    """The history that a fork keeps, if it may. **Raises** ConflictError."""
+    """The history that a fork keeps. **Raises** ConflictError if it cannot be forked there."""
     run, seq = asked.source.run_id, asked.source.seq
     if history[-1].last_seq != seq:
         raise ConflictError(f"this entry of run {run} ends at {history[-1].last_seq}, not at {seq}")
-    # An end that a retry has taken back would be one of the fork, too, for as long as the retry is not copied.
+    # The copied end would end the fork as well, for as long as the retry that revoked it is not copied.
     if ended := next((entry for entry in history if isinstance(entry.events[-1], events.Terminal)), None):
         raise ConflictError(f"run {run} was over at {ended.last_seq}: fork it before that event")
     return history
 
 
 def fitting(asked: ForkAsked, rules: Rules) -> str:
-    """The other arguments of the next step, as keys are made of them. **Raises** UsageError, MalformedError."""
+    """The other arguments of the next step, in canonical form. **Raises** UsageError, MalformedError."""
     return rules.app.fits(asked.tool, asked.edit) if asked.edit and rules.app.fits else asked.edit
 
 
 def may_come(what: Input | None) -> bool:
-    """True if something may come for a fork whose history is not copied so far."""
+    """True if an input is allowed for a fork whose history is not copied so far."""
     return isinstance(what, Start) or (isinstance(what, RunOperation) and what.kind in (FORK, "cancel"))
 
 
 def fork_digest(asked: ForkAsked) -> str:
-    """A digest that tells a fork that is asked for again from another one."""
+    """A digest of a fork's content, to detect a repeated request."""
     return asked_digest(canonical.dumps([asked.source.head.hex(), asked.tool, asked.edit]))
 
 
 def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None) -> Entry:
-    """An entry of the source as the next one of the fork, which has no author yet."""
+    """An entry of the source as the next one of the fork, without an author."""
     fresh = [_request(event, asked) if isinstance(event, events.RunRequested) else event for event in entry.events]
     return replace(entry, run_id=run, prev=before.head.id if before else b"", events=fresh)
 
@@ -114,7 +112,7 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
     if state is None or not _is_of(state, asked):
         run, seq = asked.source.run_id, asked.source.seq
         return Refuse("conflict", f"run {said.run_id} exists, and is not this fork of {run} at {seq}")
-    if own is None or not state.copying:  # of a run that is over there may be no more than its digest
+    if own is None or not state.copying:  # a finished run may have only its digest
         return Ignore("it was forked before")
     left_ms = state.deadline_ms - state.at_ms if state.deadline_ms else 0
     keys = _keys(state, rules)
@@ -124,7 +122,7 @@ def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> 
 
 
 def frees(state: RunState, fresh: list[events.Event]) -> bool:
-    """True if a run is paused no more by these events, for it was with its parent, and has none as a fork."""
+    """True if these events end a pause: it came from a parent, which a fork does not have."""
     first = next(iter(fresh), None)
     return isinstance(first, events.RunForked) and all(pause.role == PARENT for pause in state.paused)
 
@@ -134,19 +132,19 @@ def _is_of(state: RunState, asked: ForkAsked) -> bool:
 
 
 def _keys(state: RunState, rules: Rules) -> dict[str, str]:
-    """Keys of all calls that are asked for anew, or that a retry may ask for anew: those without a result."""
+    """Keys of all calls without a result: they are repeated now, or by a retry."""
     done = {step for step, (_, outcome, _) in state.outcomes.items() if isinstance(outcome, events.CallCompleted)}
     calls = (step for step in range(1, len(state.steps) + 1) if state.is_call(step) and step not in done)
     return {str(step): _key(state, step, rules) for step in calls}
 
 
 def _key(state: RunState, step: int, rules: Rules) -> str:
-    """Idempotency key of a call in a fork: none of the effects that its source has had, or may have, is this one's."""
+    """Idempotency key of a call in a fork: it shares no effect with its source."""
     call, environment = state.call(step), rules.authority.environment if rules.authority else ""
     return idempotency_key(environment=environment, run=state.run_id, step=step, tool=call.tool, args=call.args)
 
 
 def cut_short(state: RunState, actor: str, rules: Rules) -> list[events.Event]:
-    """Events before the end of a fork whose history is not copied: this is as much as it will have."""
+    """The events before the end of a fork whose history is not fully copied."""
     own = state.request.forked if state.request and state.copying else None
     return [events.RunForked(own, actor, keys=_keys(state, rules))] if own else []

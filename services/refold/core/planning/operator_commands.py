@@ -1,4 +1,4 @@
-"""Requests of people about a run: their content, and whether the sender may send them."""
+"""Requests of people about a run: their content, and the permission of the sender."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ REASON_CHARS = 4_096
 
 ANNOTATE = "annotate"
 MOST_NOTES = 200
-"""Notes of people on one run, at most: each makes its history longer."""
+"""Most notes on one run: each makes its history longer."""
 
 OPERATORS_ONLY = "operators_only"
-"""The code of a dead letter for what a user says, and only operators may."""
+"""Code of the dead letter for an operator's request from a user."""
 
 
 def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str:
-    """Why somebody does not say this of a run of their own, at this time; nothing if they do."""
+    """The reason why a request is not of the run's requester, or not fresh; empty if it is."""
     request = state.request
     requester = request.requester if request else ""
     if not is_same(requester, signal.actor):
@@ -33,22 +33,22 @@ def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str
     signed = signed_at(signal, rules) if is_signed(state) else at_ms
     if signed is None:
         return f"{requester!r} has signed the request of this run, and not this {signal.kind}"
-    # What was signed once does not end a run for ever after, whoever has kept it.
+    # An old signature does not end a run again, whoever has a copy of it.
     return "" if abs(at_ms - signed) <= FRESH_MS else "its token is of another day: sign it again"
 
 
 def is_signed(state: RunState) -> bool:
-    """True if who asked for a run has signed that. Who has signs what else they say: a name alone anybody may write."""
+    """True if the request of a run was signed. Later requests then need a signature: a bare name is no proof."""
     return bool(state.request and state.request.token)
 
 
 def signed_at(signal: RunSignal, rules: Rules) -> int | None:
-    """When a signal was signed, by a key that the catalog knows."""
+    """The time at which a signal was signed, by a key that the catalog knows."""
     return signed_ms(signal, rules.authority.catalog.roles.askers if rules.authority else {})
 
 
 def command_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
-    """Content of a request besides its kind."""
+    """Parse the content of a request besides its kind."""
     try:
         data = canonical.parse(said.data)
     except MalformedError as error:
@@ -60,13 +60,13 @@ def command_content(said: RunSignal | RunOperation) -> dict[str, object] | Refus
 
 
 def take_note(state: RunState, said: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
-    """The verdict on a note: it stays in the history, and nothing else does."""
+    """Record a note; nothing else changes."""
     role, data = OPERATOR, command_content(said)
     if isinstance(data, Refuse):
         return data
     if isinstance(said, RunSignal):
         role, why = REQUESTER, not_own(state, said, at_ms, rules)
-        # A token does not name the signal: who has read it could send its note under another id.
+        # A token does not cover the signal id: a reader of it could send the note again under another id.
         if not why and is_signed(state) and data.get("id") != said.signal_id:
             why = "its token is of another note"
         if why:

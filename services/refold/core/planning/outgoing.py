@@ -1,4 +1,4 @@
-"""What lets an attempt of a call out: its order, and before that its place in the budgets that it counts for."""
+"""Dispatch of an attempt: its place in the budgets that it counts for, then its order."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from refold.core.run.state import RunState
 
 
 def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:
-    """The event that sends an attempt to the executors, with the deadline for an answer."""
+    """Dispatch an attempt, with the deadline of its answer."""
     return events.CallDispatched(call.step, attempt, now + answer_ms(call, 0, rules))
 
 
 def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
-    """The time an answer may take, before a request that went out so many times more goes out again."""
+    """Milliseconds until an unanswered request, sent again `times` times so far, is sent once more."""
     return call.timeout_ms + min(rules.redispatch_cap_ms, rules.redispatch_ms << min(times, 20))
 
 
 def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, rules: Rules) -> list[events.Event]:
-    """The events with which an attempt goes out, or what a budget makes of it."""
+    """The events that dispatch an attempt, or that a budget causes by refusing it."""
     out = dispatch(call, attempt, now, rules)
-    if state.account is None or state.paused:  # what a pause keeps back is reserved when it goes out
+    if state.account is None or state.paused:  # a paused call is reserved at its later dispatch
         return [out]
     most, cheap = state.account.most.get(call.step, (None, False))
     asked = budgets.Attempted(call, attempt, most, cheap)

@@ -1,9 +1,5 @@
-"""Dispatch of an attempt: its order, and before that its place in the budgets that it counts for.
-
-While a run is paused its log says what came for it, and nothing that lets anything out: no attempt of a call, no start,
-no step of its code, no timer. So whoever takes the run over needs to know no more than the log, and what a decision has
-let go is judged once more when it goes out at last.
-"""
+"""Pause and resume of runs. A paused run records its inputs, and no event that causes work: no dispatch, start, step or
+timer. So the log alone is enough for a take-over, and a call is judged again when it is finally dispatched."""
 
 from __future__ import annotations
 
@@ -24,14 +20,14 @@ PAUSE, RESUME = "pause", "resume"
 
 
 class RequestedAt(NamedTuple):
-    """When the record of a request was appended to its topic, and its offset there; 0: it is no record."""
+    """The append time of a request's record, and its offset; 0: it is no record."""
 
     ms: int
     place: int = 0
 
 
 def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
-    """Apply the request that a run is to be paused, or to go on."""
+    """Apply a request to pause or resume a run."""
     role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
     if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
         return Refuse(OPERATORS_ONLY, why)
@@ -60,19 +56,17 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
 
 
 def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
-    """True if a word was overtaken. It comes again when positions are lost, and a signed one when anybody wants it to.
-
-    No word of an operator is overtaken by one of a user, whichever of the two is read first.
-    """
+    """True if a request was overtaken: it comes again after lost positions, and a signed one by replay. A user's
+    request never overtakes an operator's, in whichever order they are read."""
     last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
     return 0 < signed <= last.signed_ms or (sent.ms > 0 and (sent <= last[:2] or sent.ms < operators.ms))
 
 
 def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Rules) -> Ruling:
-    """What a run makes of the pause of the one that has started it."""
+    """Apply the pause or resumption of the parent."""
     if state is None or state.over:
         return Ignore("the run is not there any more")
-    # What is answered may come once more before its answer is known, and the parent may stand otherwise by then.
+    # A message may come twice before its answer is known, and the parent may have changed by then.
     if above.seq <= state.pause_said.get(PARENT, LastCommand()).place:
         return Ignore("it has heard of its parent since")
     if (above.pause is None) == (inherited(state) is None):
@@ -83,7 +77,7 @@ def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Ru
 
 
 def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> list[events.Event]:
-    """The events of a pause that is over, with what it kept back if it was the last one."""
+    """The events of the end of a pause, with the work that it held back if it was the last."""
     added: list[events.Event] = []
     after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
 
@@ -106,7 +100,7 @@ def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> 
 
 
 def keep_back(fresh: list[events.Event]) -> list[events.Event]:
-    """What is to be written of these events for a paused run: all but what lets a call out, unless it goes on now."""
+    """The events of a paused run without its dispatches, unless they resume it."""
     if isinstance(fresh[0], events.RunUnpaused):
         return fresh
     return [event for event in fresh if not isinstance(event, events.CallDispatched)]

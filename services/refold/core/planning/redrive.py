@@ -1,9 +1,6 @@
-"""Effect of an operator's retry of a failed run: what of its history stays, and what is asked for anew.
-
-A call that was open when the run failed, or whose failure it failed for, is asked for anew under its own key: whatever
-became of it before, its effect meets what ledger, claim chain and receiver know. A step that is done again on purpose
-is a new step, and has a key of its own.
-"""
+"""An operator's retry of a failed run: the history that stays, and the calls that are repeated. A call that was open at
+the failure, or caused it, is repeated under its own key: an earlier effect is found in ledger, claim chain or receiver.
+A step that is repeated on purpose is a new step, with a key of its own."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
 SAID = frozenset({"given_up"})
-"""Failures that say what a human has said: the call may have had its effect, and is not made again by itself."""
+"""Failures decided by a human: the call may have had its effect, and is not repeated automatically."""
 
 HAPPENED = frozenset({"bad_result", "too_large"})
-"""Failures of calls that had their effect. A receiver that forgets keys would have another for the same one."""
+"""Failures of calls that had their effect. A receiver that forgets keys would have it twice."""
 
 
 LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
@@ -48,7 +45,7 @@ class RetryAsked:
 
 
 def failure_named(said: RunOperation) -> int:
-    """The seq of the failure that a retry is about; 0 if it is about none, or cannot be read."""
+    """The seq of the failure that a retry is about; 0 if it has none, or is unreadable."""
     try:
         seq = canonical.parse(said.data)["seq"]
     except (MalformedError, TypeError, KeyError):
@@ -57,7 +54,7 @@ def failure_named(said: RunOperation) -> int:
 
 
 def child_refusal(state: RunState) -> tuple[str, str] | None:
-    """Return why a failed child is not retried, and the commands that are; None for any other run."""
+    """Return the reason why a failed child is not retried, and the commands to use instead; None for any other run."""
     origin = family.origin_of(state)
     if origin is None or origin.outlives or state.request is None:
         return None
@@ -67,8 +64,8 @@ def child_refusal(state: RunState) -> tuple[str, str] | None:
 
 
 def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling:
-    """The events of a retry of a run that is over, up to where its code goes on."""
-    # It names the failure, so that it is good for that one alone, however often it comes.
+    """The events of a retry of a finished run, up to where its code goes on."""
+    # It contains the failure's seq, so a repeated request applies to that failure alone.
     if not (seq := failure_named(said)):
         return Ignore("the run is over")
     if (state.status, state.head.seq) != ("failed", seq):
@@ -112,7 +109,7 @@ def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | R
             "malformed",
             f"a retry says `seq`, and maybe `from`, `edit`, `reason`, {', '.join(f'`{name}`' for name in LIMITS)}",
         )
-    least = {"deadline_ms": -1}  # that is none
+    least = {"deadline_ms": -1}  # -1: no deadline
     if wrong := [name for name, number in numbers.items() if type(number) is not int or number < least.get(name, 0)]:
         return Refuse("malformed", f"{wrong[0]!r} is no number, or a negative one")
     step, reason = numbers["from"], data.get("reason", "")
@@ -149,8 +146,7 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
 
 
 def _failed(state: RunState) -> list[int]:
-    """The calls whose failure the run may have failed for: of what the code has asked for since they failed, notes
-    too, nothing stays."""
+    """Failed calls that may have caused the run's failure: settled after the last step (or note) that stays."""
     stays = kept(state)
     last = state.retried.step_before(stays.first - 1)
     since = state.seqs[last - 1] if last else 0
@@ -167,7 +163,7 @@ def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
 
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
-    """What follows of a retry, or fork: the start of a run that never started, and every call that is open."""
+    """The consequences of a retry or fork: the start of a run that never started, and every open call again."""
     after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
     advance(after, fresh, seq=seq, at_ms=at_ms)
     added: list[events.Event] = []
@@ -182,12 +178,12 @@ def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) 
         if after.is_call(step) and not after.over:
             add(events.CallRenewed(step))
             out = _out(after, step, now, rules)
-            add(*(pausing.keep_back(out) if after.paused else out))  # now, for questions have the numbers of events
+            add(*(pausing.keep_back(out) if after.paused else out))  # at once: questions contain the seq of events
     return added
 
 
 def _out(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    """A call that is asked for anew is judged anew, by the policy that has judged it or one that is in force."""
+    """Judge a repeated call again, by its own policy or one in force."""
     if rules.authority is None:
         return let_out(state, state.call(step), 1, now, rules)
     maybe = state.open[step].may_have_happened

@@ -1,4 +1,4 @@
-"""The words of a decision: what may come in, and what may come of it."""
+"""Inputs of decisions, and their rulings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from refold.core.run.retry import REDISPATCH_MS
 from refold.core.run.state import RunState
 
 SIGNAL_BYTES = 262_144
-"""Of signals that nobody waits for, of one run: hundreds of small ones, and little for a run that lives for a year."""
+"""Limit of unconsumed signals of one run: hundreds of small ones, and little for a run that lives for a year."""
 
 
 class Scope(NamedTuple):
-    """A budget that a run counts for, of the run that was asked for at `since_ms`; `taken` is what all others took.
-
-    With a `window` it is a limit of all runs in that, named by `run`, for which each counts what it takes itself.
-    """
+    """A budget that a run counts for, of the run requested at `since_ms`; `taken` is the usage of all other runs. With
+    a `window` it is a limit of all runs named by `run`, and each adds its own usage."""
 
     run: str
     limits: Spendable
@@ -34,12 +32,10 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppFacts:
-    """The facts of an app on which decisions about its runs rest. `manifests` are what else its runs begin with.
-
-    `versions`, `manifests` and `budgets` go by agent. `takes` raises UsageError when a tool, by its name, cannot have
-    had such a result, and `fits` when it does not take such arguments, which it gives in their canonical form; without
-    them nobody knows. `price` is what a usage costs, if that is known. **Units**: billionths of a dollar.
-    """
+    """Facts of an app for decisions about its runs. `versions`, `manifests` (other data recorded at the start of a run)
+    and `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool; `fits` raises it for
+    arguments that the tool refuses, and returns their canonical form; both may be missing. `price` is the cost of a
+    usage, if known. **Units**: billionths of a dollar."""
 
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -59,15 +55,12 @@ NO_FACTS = AppFacts()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of decisions: what the planner's settings say, its `app`, its policy, and who counts what is spent.
-
-    **Units**: milliseconds. `redispatch_ms` is added to a call's timeout and gives the deadline after which an
-    unanswered call may go out again; it doubles every time up to `redispatch_cap_ms`.
-    `refused_ms` is how long a call waits that an executor sent back for a policy that is not known here yet. A run
-    keeps `signal_bytes` of signals that no wait has taken so far. Without an `authority` every call goes out.
-    `above` tells all that a run counts for at a time: its own, those of the runs above, and the windows of its app;
-    without it that is its own.
-    """
+    """Rules of decisions: settings of the planner, its `app`, policy and budgets. **Units**: milliseconds.
+    `redispatch_ms` is added to a call's timeout and gives the deadline after which an unanswered call may go out again;
+    it doubles every time up to `redispatch_cap_ms`. `refused_ms` is the wait of a call that an executor sent back for a
+    policy not read here yet. A run keeps `signal_bytes` of unconsumed signals. Without an `authority` every call is
+    dispatched. `above` returns all budgets that a run counts for at a time (its own, its parents', the app's windows);
+    without it, its own."""
 
     redispatch_ms: int = REDISPATCH_MS
     redispatch_cap_ms: int = 600_000
@@ -80,10 +73,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The run that starts another, in a `step` (0: nobody waits for it). For the rest see `RunRequested`.
-
-    `counts_for` is the first run of those for whose budgets it counts, where there are any.
-    """
+    """The parent of a run and its `step` (0: it does not wait). For the rest see `RunRequested`. `counts_for` is the
+    topmost run to whose budgets it counts, if any."""
 
     parent: RunId
     step: int
@@ -95,11 +86,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run request, with its digest, the seed of the run's random numbers and the trace that it belongs to.
-
-    `waits`: there is something for the run that came first, and is to be heard before any of its code runs. With an
-    `origin` another run starts it and no user; `pause` is what it has of that one.
-    """
+    """A run request, with its digest, random seed and trace. `waits`: inputs came before it, to handle before its code
+    runs. With an `origin` it is started by a run, not a user; `pause` is inherited from that."""
 
     request: RunRequest
     digest: str
@@ -112,10 +100,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
-    """A run is over that `run_id` has started in this step. See `ChildCompleted`.
-
-    What it `used` counts for the runs above it up to `root`. `child` is its id where a run hears of it further above.
-    """
+    """The end of a child that `run_id` started in this step. See `ChildCompleted`. Its usage (`used`) counts for the
+    runs above up to `root`. `child` is its id for runs further above."""
 
     run_id: RunId
     step: int
@@ -129,7 +115,7 @@ class ChildEnded:
 
 @dataclass(frozen=True, slots=True)
 class ParentEnded:
-    """Whoever has started a run waits for it no longer, and it does not outlive that."""
+    """The parent of a run no longer waits for it, and the run does not outlive that."""
 
     run_id: RunId
     parent: RunId
@@ -138,10 +124,7 @@ class ParentEnded:
 
 @dataclass(frozen=True, slots=True)
 class PauseAbove:
-    """The run that has started this one may be paused, or go on, since its event `seq`.
-
-    `pause` is what this one has of that by now.
-    """
+    """The parent of this run may have been paused or resumed by its event `seq`; `pause` is the inherited state."""
 
     run_id: RunId
     parent: RunId
@@ -151,7 +134,7 @@ class PauseAbove:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Time has reached the `due_ms` of an open step (step 0: of the run itself)."""
+    """The `due_ms` of an open step (step 0: of the run itself) has passed."""
 
     run_id: RunId
     step: int
@@ -160,7 +143,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision on an approval has come, as the approval service signed it."""
+    """A decision on an approval, as the approval service signed it."""
 
     run_id: RunId
     approval: str
@@ -169,10 +152,8 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """The log will never take what an attempt of call `seq` needs: its request, or the question of an `approval`.
-
-    `sent_before`: this request of the attempt is not the first, and executors may have had another.
-    """
+    """The log refuses a record for an attempt of call `seq`: its request, or the question of an `approval`.
+    `sent_before`: the request went out before, and executors may have it."""
 
     run_id: RunId
     seq: int
@@ -183,7 +164,7 @@ class Undeliverable:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableResult:
-    """A result has come that nobody can read, for the call that was proposed as event `seq`."""
+    """An unreadable result, for the call that was proposed as event `seq`."""
 
     run_id: RunId
     seq: int
@@ -196,14 +177,14 @@ Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Undelive
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The input changes nothing, as far as this state knows."""
+    """The input changes nothing in this state."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """The input is about something that is not known yet; with this code it is dead when that never comes."""
+    """The input is about something not known yet; a dead letter with this code if that never comes."""
 
     reason: str
     code: str = "unknown_run"
@@ -219,10 +200,8 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The call of a step is unanswered: its request may go out once more. That changes nothing in the log.
-
-    `whole`: at once, as its executor could make nothing of a short one.
-    """
+    """The call of a step is unanswered: its request may go out again, which changes nothing in the log. `whole`: at
+    once, because its executor could not resolve a short one."""
 
     step: int
     whole: bool = False

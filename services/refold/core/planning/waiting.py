@@ -1,12 +1,7 @@
-"""Who gets a signal, and what an answer to a callback means.
-
-A signal goes to the first open wait of its name that it matches, in the order in which the agent asked; if there is
-none it is kept, and the first wait that asks for it takes it. So each is taken once, and none lies there beside a wait
-that it matches.
-
-While the code of a run is held it is not known which waits it will still want when it has seen what came before: all
-signals are kept then. The waits that are open when it has caught up are asked about them in order, as if just begun.
-"""
+"""Delivery of signals to waits, and of answers to callbacks. A signal goes to the first open wait of its name that it
+matches, in the order of the steps; else it is kept, and the first wait that asks for it takes it. While the code of a
+run is held, its later waits are unknown, so all signals are kept; once it has caught up, its open waits are matched in
+order."""
 
 from __future__ import annotations
 
@@ -37,20 +32,20 @@ OF_SIGNALS = Language(
 )
 
 MATCHED_BYTES = 32_768
-"""The data of a signal that a match is asked about: 3 ms to be read, once for all waits, whoever sends how many."""
+"""Largest signal that a match is evaluated on: 3 ms to parse, once for all waits and any number of senders."""
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:@~-]{0,126}[A-Za-z0-9_])?\Z")
 
 
 def check_name(name: object) -> str:
-    """The name of a signal or callback. **Raises** UsageError when it is none."""
+    """Check the name of a signal or callback. **Raises** UsageError."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise UsageError(f"{name!r:.80} is not a name", hint="use up to 128 letters, digits and _ . : @ ~ -")
     return str.__str__(name)
 
 
 def check_match(match: object) -> None:
-    """**Raises** UsageError when this is no condition on a signal."""
+    """Check a condition on a signal. **Raises** UsageError."""
     if not isinstance(match, str):
         raise UsageError(f"the match {match!r:.80} is no text", hint="write it in CEL: \"data.order == 'o-1'\"")
     try:
@@ -60,7 +55,7 @@ def check_match(match: object) -> None:
 
 
 def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> Ruling:
-    """What a signal means for a run that is not over. **Units**: `at_ms`, when it was sent, by the log's clock."""
+    """The ruling on a signal to a run that is not over. **Units**: `at_ms`, its append time."""
     signal = events.SignalReceived(said.signal_id, said.name, said.data, said.actor)
     if (known := _known(state, signal.signal_id)) is not None:
         if (known.name, known.data) == (signal.name, signal.data):
@@ -93,10 +88,8 @@ def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> R
 def find_kept(
     state: RunState, wait: events.WaitStarted, taken: Collection[str]
 ) -> tuple[events.SignalReceived | None, list[events.MatchFailed]]:
-    """The signal that is kept for a wait, but for those that were `taken` since, and what is to be told.
-
-    One that begins takes whatever is there; one that was open before what came in time for it.
-    """
+    """The kept signal for a wait, except those `taken` since, and the failed matches to record. A new wait takes any
+    signal; one that was open before takes those that came in time for it."""
     told: list[events.MatchFailed] = []
     opened = state.open.get(wait.step)
     for _, came_ms, signal in state.mail.named(wait.name):
@@ -111,17 +104,15 @@ def find_kept(
 
 
 def open_waits(state: RunState) -> list[events.WaitStarted]:
-    """The waits of a run that are open, in the order in which the agent asked."""
+    """The open waits of a run, in the order of their steps."""
     steps = sorted(step for steps in state.mail.waits.values() for step in steps)
     waits = [state.steps[step - 1] for step in steps]
     return [wait for wait in waits if isinstance(wait, events.WaitStarted)]
 
 
 def expire(state: RunState, step: int) -> Ruling:
-    """End a wait or callback whose time is over.
-
-    What came in time for a wait that was not asked so far is not lost to it: the turn in which it is sees to that.
-    """
+    """End a wait or callback whose time is over. A signal that came in time for a wait that is not matched yet is not
+    lost: the wait stays until the turn that matches it."""
     wait, postponed = state.steps[step - 1], state.unseen or 0 < state.mail.behind <= step
     if postponed and isinstance(wait, events.WaitStarted) and find_kept(state, wait, ())[0]:
         return Ignore("a signal came in time for it, which it was not asked about so far")
@@ -137,7 +128,7 @@ def offered_to(state: RunState, said: RunSignal, ruling: Ruling) -> int:
 
 
 def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
-    """What somebody says with a callback's token, to a run that is not over."""
+    """The ruling on an answer with a callback's token, to a run that is not over."""
     digest = callback_digest(said.callback)
     step = state.callbacks.get(digest)
     made = state.steps[step - 1] if step else None
@@ -184,30 +175,30 @@ def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
 
 
 def _is_past(opened: OpenStep, at_ms: int) -> bool:
-    """True if a step's time was over when something was said, though nobody may have written that so far."""
+    """True if a step's time was over at `at_ms`, even if the log has no expiry yet."""
     return 0 < opened.due_ms <= at_ms
 
 
 def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | str:
-    """True if a wait takes a signal; why that cannot be known, where its match has no value."""
+    """True if a wait takes a signal; the reason as text, if its match cannot be evaluated."""
     if not wait.match:
         return True
     if utf8_bytes(signal.data) > MATCHED_BYTES:
         return f"the signal has more than {MATCHED_BYTES:,} bytes, and is taken by waits without a match alone"
     try:
         return _condition(wait.match).asked(_facts(signal))
-    except UsageError as error:  # it was compiled when the agent asked; another version of the library may refuse it
+    except UsageError as error:  # another version of the library may refuse a match that compiled before
         return str(error)
 
 
 @lru_cache(maxsize=1_024)
 def _condition(match: str) -> Condition:
-    """5 KiB each; 30 microseconds for one that was not there."""
+    """Cached: 5 KiB each, 30 microseconds to compile."""
     return Condition(match, OF_SIGNALS)
 
 
 @lru_cache(maxsize=32)
 def _facts(signal: events.SignalReceived) -> Facts:
-    """What a match is asked about. One signal may be asked about by a thousand waits, and a wait about a thousand."""
+    """Cached: one signal may be matched with a thousand waits, and a wait with a thousand signals."""
     variables = {"data": canonical.parse(signal.data), "actor": signal.actor, "signal_id": signal.signal_id}
     return Facts(variables, OF_SIGNALS)

@@ -1,8 +1,6 @@
-"""Limits that bind all runs of an agent, a tenant or a user in a day or a month, whatever their homes.
-
-What an entry takes of them follows from the entry and the request of its run alone, so that whoever reads the log adds
-up the same. A reservation counts for the window in which it was made, and what it was billed takes its place there.
-"""
+"""Limits of all runs of an agent, a tenant or a user in a day or a month, whatever their homes. Usage follows from the
+entry and the request of its run alone, so every reader of the log gets the same sums. A reservation counts for the
+window in which it was made, and its bill replaces it there."""
 
 from __future__ import annotations
 
@@ -24,10 +22,8 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A limit: what all runs of an `agent` (any, if empty) may take `per` day or month of UTC.
-
-    With a `label` it is one for each value of that; runs without it count for who has asked for them.
-    """
+    """A limit on all runs of an `agent` (any, if empty) `per` day or month of UTC. With a `label` there is one per
+    value of it; runs without the label count for their requester."""
 
     per: Per
     agent: str
@@ -36,7 +32,7 @@ class Window:
 
 
 class WindowKey(NamedTuple):
-    """Key of a sum: a period, and whose runs. Of the `value` of a label it has the digest. See `WindowSpent`."""
+    """Key of a sum: a period and its runs. It has the digest of the label's `value`. See `WindowSpent`."""
 
     window: str
     agent: str
@@ -49,7 +45,7 @@ class WindowKey(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A limit that binds a run: what is added up for it, the value of its label in words, and how much it allows."""
+    """A limit that binds a run: its key, the value of its label in plain text, and the limits."""
 
     key: WindowKey
     value: str
@@ -57,10 +53,8 @@ class Bound(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What an event takes, by the time for which that counts: `amount` counts, of which `held` until it is billed.
-
-    `freed` was reserved before, and is given back where it was counted.
-    """
+    """Usage by an event, counted at `at_ms`: `amount`, with the part `held` until it is billed. `freed` was reserved
+    before, and is given back where it was counted."""
 
     at_ms: int
     amount: Amount
@@ -75,18 +69,18 @@ def key_of(said: WindowSpent) -> WindowKey:
 
 @lru_cache(maxsize=4_096)
 def value_digest(value: str) -> str:
-    """What stands for the value of a label: the names of tenants and users are in no topic that outlives their runs."""
+    """Digest of a label's value: names of tenants and users stay out of topics that outlive their runs."""
     return blake2b(value.encode(), digest_size=12).hexdigest()
 
 
 def window_at(per: Per, at_ms: int) -> str:
-    """The window that a time is in. **Units**: milliseconds since 1970, UTC."""
+    """The window of a time. **Units**: milliseconds since 1970, UTC."""
     day = datetime.fromtimestamp(at_ms / 1000, UTC).date()
     return day.isoformat() if per == "day" else f"{day:%Y-%m}"
 
 
 def end_of(window: str) -> int:
-    """When a window ends. **Units**: milliseconds since 1970, UTC. **Raises** ValueError for what is none."""
+    """The end of a window. **Units**: milliseconds since 1970, UTC. **Raises** ValueError if it is no window."""
     try:
         if len(window) > len("2026-11"):
             after = date.fromisoformat(window) + timedelta(days=1)
@@ -100,7 +94,7 @@ def end_of(window: str) -> int:
 def binding(
     windows: Iterable[Window], agent: str, labels: Mapping[str, str], requester: str, at_ms: int
 ) -> Iterator[Bound]:
-    """The limits that bind a run of this agent, with these labels, of this requester, at a time."""
+    """The limits that bind a run of this agent, labels and requester, at a time."""
     for each in windows:
         if not each.agent or each.agent == agent:
             value = value_of(each.label, labels, requester) if each.label else ""
@@ -109,7 +103,7 @@ def binding(
 
 
 def value_of(label: str, labels: Mapping[str, str], requester: str) -> str:
-    """Subject of a run under a limit of this label: its value, or else whoever has asked for the run."""
+    """Subject of a run under a limit of this label: the label's value, or the requester."""
     return labels.get(label) or f" without, asked for by {requester}"
 
 

@@ -1,1 +1,1 @@
-"""One run: the chain that its entries form, the fold that makes its state, the replay that makes its steps again."""
+"""One run: the chain of its entries, the fold into its state, and the replay of its code."""

@@ -16,14 +16,14 @@ COUNTED_MOST = 1 << 60
 
 
 class Amount(NamedTuple):
-    """So much of everything that a budget bounds. **Units**: billionths of a dollar."""
+    """Amounts that a budget bounds. **Units**: billionths of a dollar."""
 
     tokens: int = 0
     nano_usd: int = 0
     calls: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """Both together, up to `COUNTED_MOST`."""
+        """The sum, capped at `COUNTED_MOST`."""
         return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
@@ -37,22 +37,19 @@ NOTHING = Amount()
 
 
 class Booked(NamedTuple):
-    """What an attempt may take, and since when that is reserved. **Units**: milliseconds since 1970."""
+    """The reservation of an attempt, and its time. **Units**: milliseconds since 1970."""
 
     amount: Amount
     since_ms: int
 
 
 class BudgetAccount(NamedTuple):
-    """Never changes: what becomes of it is another. Only a run that something is counted of has one.
-
-    `spent` is what was billed, to it and to those of its children that are over, with the calls of all. `booked` is
-    what is reserved and not billed, by call and attempt: under way, or nobody knows what came of it; `open` is what it
-    adds up to. `lost` is of children what may be paid. `most` is what an attempt of a step may take, and whether it
-    is the cheaper way. `told` are the budgets whose soft threshold was reached, `passed`: an operator lets it go on
-    beyond. `heard` are the runs below that were billed, `asked` how often each call was asked for, where that is
-    bounded. `since_ms` is when the run was asked for, `own` what it counts for itself, without any run below.
-    """
+    """Spending of a run with a budget or limits. Immutable. `spent` is billed, to the run and its finished children,
+    with the calls of all. `booked` is reserved and not billed, by call and attempt: in progress, or of unknown outcome;
+    `open` is the sum of it. `lost` is the part of the children's usage that is uncertain. `most` is the reservation per
+    attempt of a step, and whether it is the cheaper way. `told` are the budgets whose soft threshold was reached;
+    `passed`: an operator lets the run exceed them. `heard` are the runs below that were billed, `asked` counts equal
+    calls, where those are bounded. `since_ms` is the time of the request, `own` its usage without children."""
 
     limits: Spendable = Spendable()
     since_ms: int = 0
@@ -68,7 +65,7 @@ class BudgetAccount(NamedTuple):
     own: Amount = NOTHING
 
     def freed(self, later_ms: int) -> BudgetAccount:
-        """The same with nothing reserved, and begun so much later."""
+        """The account without reservations, its start moved by `later_ms`."""
         own, since_ms = self.own.minus(self.open), self.since_ms + later_ms
         return self._replace(booked=_NOTHING, open=NOTHING, own=own, since_ms=since_ms)
 
@@ -78,7 +75,7 @@ class BudgetAccount(NamedTuple):
 
     @property
     def used(self) -> Used:
-        """The same, as others are told of it when the run is over."""
+        """Total usage for the report at the end of the run."""
         all_, lost = self.total, self.lost.plus(self.open)
         return Used(*all_, lost.tokens, lost.nano_usd)
 
@@ -88,15 +85,15 @@ class BudgetAccount(NamedTuple):
 
 
 BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}
-"""The failure of a run that has used up its budget, by what of it."""
+"""Failure code of a run that has used up its budget, by kind."""
 
 
 LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_calls"}
-"""The failure of a run that meets a limit of all runs of a day or month, by what of it."""
+"""Failure code of a run that reaches a limit of a day or month, by kind."""
 
 
 def of_budget(failure: Failure | None) -> bool:
-    """True if a failure says that a budget, or a limit of a window, is used up."""
+    """True if a failure is due to a used-up budget or limit."""
     return failure is not None and failure.code in {*BUDGET_CODES.values(), *LIMIT_CODES.values()}
 
 

@@ -57,19 +57,19 @@ def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) 
 
 
 def let_on(state: RunState) -> None:
-    """Notes that an operator lets a run go on beyond a soft threshold, in place."""
+    """Let a run exceed its soft thresholds, by an operator's word, in place."""
     state.account = account_of(state)._replace(passed=True)
 
 
 def called(state: RunState) -> None:
-    """Counts a call that goes out, in place. Of a run that has an account."""
+    """Count a dispatched call, in place, for a run with an account."""
     assert state.account is not None, "nothing is counted of a run without an account"
     account, one = state.account, Amount(calls=1)
     state.account = account._replace(spent=account.spent.plus(one), own=account.own.plus(one))
 
 
 def proposed(state: RunState, event: events.CallProposed) -> None:
-    """Counts a call that is asked for, in place. Of a run that has an account."""
+    """Count a proposed call, in place, for a run with an account."""
     assert state.account is not None, "nothing is counted of a run without an account"
     if state.account.limits.same:
         name, asked = call_digest(event.tool, event.args), state.account.asked
@@ -77,7 +77,7 @@ def proposed(state: RunState, event: events.CallProposed) -> None:
 
 
 def raised(state: RunState, event: events.RunRetried) -> None:
-    """Gives a run that goes on the limits that an operator has given it, in place."""
+    """Raise the limits of a retried run, in place."""
     if state.account is None or not (event.tokens or event.nano_usd or event.calls):
         return
     was = state.account.limits

@@ -1,4 +1,4 @@
-"""What an agent asks of other agents: to run one, or to tell all that want to know."""
+"""Requests of an agent to other agents: start one, signal one, or publish an event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.core.wire.blobs import stands_for
 
 @dataclass(slots=True, eq=False)
 class StartRun(Intent):
-    """Start another run. `read` turns how it ended into a value or raises. `means` compares inputs, see `Call`."""
+    """Start another run. `read` turns its end into a value or raises. `means` compares inputs, see `Call`."""
 
     agent: str
     input: str
@@ -47,7 +47,7 @@ class StartRun(Intent):
 
 @dataclass(slots=True, eq=False)
 class SendSignal(Intent):
-    """Tell another run something. `data` is canonical JSON."""
+    """Send a signal to another run. `data` is canonical JSON."""
 
     run: RunId
     name: str
@@ -70,7 +70,7 @@ class SendSignal(Intent):
 
 @dataclass(slots=True, eq=False)
 class PublishEvent(Intent):
-    """Tell of something. `data` is canonical JSON. Whom it starts is for its host to know, and for the log to keep."""
+    """Publish an event. `data` is canonical JSON. The host determines the agents to start, and the log records them."""
 
     name: str
     data: str

@@ -1,9 +1,7 @@
-"""Disorder in one run's records, and whether order would have to decide between two histories.
-
-Kafka keeps the order in which records were written. A tool that repeats records takes it away: when the log is cleaned,
-the last copy of a record stays, behind the successors of what it copies. What a record extends it says itself, so a
-history can be put together again without any order, as long as no two records of it extend the same one.
-"""
+"""Disorder in the records of one run, and whether their order would have to decide between two histories. Kafka keeps
+the order of writing. A tool that repeats records destroys it: when the log is cleaned, the last copy of a record stays,
+behind the successors of the original. Each record names its predecessor, so a history can be rebuilt without any order,
+unless two records extend the same one."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from refold.core.run.state import RunState
 
 @dataclass(slots=True)
 class Held:
-    """A record that is held aside because what it extends was not read so far."""
+    """A record held aside until its predecessor is read."""
 
     record: LogRecord
     offset: int
@@ -29,13 +27,11 @@ class Held:
 
 @dataclass(slots=True)
 class Disorder:
-    """The records of a run that do not simply follow each other.
-
-    `aside` are held until their predecessor comes, by its id; `passed` are the predecessors of those that were given
-    up since. `branches` extend an entry that has another successor. `buried` have a tombstone though they counted.
-    `disturbed`: something stands where only copies and cleaning put it, so that order proves nothing any more.
-    `rebuilt` is the history as it stands in order at last, if it does; `copies` has its records, in that order.
-    """
+    """The records of a run that do not simply follow each other. `aside` are held until their predecessor comes, by its
+    id; `passed` are the predecessors of those given up since. `branches` extend an entry that has another successor.
+    `buried` have a tombstone though they counted. `disturbed`: only copies and cleaning can explain a position, so
+    order proves nothing. `rebuilt` is the history from an ordered repetition, if one is complete; `copies` has its
+    records, in that order."""
 
     aside: dict[EntryId, list[Held]] = field(default_factory=dict)
     passed: set[EntryId] = field(default_factory=set)
@@ -48,16 +44,16 @@ class Disorder:
 
     @property
     def contested(self) -> bool:
-        """True if only order could say which history counts, in a run whose order says nothing."""
+        """True if only the order, which is unreliable here, could decide which history counts."""
         return bool(self.buried) or (self.disturbed and bool(self.branches))
 
     @property
     def disordered(self) -> bool:
-        """True if there is anything that a history in order, further on in the log, could settle."""
+        """True if a repetition of the history in order, later in the log, could settle something."""
         return self.stalled or bool(self.branches) or bool(self.buried)
 
     def hold(self, held: Held) -> None:
-        """Keeps a record for its predecessor."""
+        """Keep a record for its predecessor."""
         self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)
 
     def holds(self, name: EntryId) -> bool:
@@ -67,7 +63,7 @@ class Disorder:
         return (held for waiting in self.aside.values() for held in waiting)
 
     def pass_by(self, seq: int) -> list[Held]:
-        """Gives up what can never count, now that the head is at `seq`: what it extends is no head any more."""
+        """Give up the records that can no longer count: their predecessor is no head once the head is at `seq`."""
         given_up = [held for held in self.held() if held.record.entry.seq <= seq]
         for held in given_up:
             self.passed.add(EntryId(held.record.entry.prev))
@@ -75,7 +71,7 @@ class Disorder:
         return given_up
 
     def discard(self, name: EntryId) -> int:
-        """Forgets a record that is held aside; returns its bytes."""
+        """Drop a record that is held aside; return its bytes."""
         for prev, waiting in self.aside.items():
             for held in waiting:
                 if held.record.id == name:
@@ -86,7 +82,7 @@ class Disorder:
         return 0
 
     def rebuild(self, held: Held) -> None:
-        """Follows the copies of a history from its beginning: a repair writes it in order, and so does nothing else."""
+        """Follow the copies of a history from its beginning: only a repair writes them in order."""
         entry = held.record.entry
         if entry.seq == 1 and not entry.prev:
             self.rebuilt, self.copies = RunState(entry.run_id), {}
@@ -99,6 +95,6 @@ class Disorder:
             self.rebuilt = None
 
     def settles(self, known: set[EntryId]) -> RunState | None:
-        """The history that stands in order, if every record that is left of the run is in it."""
+        """The rebuilt history, if it contains every remaining record of the run."""
         left = (known | self.branches) - self.buried
         return self.rebuilt if self.rebuilt is not None and left <= self.copies.keys() else None

@@ -1,10 +1,7 @@
-"""Requests of an agent to other agents: to run one, or to tell all that want to know.
-
-Runs end all the time and are remembered for as long as their ids may come again, so this is what a planner's memory is
-made of after a month, and what the next one has to read. Rows have a fixed size, and lie in buckets by the first bits
-of the digest of their run's id. What is loaded goes there as it came, and a bucket is put in order by whoever looks for
-something in it: no Python object is made of a row at a take-over, and a million of them are there at once.
-"""
+"""Finished runs of a partition, 59 bytes each: enough to judge late records. They are kept for as long as their ids may
+come again, so after a month they are most of a planner's memory, and of a take-over. Rows lie in buckets by the first
+bits of their run's digest. Loaded rows are appended unsorted, and a bucket is sorted at its first lookup: a take-over
+makes no Python object per row, and loads a million at once."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from refold.core.run.state import RunState, Status
 
 _ROW = struct.Struct(">16s16s16sIIBH")
 ROW_BYTES = _ROW.size
-"""The digests of the run's id and of its request, its head (id and seq), when it ended (in seconds), how, its pools."""
+"""Digests of run id and request, head (id and seq), end time (in seconds), status, number of its pools."""
 
 _REQUEST, _HEAD, _SEQ, _TIME, _STATUS, _POOLS = 16, 32, 48, 52, 56, 57
-"""Where in a row the request begins, the id of the head, its seq, when the run ended, how, the number of its pools."""
+"""Offsets in a row: request, id of the head, its seq, end time, status, number of its pools."""
 
 _STATUSES: tuple[Status, ...] = ("completed", "failed", "cancelled")
 _CROWD = 4_096
-"""Rows per bucket at most, on average: 240 KiB, copied whenever one more comes."""
+"""Most rows per bucket, on average: 240 KiB, copied for every added row."""
 
 
 class FinishedRun(NamedTuple):
@@ -62,7 +59,7 @@ class Finished:
         return self._find(run_digest(run))[1] >= 0
 
     def get(self, run: RunId) -> FinishedRun | None:
-        """State of a run, if it is over."""
+        """The row of a run, if it is over."""
         number, at = self._find(run_digest(run))
         if at < 0:
             return None
@@ -72,7 +69,7 @@ class Finished:
         )
 
     def state(self, run: RunId) -> RunState | None:
-        """The same as a state that lets nothing happen any more: what decides and judges needs no more."""
+        """The row as a final state, which is enough for decisions and validation."""
         over = self.get(run)
         if over is None:
             return None
@@ -80,11 +77,11 @@ class Finished:
         return RunState(run, over.head, over.status, request, at_ms=over.ended_ms, pools=over.pools)
 
     def add(self, state: RunState) -> bytes:
-        """Remembers a run that is over, by its last end; returns its row, which `load` takes."""
+        """Add a finished run, or its later end; return its row, which `load` takes."""
         request = state.request.request_digest if state.request else ""
         digest, pools = run_digest(state.run_id), self._number(state.called_pools())
         head, status = state.head, _STATUSES.index(state.status)
-        ended_s = min(state.at_ms // 1000, 0xFFFFFFFF)  # a time that lies may be as late as the year 9999
+        ended_s = min(state.at_ms // 1000, 0xFFFFFFFF)  # a forged time may be as late as the year 9999
         row = _ROW.pack(digest, _request(request), head.id, head.seq, ended_s, status, pools)
         number, at = self._find(digest)
         rows = self._buckets[number]
@@ -93,12 +90,12 @@ class Finished:
             self._buckets[number] = b"".join((rows[:at], row, rows[at:]))
             self._count += 1
             self._grow()
-        elif row[_SEQ:_TIME] > rows[at + _SEQ : at + _TIME]:  # it has failed before, and was retried
+        elif row[_SEQ:_TIME] > rows[at + _SEQ : at + _TIME]:  # an earlier failure was retried
             self._buckets[number] = b"".join((rows[:at], row, rows[at + ROW_BYTES :]))
         return row
 
     def extend(self, run: RunId, ended_ms: int) -> bytes:
-        """Remembers a run for as long as one that ended at this time; its row, empty if that changes nothing."""
+        """Keep a run as long as one that ended at this time; return its row, empty if nothing changed."""
         number, at = self._find(run_digest(run))
         rows, time = self._buckets[number], min(ended_ms // 1000, 0xFFFFFFFF).to_bytes(4)
         if at < 0 or rows[at + _TIME : at + _STATUS] >= time:
@@ -107,7 +104,7 @@ class Finished:
         return self._buckets[number][at : at + ROW_BYTES]
 
     def forget(self, run: RunId) -> bool:
-        """Makes a run unknown, as if it had never been; whether it was known."""
+        """Remove a run, as if it had never existed; true if it was there."""
         number, at = self._find(run_digest(run))
         if at >= 0:
             rows = self._buckets[number]
@@ -116,7 +113,7 @@ class Finished:
         return at >= 0
 
     def drop(self, before_ms: int) -> None:
-        """Makes the runs unknown that ended before a time."""
+        """Remove the runs that ended before a time."""
         least = min(before_ms // 1000, 0xFFFFFFFF).to_bytes(4)
         for number in range(len(self._buckets)):
             self._settle(number)
@@ -126,7 +123,7 @@ class Finished:
             self._count -= len(rows) - len(kept)
 
     def load(self, rows: bytes, pools: list[str]) -> bytes:
-        """Takes rows with their own numbers of pools; returns them with ours. **Raises** MalformedError."""
+        """Add rows with foreign pool numbers; return them with this table's. **Raises** MalformedError."""
         parts = _split(rows)
         if not parts:
             return rows
@@ -165,7 +162,7 @@ class Finished:
         return self._numbers[pools]
 
     def _begins(self, number: int) -> bytes:
-        """With what the digests of a bucket begin at least."""
+        """The lowest first four bytes of a digest in this bucket."""
         return (number << (32 - self._bits)).to_bytes(4)
 
     def _find(self, digest: bytes) -> tuple[int, int]:
@@ -175,7 +172,7 @@ class Finished:
             self._settle(number)
         rows = self._buckets[number]
         count = len(rows) // ROW_BYTES
-        # Digests are evenly spread: a row is near where its first bits say it is, by the root of how many there are.
+        # Digests are evenly spread: a row lies near its expected place, within the root of their number.
         place = ((first << self._bits) & 0xFFFFFFFF) * count >> 32
         near = isqrt(count) // 2 + 8
         while True:
@@ -191,7 +188,7 @@ class Finished:
             near *= 4
 
     def _settle(self, number: int) -> None:
-        """Puts what was loaded into the order of a bucket. Of a run that has two rows the later end counts."""
+        """Sort loaded rows into a bucket. Of two rows of a run the later end counts."""
         rows = _split(b"".join((self._buckets[number], *self._loaded[number])))
         rows.sort()
         if len({row[:16] for row in rows}) < len(rows):
@@ -215,29 +212,29 @@ class Finished:
 
 
 def run_digest(run: RunId) -> bytes:
-    """Digest of a run's id in a row. **JsonCodec**: 16 bytes."""
+    """Digest of a run's id in a row. **Shape**: 16 bytes."""
     return blake2b(run.encode(), digest_size=16).digest()
 
 
 def ends_of(rows: bytes) -> list[tuple[bytes, bytes]]:
-    """The run and the end of each row: the digest of its id, the id of its head. **Raises** MalformedError."""
+    """Run and end of each row: the digest of its id, the id of its head. **Raises** MalformedError."""
     return [(row[:_REQUEST], row[_HEAD:_SEQ]) for row in _split(rows)]
 
 
 def times_of(rows: bytes) -> dict[bytes, int]:
-    """When each run ended, by the digest of its id. **Units**: milliseconds. **Raises** MalformedError."""
+    """End time by digest of the run's id. **Units**: milliseconds. **Raises** MalformedError."""
     return {row[:_REQUEST]: int.from_bytes(row[_TIME:_STATUS]) * 1000 for row in _split(rows)}
 
 
 def ended_by(rows: bytes) -> int:
-    """A time by which every row had ended, 18 hours after the last end at most. **Units**: milliseconds."""
-    # The upper half of the seconds alone: no Python object is made of a row.
+    """A time by which every row had ended, at most 18 hours after the last end. **Units**: milliseconds."""
+    # From the upper half of the seconds alone, so that no Python object is made per row.
     high, low = max(zip(rows[_TIME::ROW_BYTES], rows[_TIME + 1 :: ROW_BYTES], strict=True), default=(0, 0))
     return ((high << 8 | low) + 1 << 16) * 1000
 
 
 class _Digests(Sequence[bytes]):
-    """The digests of rows that are in order."""
+    """Digests of sorted rows."""
 
     def __init__(self, rows: bytes) -> None:
         self._rows = rows
@@ -263,5 +260,5 @@ def _request(digest: str) -> bytes:
         raw = bytes.fromhex(digest)
     except ValueError:
         raw = b""
-    # Requests are digested to 16 bytes; whatever else stands there is told apart as well.
+    # Request digests have 16 bytes; any other text still gets a distinct value.
     return raw if len(raw) == 16 else blake2b(digest.encode(), digest_size=16).digest()

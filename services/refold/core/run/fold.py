@@ -1,8 +1,6 @@
-"""The fold: a run's state is what its events make of it, and nothing else.
-
-`fold` works in place on a state of its own (take-over, replay: 60,000 to 90,000 events a second from the broker),
-`evolve` leaves its argument alone (speculation in the planner). Both apply the same transitions.
-"""
+"""The fold: a run's state is a function of its events. `fold` works in place on a state of its own (take-over, replay:
+60,000 to 90,000 events a second from the broker), `evolve` copies its argument first (speculation in the planner). Both
+apply the same transitions."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _TO_VERIFY = "`refold run verify` shows the record"
 
 
 def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:
-    """The state after an entry that extends `state`, which stays as it was."""
+    """The state after an entry that extends `state`, which stays unchanged."""
     return apply(state.copy() if state else RunState(entry.run_id), entry, entry_id)
 
 
@@ -42,10 +40,10 @@ def fold(entries: Iterable[tuple[EntryId, events.Entry]], run_id: RunId) -> RunS
 
 
 def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
-    """Applies an entry to a state that nobody else holds, and returns it. **Raises** FoldError on an unknown event."""
+    """Apply an entry to a state with a single owner, and return it. **Raises** FoldError on an unknown event."""
     advance(state, entry.events, seq=entry.seq, at_ms=entry.at_ms)
     if entry.seq == 1:
-        if state.request is None and not state.over:  # whoever goes on reads it; it may be too large for the log
+        if state.request is None and not state.over:  # needed to go on; it may be too large for the log
             raise FoldError(f"run {state.run_id} begins without a request", hint=_TO_VERIFY)
         state.position = entry.cause
     state.unseen = state.unseen + wakes(entry.events) if entry.held else 0
@@ -54,7 +52,7 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
 
 
 def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: int) -> None:
-    """Applies events in place, the first of them with this seq; the head stays, for the entry has no name yet."""
+    """Apply events in place, the first with this seq; the head stays, for the entry has no id yet."""
     if state.over and not (fresh and state.status == "failed" and isinstance(fresh[0], events.RunRetried)):
         raise FoldError(f"run {state.run_id} has an entry after its end", hint=_TO_VERIFY)
     for event in fresh:
@@ -70,7 +68,7 @@ def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: 
         state.size_bytes += EVENT_BYTES + utf8_bytes(text(event)) if text else EVENT_BYTES
     state.at_ms = at_ms
     if state.status in ("running", "suspended"):
-        # Suspended is a run that has open steps and waits in all of them, or is paused.
+        # A run is suspended if it has open steps and waits in all of them, or is paused.
         works = (state.busy or not state.open) and not state.paused
         state.status = "running" if works else "suspended"
 
@@ -78,14 +76,14 @@ def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: 
 def extended(
     state: RunState, fresh: list[events.Event], more: list[events.Event], *, seq: int, at_ms: int
 ) -> list[events.Event]:
-    """An entry's events, which begin at `seq` and are applied, with what follows of them, which is applied now."""
+    """An entry's events, which begin at `seq` and are applied, with those that follow from them, applied now."""
     if more:
         advance(state, more, seq=seq + len(fresh), at_ms=at_ms)
     return fresh + more
 
 
 def wakes(fresh: Iterable[events.Event]) -> int:
-    """How often events wake the agent's code: at its start and at every outcome that it waits for."""
+    """Number of events that wake the agent's code: its start, and every outcome that it waits for."""
     return sum([type(event) in _WAKES for event in fresh])
 
 
@@ -103,7 +101,7 @@ WAKING = (
 _WAKES = frozenset(WAKING)
 
 EVENT_BYTES = 64
-"""Bytes that an event takes besides its texts, roughly."""
+"""Approximate bytes of an event besides its texts."""
 
 _TEXTS: dict[type, Callable[[Any], str]] = {
     events.RunRequested: attrgetter("input"),
@@ -155,7 +153,7 @@ def _annotated(state: RunState, event: events.RunAnnotated, seq: int, at_ms: int
 
 
 def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
-    """Said for those who read the log: the state has it already, or does not need it."""
+    """No change: the event is for readers of the log."""
 
 
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
@@ -177,8 +175,8 @@ def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: in
     people = tuple(event.requirement.approvers)
     asked = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
     waiting = opened._replace(question=asked, due_ms=asked.due_ms, rounds=opened.rounds + 1)
-    state.call(event.step)  # or it contradicts the history
-    if event.about != DOUBT:  # what came of a call is asked beside what its policy says of it
+    state.call(event.step)  # raises if the step is no call
+    if event.about != DOUBT:  # a doubt does not replace the policy's decision
         waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
     keep(state, event.step, waiting, opened)
 
@@ -196,7 +194,7 @@ def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms
 
 def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    # Whatever was decided, nobody is asked any more; what follows of it stands in the same entry.
+    # The question is closed by any decision; its consequences are in the same entry.
     after = opened._replace(question=None, due_ms=0)
     if opened.question is None or opened.question.event.about != DOUBT:
         after = after._replace(phase="proposed", decision=event)
@@ -225,7 +223,7 @@ def _slept(state: RunState, event: events.SleepStarted, seq: int, at_ms: int) ->
 
 def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: int) -> None:
     before = state.open[event.step]
-    # Sent twice under one number, two executors may act: how a failure is judged depends on it (`planning.matrix`).
+    # An attempt sent twice may have two executors, which changes how its failure is judged (`planning.matrix`).
     dispatches = before.dispatches + 1 if before.attempt == event.attempt else 1
     first_sent_ms = before.first_sent_ms or at_ms
     # As `_replace` would, in half the time: every step comes here.
@@ -243,7 +241,7 @@ def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_m
         phase="backoff",
         due_ms=event.retry_ms,
         failure=event.failure,
-        # That an effect may have happened no later failure takes back, only a human (`_resolved`).
+        # No later failure revokes that an effect may have happened, only a human (`_resolved`).
         may_have_happened=opened.may_have_happened or event.unknown,
         uncounted=opened.uncounted + (event.failure.code in SENT_BACK),
         past=_past(opened, event.attempt, "unknown" if event.unknown else "failed", _why(event.failure), at_ms=at_ms),
@@ -271,7 +269,7 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
     if opened := state.open.get(event.step):
         if opened.phase == "held" and event.verdict == "did_not_happen" and of_budget(opened.failure):
             let_on(state)
-        # Whatever the receiver remembers of earlier attempts, the effect is not among it: its key window starts anew.
+        # The human has ruled out an effect of earlier attempts, so the receiver's key window starts again.
         past = _past(opened, event.attempt, event.verdict, event.comment, by=event.actor, at_ms=at_ms)
         after = opened._replace(may_have_happened=False, first_sent_ms=0, past=past)
         keep(state, event.step, after._replace(uncounted=event.attempt) if opened.phase == "held" else after, opened)
@@ -280,7 +278,7 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
 def _past(
     opened: OpenStep, attempt: int, what: str, words: str, *, by: str = "", at_ms: int
 ) -> tuple[events.Earlier, ...]:
-    """What was before, with one more: as much of it as people can be expected to read."""
+    """The past attempts with one more, cut to a length that people can be expected to read."""
     return (*opened.past, events.Earlier(attempt, what, words[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
 
 
@@ -289,7 +287,7 @@ def _why(failure: events.Failure) -> str:
 
 
 TOLD, TOLD_CHARS = 10, 300
-"""How much of a call's past people are told when they are asked about it: so many things, of so many characters."""
+"""Limits of the past shown in a question: number of attempts, characters of each text."""
 
 
 def _settled(state: RunState, event: _WithoutMore, seq: int, at_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What a run's code is handed where its history has only what stands for a large value."""
+"""Large values (blob pointers) that a run's code needs before it is replayed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from refold.core.run.state import RunState, Settled
 from refold.core.wire.blobs import MARK, is_pointer
 
 Pointed = tuple[RunId, str]
-"""Pointer to a value, and the run below which it lies."""
+"""Pointer to a value, and the run under which it lies."""
 
 Values = Mapping[Pointed, str | Failure]
-"""Large values, or why there is none. Whoever hands them out has checked them against what stands for them."""
+"""Large values, or the failure to read them, checked against their pointers by the reader."""
 
 NO_VALUES: Values = Map()
 
 
 def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
-    """Pointers to read before a run's code is handed this; None if it is handed as it is."""
+    """The pointer to read before a run's code gets this outcome or request; None if it is no pointer."""
     if isinstance(told, CallCompleted):
         return (run, told.result) if told.result.startswith(MARK) else None
     if isinstance(told, ChildCompleted):
@@ -35,7 +35,7 @@ def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
 
 
 def pointers(state: RunState) -> Iterator[Pointed]:
-    """Pointers to read before a run's code is driven along its whole history."""
+    """The pointers to read before a run's code is driven along its whole history."""
     told = [kept[1] for kept in state.outcomes.values()]
     for each in [state.request, *told] if state.request else told:
         if (found := pointed(state.run_id, each)) is not None:
@@ -43,7 +43,7 @@ def pointers(state: RunState) -> Iterator[Pointed]:
 
 
 def own_pointers(told: Iterable[Event]) -> Iterator[str]:
-    """What stands for a value of the run that these events are of; those of its children lie with the children."""
+    """The pointers to values of the run itself; its children's values lie with the children."""
     for event in told:
         if not isinstance(event, ChildStarted | ChildCompleted):
             yield from pointers_in(event)
@@ -58,19 +58,19 @@ def pointers_in(event: Event) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """The code of a run was not run: first these large values have to be read."""
+    """The code was not run: these large values have to be read first."""
 
     places: list[Pointed]
 
 
 def lacking(state: RunState, values: Values) -> Lacks | None:
-    """Missing values that a run's code is handed along its whole history."""
+    """The missing large values of a run's whole history, None if there are none."""
     lacks = [place for place in pointers(state) if place not in values]
     return Lacks(lacks) if lacks else None
 
 
 def whole(values: Values, place: Pointed) -> str:
-    """A value. **Raises** BlobError when it is missing or was altered."""
+    """A value. **Raises** BlobError if it is missing or was altered."""
     found = values[place]
     if isinstance(found, Failure):
         raise BlobError(found.message, code=found.code)
@@ -78,13 +78,13 @@ def whole(values: Values, place: Pointed) -> str:
 
 
 class Holding(Driver, Protocol):
-    """A driver whose code keeps what it is handed: `handed` counts the characters of large values."""
+    """A driver whose code keeps its outcomes: `handed` counts the characters of large values."""
 
     handed: int
 
 
 class Handing:
-    """A driver of code that hands it whole values."""
+    """A driver that replaces pointers by their values."""
 
     def __init__(self, execution: Holding, run: RunId, values: Values) -> None:
         self._execution, self._run, self._values = execution, run, values

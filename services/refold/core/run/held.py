@@ -1,4 +1,4 @@
-"""Runs whose code is held: which one a record of `run-snapshot` says it of, and why."""
+"""Holds of a run's code: their records in `run-snapshot`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from refold.core.wire import codec
 
 
 def held_run(key: bytes | None) -> RunId | None:
-    """The run of a hold's key; None for the key of anything else."""
+    """The run of a hold's key; None for any other key."""
     return RunId(key.removeprefix(HOLD_KEY).decode(errors="replace")) if key and key.startswith(HOLD_KEY) else None
 
 
 def read_hold(run: RunId, value: bytes) -> Hold:
-    """Content of a hold. One of a newer version, or of nobody's, holds its run all the same, whatever it says."""
+    """Content of a hold. An unreadable one, of a newer version or malformed, still holds its run."""
     try:
         return codec.decode(Hold, value)
     except (MalformedError, FoldError):

@@ -1,4 +1,4 @@
-"""Intents of an agent: each kind of intent, the event that records it, and what its outcome means."""
+"""Intents of an agent: each kind, the event that records it, and the meaning of its outcome."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import stands_for
 
 LABEL_CHARS, STATUS_CHARS = 100, 300
-"""How much an agent may say where people look: what is longer is cut."""
+"""Limits of a label and of a status, in characters; a longer one is cut."""
 
 
 class Intent:
-    """Something that an agent asks for. `waits`: it has an outcome, and the agent's code goes on with that.
-
-    A `numbered` one is a step of the run, and on replay the code has to ask for the same again.
-    """
+    """A request of an agent. `waits`: its code goes on with an outcome. A `numbered` one is a step of the run, and on
+    replay the code has to make the same request again."""
 
     __slots__ = ()
 
@@ -45,29 +43,27 @@ class Intent:
 
     @property
     def title(self) -> str:
-        """Its name, without what it is given."""
+        """Its name, without arguments."""
         return self.words
 
     def agrees(self, recorded: Step) -> bool:
         raise NotImplementedError
 
     def differs(self, recorded: Step) -> str:
-        """Difference from the step that history has: `arguments`, `renamed`, or nothing: it is another one."""
+        """The kind of difference from a recorded step: `arguments`, `renamed`, or empty for an unrelated one."""
         return ""
 
     def value_of(self, outcome: Settled) -> Any:
-        """What the agent gets for the step's outcome. May raise what the agent should see."""
+        """The agent's value of the step's outcome. May raise an error for the agent."""
         return None
 
 
 @dataclass(slots=True, eq=False)
 class Call(Intent):
-    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises.
-
-    `label` is for who looks on: on replay it may be another. So may `reserve`, which is what each attempt may take.
-    `builds_on` are the steps of earlier calls of which the arguments speak: what those were asked and gave goes out
-    with this one. `means` compares two texts of arguments by value: an older version may have written other texts.
-    """
+    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises. `label` is for
+    display: on replay it may differ. So may `reserve`, the reservation of each attempt. `builds_on` are the steps of
+    earlier calls that the arguments refer to: their arguments and results are sent with this one. `means` compares
+    arguments by value: an older version may have written another text."""
 
     tool: str
     args: str
@@ -158,7 +154,7 @@ class Note(Intent):
 
 @dataclass(slots=True, eq=False)
 class Checkpoint(Intent):
-    """Record how far the code has come."""
+    """Record the progress of the code."""
 
     name: str
 
@@ -181,7 +177,7 @@ class Checkpoint(Intent):
 
 @dataclass(slots=True, eq=False)
 class Say(Intent):
-    """Say what the code does now. Of one entry the last one is recorded."""
+    """Set the status text of the run. Only the last one of an entry is recorded."""
 
     text: str
 
@@ -206,7 +202,7 @@ class Signal:
 
 @dataclass(slots=True, eq=False)
 class Wait(Intent):
-    """Wait for a signal that matches, until a time (0: for ever). **Units**: milliseconds since 1970."""
+    """Wait for a matching signal, until a time (0: for ever). **Units**: milliseconds since 1970."""
 
     name: str
     match: str
@@ -233,7 +229,7 @@ class Wait(Intent):
 
 @dataclass(slots=True, eq=False)
 class Answer(Intent):
-    """Wait for whoever has the token of this digest to say what came of it; `read` turns their JSON into a value."""
+    """Wait for an answer from the holder of the token with this digest; `read` turns its JSON into a value."""
 
     name: str
     digest: str
@@ -282,7 +278,7 @@ class Patch(Intent):
 
 
 class GiveUp(Intent):
-    """Nobody waits for a step any more: the task that did was cancelled."""
+    """Give up a step whose task was cancelled."""
 
     __slots__ = ()
 

@@ -1,10 +1,7 @@
-"""The fold of a partition of the run log: which records count, and what they make of the runs.
-
-The loop around `chain.extends`, once: planner, client and verifier feed it the same bytes and hold the same states.
-What a reader makes of a record follows from the records before it alone, whoever reads: so no planner ever buries a
-record that counts for somebody else (`sweep`). Only where a fold begins in a log that was cleaned of copies, the order
-may lie; what it finds out of order then is told by `settle`.
-"""
+"""The fold of a partition of the run log: the loop around `chain.extends`, once. Planner, client and verifier feed it
+the same bytes and get the same states. The judgement of a record depends on the records before it alone, so no planner
+ever buries a record that counts for another reader (`sweep`). Only if a fold begins in a log that was cleaned of
+copies, the order may be wrong; `settle` reports the runs affected."""
 
 from __future__ import annotations
 
@@ -26,28 +23,26 @@ from refold.core.run.redrive import reopens
 from refold.core.run.state import RunState, Status
 
 LATE_MS = 60_000
-"""A record that reached the log so long after it was made was copied, or held up: its place says nothing of its age.
-The log is cleaned of nothing younger (`min.compaction.lag.ms`)."""
+"""Milliseconds from an entry's time to its append that mark a copy or a delay: its position proves no age. The log is
+cleaned of nothing younger (`min.compaction.lag.ms`)."""
 
 ASIDE_BYTES = 64 << 20
-"""Cap of what a fold holds aside. One record of a hundred repeated leaves about a twentieth of a log aside at once."""
+"""Cap of the records held aside by a fold. With 1 % of records repeated about a twentieth of a log is aside."""
 
 FORKED = "forked: two histories of the run are in the log, in an order that was lost; `refold run repair` chooses"
 GAP = "gap: the beginning of its history is not in the log"
 
 
 class Lost(NamedTuple):
-    """What a reader knew before the log lost its end: what it had sent and not read, and the runs that lived."""
+    """A reader's data from before the log lost its end: its entries sent but not read, and the living runs."""
 
     unread: AbstractSet[EntryId]
     runs: AbstractSet[RunId]
 
     def has_beginning(self, run: RunId, disorder: Disorder) -> bool:
-        """True if the beginning of a run, of which entries are left, is in what was lost.
-
-        A living run was read from its beginning, which copies and cleaning may have put behind what is left; and what
-        was written on a beginning that is lost was never acted upon.
-        """
+        """True if the beginning of a run with remaining entries was in the lost part. A living run was read from its
+        beginning, which copies and cleaning may have moved behind the rest; entries written on a lost beginning were
+        never acted upon."""
         return run in self.runs or {held.record.id for held in disorder.held()} <= self.unread
 
 
@@ -56,14 +51,14 @@ NOTHING_LOST = Lost(frozenset(), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A run-log record and what it is worth.
+    """A run-log record and its judgement. `void` is empty for an accepted record. Otherwise: `raced` (another record
+    extended the head first), `orphan` (its predecessor was not read so far), `copy` (of a record read before), `over`
+    (the run had ended), `stalled` (order would have to decide), `unreadable` (of a newer version, or after such a one),
+    `buried` (the tombstone of a record that counted), or the reason from `chain.read` for bytes that are no entry.
 
-    `void` is empty for an accepted record. Otherwise: `raced` (another record extended the head first), `orphan` (what
-    it extends was not read so far), `copy` (of a record that was read before), `over` (the run had ended), `stalled`
-    (order would have to decide), `unreadable` (of a newer version, or after such a one), `buried` (the tombstone of a
-    record that counted), or what `chain.read` says of bytes that are no entry at all. `state` is the run after a record
-    that counts. `linked` were held aside for it, and count from here on, in this order; `held` is how each of them was.
-    `mended`: the run was stalled, and goes on. If another history counts now than was folded before, `held` has it.
+    `state` is the run after a record that counts. `linked` were held aside for it, and count from here on, in this
+    order; `held` has their original records. `mended`: the run was stalled, and goes on. If another history replaces
+    the one folded before, `held` has it.
     """
 
     run_id: RunId
@@ -77,7 +72,7 @@ class Judged:
 
 
 class _Over(NamedTuple):
-    """A run that seems over, in few bytes, as a log has many of them. `heads` are those of all its entries."""
+    """A run that seems over, packed because a log has many. `heads` has one head per entry."""
 
     status: Status
     request_digest: str
@@ -99,13 +94,10 @@ class _Over(NamedTuple):
 
 
 class LogFold:
-    """The states of the runs of a partition, fed in order of offset.
-
-    `frozen` holds the runs that have an entry which this version cannot read, and (after `settle`) those whose history
-    cannot be told from the log, with the reason: they stand still here. `sweep` has the keys of records that can never
-    count, for a planner to bury; it is filled after `settle` alone. `lost` is what a reader knew of the
-    log before that lost its end. Whoever takes the states of runs that are over away is told nothing of them any more.
-    """
+    """The states of the runs of a partition, fed in order of offset. `frozen` has the reason by run: an entry of a
+    newer version, or (after `settle`) an ambiguous history; such runs get no further entries here. `sweep` has the keys
+    of records that can never count, for a planner to bury; it is filled only after `settle`. `lost` is a reader's data
+    from before the log lost its end. A caller may remove finished states; it gets no judgement of later records."""
 
     def __init__(self, lost: Lost = NOTHING_LOST) -> None:
         self.states: dict[RunId, RunState] = {}
@@ -119,10 +111,8 @@ class LogFold:
     def feed(
         self, key: bytes | None, value: bytes | None, *, shared: bool = False, offset: int = 0, at_ms: int = 0
     ) -> Judged:
-        """Judges one record and, if it counts, applies it.
-
-        `shared`: somebody else may hold the state before it. `at_ms` is when the log has taken it; 0: not known.
-        """
+        """Judge one record and, if it counts, apply it. `shared`: the state before it may have another owner. `at_ms`
+        is the append time; 0: unknown."""
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
             late = at_ms - read.entry.at_ms > LATE_MS and not self._copied(read.entry)
@@ -136,17 +126,15 @@ class LogFold:
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
 
     def _copied(self, entry: Entry) -> bool:
-        """True for what a fork keeps: it has the times of its source, which say nothing of when it was written.
-
-        Behind what is kept that is so, too: a zombie may copy on where a fork was cancelled meanwhile.
-        """
+        """True for an entry copied by a fork, or written behind its copy: it has the times of its source, not of its
+        writing. A zombie planner may go on copying after a fork was cancelled."""
         state, first = self._state(entry.run_id), entry.events[0]
-        if isinstance(first, RunRequested):  # one that began may be no fork
+        if isinstance(first, RunRequested):  # any run may begin so
             return first.forked is not None
         return state is not None and state.copied(entry.seq - (not isinstance(first, RunForked)))
 
     def accept(self, held: Held, after: RunState) -> Judged:
-        """Judges an own record whose place in the log is known; if it counts, `after` is the run's state."""
+        """Judge an own record whose offset is known; if it counts, `after` is the run's state."""
         return self._judge(held, after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
@@ -158,7 +146,7 @@ class LogFold:
         return chain.extends(state.head if state else Head(), entry)
 
     def remembers(self, run: RunId) -> bool:
-        """True if it still looks at what comes for a run that is over: until `settle` order may prove to have lied."""
+        """True if a finished run is still tracked: until `settle` its order may prove to be wrong."""
         return run in self._over
 
     def ended(self, run: RunId) -> RunState | None:
@@ -167,7 +155,7 @@ class LogFold:
         return over.state(run) if over else None
 
     def tangled(self, run: RunId) -> bool:
-        """True if more is known of the records of a run than that they follow each other."""
+        """True if the records of a run do not simply follow each other, or the run is frozen."""
         return run in self._disorders or run in self.frozen
 
     def has_all(self, run: RunId) -> bool:
@@ -176,14 +164,14 @@ class LogFold:
         return disorder is None or not disorder.buried
 
     def forget(self, run: RunId) -> None:
-        """Makes a run unknown: it was erased, and what was read of it is none."""
+        """Remove an erased run and all that was read of it."""
         for known in (self.states, self.frozen, self._over):
             known.pop(run, None)
         if (disorder := self._disorders.pop(run, None)) is not None:
             self._aside -= sum(len(held.value) for held in disorder.held())
 
     def settle(self) -> dict[RunId, str]:
-        """The log was read to its end: says which runs stall. From now on records are new ones."""
+        """End the initial read of the log, and return the runs that stall. All later records are new ones."""
         self._live = True
         stalled: dict[RunId, str] = {}
         for run, disorder in list(self._disorders.items()):
@@ -202,7 +190,7 @@ class LogFold:
         return stalled
 
     def _take_back(self, run: RunId, disorder: Disorder) -> None:
-        """What is left of a run whose beginning the log has lost is no history: the run is as if never begun."""
+        """Drop the remainder of a run whose beginning is lost: the run counts as never begun."""
         for held in disorder.held():
             self._aside -= len(held.value)
             self._sweep(held)
@@ -210,7 +198,7 @@ class LogFold:
 
     @property
     def oldest_aside(self) -> int | None:
-        """The lowest offset of a record that may still count though it was read: who goes on later begins there."""
+        """Lowest offset of a record read that may still count: a later reader has to begin there."""
         return min((held.offset for disorder in self._disorders.values() for held in disorder.held()), default=None)
 
     def _judge(self, held: Held, after: RunState | None, *, shared: bool, late: bool) -> Judged:
@@ -235,11 +223,11 @@ class LogFold:
         return self._leave_out(held, state, follows=follows, late=late)
 
     def _after_end(self, held: Held, state: RunState, *, follows: bool, late: bool) -> Judged | None:
-        """A record of a run that is over: void, unless the run goes on with it, or may go on before it."""
+        """Judge a record of a finished run: void, unless it retries the run, or may belong before its end."""
         run, entry = held.record.entry.run_id, held.record.entry
         if run in self.states and reopens(state.head, state.status, entry):
             return None
-        # What follows nothing of a run that has failed may follow its retry, which copies have put behind it.
+        # A record without a predecessor may follow the retry of a failed run, moved behind it by copies.
         if not follows and state.status == "failed":
             return None
         if not self._live and follows and entry.prev != state.head.id:
@@ -247,7 +235,7 @@ class LogFold:
         return Judged(run, held.record.id, entry, "over")
 
     def _leave_out(self, held: Held, state: RunState | None, *, follows: bool, late: bool) -> Judged:
-        """A record that extends no head: another was first, or what it extends may still come."""
+        """Judge a record that extends no head: it lost a race, or its predecessor may still come."""
         run, entry = held.record.entry.run_id, held.record.entry
         if follows:
             self._compete(held, late=late)
@@ -259,7 +247,7 @@ class LogFold:
         return self.states.get(run) or self.ended(run)
 
     def _knows(self, record: LogRecord) -> bool:
-        """True if this very record was read before, and judged."""
+        """True if this very record was read and judged before."""
         run = record.entry.run_id
         disorder, state = self._disorders.get(run), self._state(run)
         if disorder is not None and (record.id in disorder.branches or disorder.holds(record.id)):
@@ -267,7 +255,7 @@ class LogFold:
         return state is not None and state.entry_at(record.entry.seq) == record.id
 
     def _grow(self, held: Held, after: RunState | None, *, shared: bool) -> Judged:
-        """A record that counts, and whatever was held aside for it."""
+        """Apply a record that counts, and those held aside for it."""
         run, disorder = held.record.entry.run_id, self._disorders.get(held.record.entry.run_id)
         judged = self._apply(held.record, after, shared=shared)
         if judged.void or disorder is None:
@@ -282,7 +270,7 @@ class LogFold:
         return replace(judged, linked=linked, mended=mended)
 
     def _link(self, disorder: Disorder, last: EntryId) -> tuple[Judged, ...]:
-        """What was held aside for a record that counts now, and for what counts by that."""
+        """Apply the records held aside for one that counts now, and for their successors."""
         linked: list[Judged] = []
         while waiting := disorder.aside.pop(last, None):
             disorder.disturbed = True
@@ -296,7 +284,7 @@ class LogFold:
         return tuple(linked)
 
     def _end(self, run: RunId) -> None:
-        """Of a run that is over a live fold keeps nothing but the state; before, it may not be over after all."""
+        """Stop tracking a finished run: a live fold keeps its state only; before, its end may be revised."""
         state = self.states.get(run)
         if state is None or not state.over:
             return
@@ -319,7 +307,7 @@ class LogFold:
         return Judged(run, record.id, record.entry, "", state)
 
     def _hold(self, held: Held, state: RunState | None) -> None:
-        """Its predecessor may still come: a late one, or one that copies and cleaning have put behind it."""
+        """Hold a record for its predecessor, which may be late, or moved behind it by copies and cleaning."""
         run = held.record.entry.run_id
         disorder = self._disorders.setdefault(run, Disorder())
         if self._aside + len(held.value) > ASIDE_BYTES:
@@ -339,7 +327,7 @@ class LogFold:
             self._sweep(held)
 
     def _compete(self, held: Held, *, late: bool) -> None:
-        """A record that extends what has another successor: void, if order means anything."""
+        """Void a record whose predecessor has another successor, if order is reliable."""
         run, name = held.record.entry.run_id, held.record.id
         self._sweep(held)
         disorder = self._disorders.get(run)
@@ -361,7 +349,7 @@ class LogFold:
         return self._mended(Judged(run, held.record.id, held.record.entry, "copy"))
 
     def _bury(self, run: RunId, seq: int, name: EntryId) -> Judged:
-        """A tombstone: whatever was held of the record is gone; of one that counted it says that order has lied."""
+        """Drop the record of a tombstone; if it counted, the tombstone proves that order is wrong."""
         state = self._state(run)
         counted = state is not None and state.entry_at(seq) == name
         disorder = self._disorders.setdefault(run, Disorder()) if counted else self._disorders.get(run)
@@ -387,7 +375,7 @@ class LogFold:
             disorder.branches.clear()
             disorder.buried.clear()
             copies = tuple(disorder.copies.values())
-            self._aside -= sum(map(disorder.discard, disorder.copies))  # they count by their copies: never swept
+            self._aside -= sum(map(disorder.discard, disorder.copies))  # their copies count: never swept
         elif not stalled:
             return judged
         self.states[run] = state

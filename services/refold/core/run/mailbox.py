@@ -1,4 +1,4 @@
-"""The signals of a run: those that are kept, those that a wait took, and the waits that are open."""
+"""The signals of a run: kept or taken by waits, and the open waits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from refold.core.events import SignalReceived
 from refold.core.wire.canonical import utf8_bytes
 
 AROUND_BYTES = 256
-"""Bytes that a signal that is kept takes besides its texts, roughly: of empty ones there are not any number, either."""
+"""Approximate bytes of a kept signal besides its texts: they bound the number of empty signals, too."""
 
 _NOTHING: Map[Any, Any] = Map()
 
 
 class KeptSignal(NamedTuple):
-    """A signal that no wait took so far, the seq of its event, and when it came."""
+    """A signal that no wait took so far, the seq of its event, and its time."""
 
     seq: int
     came_ms: int
@@ -26,13 +26,10 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """Signals of a run. Never changes: what becomes of it is another.
-
-    `kept` has the signals that no wait took so far, by id, `names` their ids by name, in the order in which they came;
-    `bytes` is what they take. `taken` are the steps that took the others, `waits` those that are open, by name and in
-    order. `full`: a signal was dropped since a wait took one. `behind`: waits from this step on were not asked so far
-    about what is kept; 0: all were.
-    """
+    """Signals of a run. Immutable. `kept` has the untaken signals by id, `names` their ids by name, in order of
+    arrival; `bytes` is their size. `taken` are the steps that took the others, `waits` the open ones, by name and in
+    order. `full`: a signal was dropped since a wait took one. `behind`: waits from this step on were not matched with
+    the kept signals so far; 0: all were."""
 
     kept: Map[str, KeptSignal] = _NOTHING
     names: Map[str, tuple[str, ...]] = _NOTHING
@@ -51,7 +48,7 @@ class Mailbox(NamedTuple):
         )
 
     def take(self, signal_id: str, step: int) -> tuple[SignalReceived, Mailbox]:
-        """Gives a signal that is kept to a step. **Raises** KeyError: nobody gets what is not there, or was taken."""
+        """Give a kept signal to a step. **Raises** KeyError if it is not there, or was taken."""
         signal = self.kept[signal_id].signal
         left = tuple(each for each in self.names[signal.name] if each != signal_id)
         rest = self._replace(
@@ -64,19 +61,17 @@ class Mailbox(NamedTuple):
         return signal, rest
 
     def wait(self, name: str, step: int) -> Mailbox:
-        """A step waits from now on; it is the last that was asked for."""
+        """Add the wait of a step, the last one in order."""
         return self._replace(waits=self.waits.set(name, (*self.waits.get(name, ()), step)))
 
     def wait_no_more(self, name: str, step: int) -> Mailbox:
-        """A step has what it waited for, or does not wait any more."""
+        """Remove the wait of a step."""
         left = tuple(each for each in self.waits[name] if each != step)
         return self._replace(waits=self.waits.set(name, left) if left else self.waits.delete(name))
 
     def reopen(self, back: Iterable[KeptSignal], waits: Iterable[tuple[str, int]]) -> Mailbox:
-        """Signals are kept once more, for those who took them count no more; these wait, in order, and no others.
-
-        Who waits for what is kept is asked once more: it may not have been so far, or had been given up.
-        """
+        """Return signals that were taken by steps left behind, and set these waits, in order. They are matched with the
+        kept signals once more: they may not have been so far, or were given up."""
         kept, taken, size = self.kept, self.taken, self.bytes
         for each in back:
             name = each.signal.signal_id
@@ -90,7 +85,7 @@ class Mailbox(NamedTuple):
         return mail._replace(behind=min([mail.waits[name][0] for name in names if name in mail.waits], default=0))
 
     def named(self, name: str) -> Iterator[KeptSignal]:
-        """The signals of a name that are kept, in the order in which they came."""
+        """The kept signals of a name, in order of arrival."""
         return map(self.kept.__getitem__, self.names.get(name, ()))
 
     def __repr__(self) -> str:
@@ -99,7 +94,7 @@ class Mailbox(NamedTuple):
 
 
 EMPTY = Mailbox()
-"""Of a run that was told nothing."""
+"""The mailbox of a run without signals and waits."""
 
 
 def signal_bytes(signal: SignalReceived) -> int:

@@ -1,4 +1,4 @@
-"""Usage of a call: estimated by whoever makes it, and reported in its result."""
+"""Usage of a call: estimated by its sender, and reported in its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.core.errors import UsageError
 NANO = 1_000_000_000
 
 COUNTED = ("input_tokens", "output_tokens")
-"""Usage fields that count as tokens. Those of the cache are among the first."""
+"""Usage fields that count as tokens. Those of the cache are included in the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class Reserve:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """The same in the shape in which results say what they took."""
+        """The reservation in the form of the usage in results."""
         return {"model": self.model, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
 
 
 def nano_usd(usd: Decimal) -> int:
-    """Dollars in billionths, rounded up: what is booked is never less than what is paid."""
+    """Dollars in billionths, rounded up: a booking is never less than the payment."""
     return int((usd * NANO).to_integral_value(ROUND_CEILING))
 
 
 def dollars(usd: Decimal | str | int, what: str) -> Decimal:
-    """An amount of money. **Raises** UsageError, naming `what`, for a float too: nobody knows which number it was."""
+    """An amount of money. **Raises** UsageError with the name `what`, for a float too, which is inexact."""
     try:
         if isinstance(usd, str | int | Decimal) and not isinstance(usd, bool):
             amount = Decimal(usd)
@@ -67,7 +67,7 @@ def in_usd(nano: int) -> str:
 
 def usage_of(result: str) -> Mapping[str, Any] | None:
     """Usage in the result of a call (JSON), `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
-    if '"usage"' not in result:  # most results say nothing, and some are long
+    if '"usage"' not in result:  # most results have none, and some are long
         return None
     parsed = _parsed(result)
     usage = parsed.get("usage") if isinstance(parsed, dict) else None
@@ -77,7 +77,7 @@ def usage_of(result: str) -> Mapping[str, Any] | None:
 def _parsed(result: str) -> Any:
     try:
         return orjson.loads(result)
-    except ValueError:  # it refuses half of a surrogate pair, which is what some models say
+    except ValueError:  # it refuses half of a surrogate pair, which some models send
         pass
     try:
         return json.loads(result)
@@ -86,6 +86,6 @@ def _parsed(result: str) -> Any:
 
 
 def tokens_of(usage: Mapping[str, Any]) -> int | None:
-    """The tokens of a usage; None where what it says are no numbers of tokens, or it says none."""
+    """The tokens of a usage; None if it has no valid numbers of tokens."""
     counts = [usage[name] for name in COUNTED if name in usage]
     return sum(counts) if counts and all(type(count) is int and count >= 0 for count in counts) else None

@@ -11,16 +11,16 @@ from refold.core.run.state import LastCommand, RunState
 OPERATOR: Final = "operator"
 REQUESTER: Final = "requester"
 PARENT: Final = "parent"
-"""The role of a pause that a run has because the one above it is paused."""
+"""Role of a pause that a run inherits from its parent."""
 
 
 def own(state: RunState) -> events.RunPaused | None:
-    """The pause that somebody has said of this run, if it is paused by that."""
+    """The pause of the run itself, if there is one."""
     return next((pause for pause in state.paused if pause.role != PARENT), None)
 
 
 def inherited(state: RunState) -> events.RunPaused | None:
-    """The pause that a run has from the one above it."""
+    """The pause that a run inherits from its parent."""
     return next((pause for pause in state.paused if pause.role == PARENT), None)
 
 
@@ -38,7 +38,7 @@ def _unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) 
 
 
 def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tuple[events.RunPaused, ...]:
-    """The pauses of the other kind: one that was said of the run, or one that it has from its parent."""
+    """The pauses of the other kind (own or inherited)."""
     return tuple(pause for pause in state.paused if (pause.role == PARENT) != (event.role == PARENT))
 
 

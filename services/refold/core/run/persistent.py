@@ -1,9 +1,6 @@
-"""Sequences and tables that only grow: a value and what becomes of it share what they have in common.
-
-A run's history is appended to at every step, and somebody may hold the state before: the planner speculates. What is
-appended at the tip costs the same whatever lies before it. Going on from behind the tip, which happens when a
-speculation did not hold, copies once.
-"""
+"""Immutable sequences and tables that share their common part with longer versions. A run's history grows at every
+step, and the state before may still be in use: the planner speculates. An append at the tip costs the same whatever the
+length. An append behind the tip, after a speculation that failed, copies once."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ V = TypeVar("V")
 
 
 class PersistentList(Sequence[T], Generic[T]):
-    """A sequence that never changes; `append` gives a longer one."""
+    """An immutable sequence; `append` returns a longer one."""
 
     __slots__ = ("_items", "_length")
 
@@ -28,7 +25,7 @@ class PersistentList(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> PersistentList[T]:
         items, length = self._items, self._length
-        # The list may be longer than this view of it: somebody has gone on from here, and their tail is not ours.
+        # Another version may have appended to the shared list: its tail does not belong to this one.
         if len(items) != length:
             items = items[:length]
         items.append(item)
@@ -37,11 +34,11 @@ class PersistentList(Sequence[T], Generic[T]):
         return longer
 
     def place(self, value: Any, *, key: Callable[[T], Any] | None = None) -> int:
-        """Where a value is, or would be, in a sequence that is sorted (by `key`)."""
+        """The place of a value, or the one to insert it at, in a sequence sorted by `key`."""
         return bisect_left(self._items, value, 0, self._length, key=key)
 
     def find(self, value: Any) -> int | None:
-        """Where a value is in a sequence that is sorted, or None."""
+        """The place of a value in a sorted sequence, or None."""
         place = bisect_left(self._items, value, 0, self._length)
         return place if place < self._length and self._items[place] == value else None
 
@@ -76,7 +73,7 @@ class PersistentList(Sequence[T], Generic[T]):
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
-    """A mapping that never changes, in the order in which keys came; `add` gives one with a further key."""
+    """An immutable mapping in order of insertion; `add` returns one with a further key."""
 
     __slots__ = ("_length", "_rows")
 
@@ -85,7 +82,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         self._length = 0
 
     def add(self, key: K, value: V) -> PersistentMap[K, V]:
-        """This table with one more key, which it did not have."""
+        """The mapping with one more key, which must be new."""
         rows, length = self._rows, self._length
         if len(rows) != length:
             rows = dict(islice(rows.items(), length))

@@ -1,10 +1,7 @@
-"""Effect of a retry on a failed run: which of its history counts from then on.
-
-Steps are left behind as a whole: those from one step on, which is a point in the log, for they are numbered in the
-order of asking. Outcomes of steps before it stay, whenever they came. The code is run along what stays; where history
-had something else before, it may ask for what is new. A step that is left behind keeps its number, so that nothing new
-ever has its idempotency key.
-"""
+"""Effect of a retry on a failed run: the part of its history that counts from then on. Steps are left behind from one
+step on, which is a point in the log, for they are numbered in the order of the requests. Outcomes of earlier steps
+stay, whenever they came. The code is replayed along the part that stays; beyond it, it may make new requests. A step
+left behind keeps its number, so its idempotency key is never reused."""
 
 from __future__ import annotations
 
@@ -25,11 +22,9 @@ _SEQ = attrgetter("seq")
 
 
 class Staying(NamedTuple):
-    """Steps that stay when the steps from `first` on are left behind.
-
-    The outcomes from place `loose` on, which came after event `since`, have no reaction that stays whole, nor has the
-    start where that is 0: what the code does there may be new. `whole`: nothing that was asked for there stays.
-    """
+    """Steps that stay when the steps from `first` on are left behind. The outcomes from place `loose` on, which came
+    after event `since`, have no reaction that stays whole, nor has the start if `loose` is 0: the code may act
+    differently there. `whole`: none of its requests there stays."""
 
     first: int
     loose: int
@@ -38,11 +33,11 @@ class Staying(NamedTuple):
 
 
 def kept(state: RunState, from_step: int = 0) -> Staying:
-    """What stays of a run that has failed. Without a step: all but what was asked for in the entry that ended it."""
+    """The part of a failed run that stays. Without a step: all but the requests in the entry that ended it."""
     asked = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
     first = from_step or asked + 1
-    # Code that was held reacts in one entry to all that came in several: loose is what came after the last step that
-    # stays and was asked for in an entry before. What an earlier retry has left behind there was part of a reaction.
+    # Held code reacts in one entry to several outcomes: loose are those after the last step that stays and was
+    # requested in an earlier entry. Steps that an earlier retry left behind there were part of a reaction.
     while (before := state.retried.step_before(asked)) != asked:
         asked = _asked_before(state, state.seqs[before])
     since = state.seqs[before - 1] if before else 0
@@ -62,7 +57,7 @@ def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
     stays, begun = kept(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
-    # What the code now does there happens now: a sleep that begins again takes its whole time.
+    # The code acts there at the present time: a repeated sleep takes its whole duration.
     fresh_ms = at_ms if stays.whole else 0
     from_start = begun and not stays.since
     unseen, back, acted = _leave_outcomes(state, stays, frozenset(event.again), fresh_ms)
@@ -84,10 +79,8 @@ def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> 
 def _leave_outcomes(
     state: RunState, stays: Staying, again: frozenset[int], fresh_ms: int
 ) -> tuple[int, list[KeptSignal], set[int]]:
-    """Keeps the outcomes of steps that stay. Returns how many of these are loose: they come anew, at `fresh_ms`.
-
-    And, of the steps that do not stay, the signals that they had, and the calls that may have acted.
-    """
+    """Keep the outcomes of steps that stay. Return the number of loose ones, which take effect at `fresh_ms`; and, of
+    the other steps, the signals taken and the calls that may have acted."""
     unseen = 0
     outcomes, back, acted = PersistentMap[int, tuple[int, Settled, int]](), list[KeptSignal](), set[int]()
     for place, (step, (settled_ms, outcome, woke)) in enumerate(state.outcomes.items()):
@@ -104,18 +97,18 @@ def _leave_outcomes(
 
 
 def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
-    """Opens calls once more, under the keys that they had."""
+    """Open calls once more, under their previous keys."""
     for step in steps:
         redriven = OpenStep("proposed", state.retried.redriven.get(step) or state.seqs[step - 1])
-        if step in acted:  # who remembers keys for a while may have forgotten this one
+        if step in acted:  # a receiver with a key window may have forgotten the key
             redriven = redriven._replace(first_sent_ms=1, may_have_happened=True)
         state.open = state.open.set(step, redriven)
     state.busy = sum(opened.phase not in WAITING for opened in state.open.values())
 
 
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
-    """What a retry leaves behind, from step `first` on, and the limits that it sets anew."""
-    if state.request is None:  # of a run that failed because its request was too large for the log
+    """The state after a retry: the steps from `first` on left behind, and its new limits."""
+    if state.request is None:  # the request was too large for the log
         raise ValueError("request")
     was, last = state.retried, len(state.steps)
     edited = (last + 1, event.edit, state.call(first).tool, event.actor) if event.edit else NO_EDIT
@@ -132,7 +125,7 @@ def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> 
 
 
 def _patches(state: RunState, stays: Staying) -> Map[str, int]:
-    """The changes that the code has met before what is left behind; later ones it meets as new ones."""
+    """The patches recorded before the steps left behind; the code meets later ones as new."""
     if stays.whole:
         end = state.heads[state.heads.place(stays.since, key=_SEQ)].seq if stays.since else 0
     else:
@@ -141,7 +134,7 @@ def _patches(state: RunState, stays: Staying) -> Map[str, int]:
 
 
 def _wait_again(state: RunState, stays: Staying, since: int) -> None:
-    """The code may wait again for what it gave up where it does something new: after event `since`."""
+    """Reopen steps given up after event `since`: where the code acts differently it may wait for them."""
     for step, was in state.given_up.items():
         if step < stays.first and was.given_up_at < since:
             continue
@@ -151,13 +144,13 @@ def _wait_again(state: RunState, stays: Staying, since: int) -> None:
 
 
 def call_redriven(state: RunState, event: events.CallRenewed, seq: int, at_ms: int) -> None:
-    """Makes another call of an open one, under the same key, in place."""
+    """Repeat an open call under the same key, in place."""
     opened = state.open[event.step]
     redriven = OpenStep(
         "proposed",
         seq,
         first_sent_ms=opened.first_sent_ms,
-        # Whether the first one did anything may never be known: its request was taken back when the run failed.
+        # The outcome of the first one may stay unknown: its request was revoked when the run failed.
         may_have_happened=opened.may_have_happened or opened.phase in ("dispatched", "doubt"),
         policy=opened.policy or (state.request.policy if state.request else ""),
         rounds=opened.rounds,

@@ -1,9 +1,7 @@
-"""Agent code against history: one mechanism for crash, take-over, replay and waiting.
-
-An execution is code under way (`sdk.loop`). It is fed the outcomes of its steps in the order of the log, one at a time,
-and says each time what it asks for; so the same history always drives the same code to the same place: the *frontier*,
-where it waits for something that has not happened yet. Where code and history disagree, NonDeterminismError says how.
-"""
+"""Agent code against history: one mechanism for crash, take-over, replay and waiting. An execution is running code
+(`sdk.loop`). It gets the outcomes of its steps in the order of the log, one at a time, and returns its new requests
+each time; so the same history always drives the same code to the same place: the *frontier*, where it waits for a
+future outcome. Where they disagree, NonDeterminismError describes the difference."""
 
 from __future__ import annotations
 
@@ -32,12 +30,9 @@ def change_at(
     earlier: Step | None,
     ask_on: Callable[[], Sequence[Intent]],
 ) -> Change:
-    """The change at a step.
-
-    `asked` is what the code asks for there and after it in the same turn, `ask_on` what it asks for once it has the
-    outcome of the step that history has next. History has `here` there, `then` next, and `earlier` before it. One step
-    more of both tells what was added from what was removed or reordered: it is what it looks like, and no proof.
-    """
+    """Classify the change at a step. `asked` are the code's requests from there on in the same turn, `ask_on` returns
+    those after the outcome of the step that history has next. History has `here` at the step, `then` next, and
+    `earlier` before it. One step more of both separates added from removed or reordered: a heuristic, and no proof."""
     if not asked:
         return Change("removed", f"{words_of(here)} was removed" if here else "a step was removed")
     found = asked[0]
@@ -61,33 +56,29 @@ def change_at(
 
 
 Wanted = list[tuple[int, Intent]]
-"""Requests of the code at once: the steps that it gives up first, by number, then the new ones in the order of asking.
-
-What is not numbered has the number 0, but for a step that is given up.
-"""
+"""Requests of the code at once: first the steps that it gives up, by number, then the new ones in order. An unnumbered
+request has the number 0, except for a step that is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The agent's coroutine is over, with a value."""
+    """The agent's coroutine returned."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The agent's coroutine is over, with an error that it did not handle."""
+    """The agent's coroutine raised an error."""
 
     error: BaseException
 
 
 @dataclass(slots=True)
 class Moment:
-    """Time as an agent may know it: the moment of the entry that woke it, and whether that is being replayed.
-
-    `seen`: the log has what the code does in this turn; if not, then as far as step `stays`, as a retry has left the
-    rest behind. **Units**: milliseconds since 1970.
-    """
+    """Time for an agent: the moment of the entry that woke it, and whether that is replayed. `seen`: the log has the
+    requests of this turn; if not, it has them up to step `stays`, as a retry has left the rest behind. **Units**:
+    milliseconds since 1970."""
 
     now_ms: int = 0
     replaying: bool = True
@@ -96,7 +87,7 @@ class Moment:
 
 
 class Driver(Protocol):
-    """Code under way (`sdk.execution`). `end` is set when it is over."""
+    """Running agent code (`sdk.execution`). `end` is set when it is over."""
 
     moment: Moment
     end: Returned | Raised | None
@@ -107,17 +98,14 @@ class Driver(Protocol):
     def start(self) -> Wanted: ...
 
     def settle(self, step: int, outcome: Settled) -> Wanted:
-        """Feeds the outcome of a step. **Raises** NonDeterminismError when the code has not asked for the step."""
+        """Feed the outcome of a step. **Raises** NonDeterminismError if the code has not requested the step."""
         ...
 
 
 def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
-    """Drives fresh code along a recorded history; returns what it asks for beyond it.
-
-    The last `unseen` of the moments that wake the code (its start, and every outcome) have no reaction in the log:
-    what the code does there is new. **Raises** NonDeterminismError when code and history disagree before that; it is
-    raised from what the code itself raised, if it did.
-    """
+    """Drive fresh code along a recorded history; return its requests beyond it. The last `unseen` moments that wake the
+    code (its start, and every outcome) have no reaction in the log: the requests there are new. **Raises**
+    NonDeterminismError, from the code's own error if there is one, when code and history disagree before that."""
     moment, seen = execution.moment, 1 + len(state.outcomes) - unseen
     moment.now_ms, moment.seen = state.started_ms, seen > 0
     moment.replaying = moment.seen and bool(state.steps)
@@ -139,15 +127,13 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
 
 
 def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int], *, loose: bool) -> Wanted:
-    """What the code has asked for is what history has there. Past the end of a run it may go on as it likes.
-
-    `loose`: and so it may here, beyond what history has. Where a retry has left steps behind, others stay beside them.
-    """
+    """Check requests against history, and return the new ones. Past the end of a run, or if `loose` beyond history, any
+    request is allowed. A retry may have left steps behind beside others that stay."""
     free = state.over or loose
     for place, (step, intent) in enumerate(asked):
         if isinstance(intent, GiveUp):
             gone.add(step)
-            # What settles in the same moment is over before it can be given up.
+            # A step that settles in the same moment is over before it can be given up.
             if not (free or step in state.given_up or step in state.outcomes):
                 _disagree(execution, step, "waited for", "given up")
         elif intent.numbered and not (free if step > len(state.steps) else intent.agrees(state.steps[step - 1])):
@@ -164,7 +150,7 @@ def _is_new(state: RunState, step: int, intent: Intent, *, loose: bool) -> bool:
 
 
 def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: bool = False) -> None:
-    """The code has come as far as history, and waits there as it did, or (`loose`) does what is new."""
+    """Check that the code waits where history waits, or (`loose`) acts beyond it."""
     if execution.steps < state.retried.step_before(len(state.steps)):
         _differ(execution, state, state.retried.step_after(execution.steps), [])
     if not loose and execution.end is not None and not state.over:
@@ -182,7 +168,7 @@ def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoR
         settled = state.outcomes.get(following)
         if settled is None or not new[0].waits:
             return []
-        with suppress(Exception):  # what is driven here is lost already, and is only looked at
+        with suppress(Exception):  # this execution has failed already, and is only examined
             return [intent for _, intent in execution.settle(step, settled[1]) if intent.numbered]
         return []
 
@@ -198,7 +184,7 @@ def _step(state: RunState, number: int) -> Step | None:
 
 
 _WAITS = Change("waiting", "")
-"""Code and history ask for the same, and do not wait for the same."""
+"""Code and history make the same requests, but wait for different ones."""
 
 
 def _disagree(execution: Driver, step: int, expected: str, found: str, change: Change = _WAITS) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What retries have made of a run, beside what stayed of its history."""
+"""Effect of retries on a run, beside the part of its history that stays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ NO_EDIT = (0, "", "", "")
 
 
 class Retried(NamedTuple):
-    """Never changes: what becomes of it is another.
-
-    `at` is the seq of the last retry. `left` are the steps that were left behind, as (first, last), `renewed` the seqs
-    of calls that were asked for anew, `superseded` the steps of those that since were once more, by seq, `edit` the
-    step that is to have other arguments, these, the tool, and who wrote them. `most_steps`, `most_bytes`,
-    `most_children` and `deadline_ms` are limits that operators have given the run; 0: none, -1: no deadline.
-    """
+    """Effect of retries on a run. Immutable. `at` is the seq of the last retry. `left` are the steps left behind, as
+    (first, last); `redriven` the seqs of repeated calls by step, `superseded` the steps by earlier seqs of those;
+    `edit` the step to get other arguments, the arguments, the tool, and their author. `most_steps`, `most_bytes`,
+    `most_children` and `deadline_ms` are limits that operators have set; 0: none, -1: no deadline."""
 
     at: int = 0
     left: tuple[tuple[int, int], ...] = ()
@@ -51,11 +48,11 @@ class Retried(NamedTuple):
 
 
 ONCE = Retried()
-"""Of a run that was never retried: it has one life."""
+"""State of a run that was never retried."""
 
 
 def next_step(step: int, left: Iterable[tuple[int, int]]) -> int:
-    """The number of the step after this one: those that a retry has `left` behind keep theirs."""
+    """The number of the next step: those that a retry has `left` behind keep theirs."""
     for first, last in left:
         step = last if step + 1 == first else step
     return step + 1

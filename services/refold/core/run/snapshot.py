@@ -1,12 +1,11 @@
-"""A partition without its past: the accepted entries of the runs that live, a row for each that is over, and marks.
+"""Snapshot of a partition: the accepted entries of the living runs, a row for each finished one, and marks. Runs are
+kept as log entries, not as the state that some version of the code folded: so a snapshot is as good as the log for
+every version, and `fold(snapshot + tail)` is `fold(all)` by construction. Full blocks of entries are cut by the size of
+the history alone, so all writers cut the same.
 
-What is kept of a run are its entries as the log has them, and not the state that some version of the code made of them:
-so a snapshot is as good as the log for every version, and `fold(snapshot + tail)` is `fold(all)` by construction. Full
-blocks of entries are cut by the size of the history alone, so that whoever writes one writes the same.
-
-Two planners may write at once for a while, and a mirror may repeat records. Rows of runs that are over are true
-whoever wrote them, and have keys of their own. For all else the marks have a check over what was there when they were
-written: where it does not agree, the snapshot is not believed, and the log is folded from its start.
+Two planners may write at once for a while, and a mirror may repeat records. Rows of finished runs are true from any
+writer, and have keys of their own. For the rest the marks have a checksum: if it differs, the snapshot is rejected, and
+the log is folded from its start.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from refold.core.wire import codec
 MARKS_KEY = b"marks"
 OVER_PREFIX = b"over/"
 BLOCK_BYTES = 16_384
-"""A block of entries is full beyond this. What is not full yet is written anew whenever its run has moved."""
+"""A block of entries is full beyond this. An open block is rewritten whenever its run has moved."""
 
 ENDED_BYTES = 4_096 * ROW_BYTES
-"""Rows in one record of runs that are over: 240 KiB. Smaller ones are put together when there are as many rows."""
+"""Most rows in one record of finished runs: 240 KiB. Smaller records are merged into such a one."""
 
 REST_MS = 600_000
-"""A sleep that is shorter is not worth it: to fold a run again and to make its code anew takes milliseconds."""
+"""Shortest sleep for which a run is evicted: to fold it and restart its code takes milliseconds."""
 
 _LENGTH = struct.Struct(">II")
 
@@ -49,12 +48,12 @@ def block_key(run: RunId, number: int) -> bytes:
 
 
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
-    """The key of runs that are over, never used again, not by another planner that counts the same rounds either."""
+    """Key of finished runs. It contains a digest, so another planner that counts the same rounds never reuses it."""
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 
 def weight(key: bytes, value: bytes) -> int:
-    """What a record adds to the check of all runs, and takes from it when it goes (by exclusive or)."""
+    """Contribution of a record to the checksum of all runs, added and removed by exclusive or."""
     return int.from_bytes(blake2b(key + b"\0" + value, digest_size=16).digest())
 
 
@@ -63,7 +62,7 @@ def pack_entry(seq: int, value: bytes) -> bytes:
 
 
 def unpack_entries(run: RunId, entries: bytes) -> Iterator[LogPair]:
-    """The records of the run log that entries are. **Raises** MalformedError when they end within one."""
+    """Run-log records of packed entries. **Raises** MalformedError if they end within one."""
     at, end = 0, len(entries)
     while at < end:
         if at + _LENGTH.size > end:
@@ -77,7 +76,7 @@ def unpack_entries(run: RunId, entries: bytes) -> Iterator[LogPair]:
 
 
 def due_ms(state: RunState) -> int:
-    """When time has something for a run that waits; 0: never."""
+    """The next time at which a waiting run is due; 0: never."""
     if state.paused:
         return 0
     due = [next_moment(state), *(opened.due_ms for opened in state.open.values())]
@@ -85,26 +84,24 @@ def due_ms(state: RunState) -> int:
 
 
 def rests(state: RunState) -> bool:
-    """True if a run sleeps for so long, and for nothing else, that its entries are all that is needed of it."""
+    """True if a run sleeps long enough, and waits for nothing else, to keep its entries alone."""
     sleeps = state.status == "suspended" and all(opened.phase == "sleep" for opened in state.open.values())
     return sleeps and due_ms(state) - state.at_ms >= REST_MS
 
 
 def next_moment(state: RunState) -> int:
-    """When time has something for the run itself: its start, or its deadline; 0: never."""
+    """The time of the run itself: its start, or its deadline; 0: never."""
     ends = state.deadline_ms
     if state.status != "pending" or state.request is None:
         return ends
-    # Due at once is one that was not started with its request: 0 would be no timer.
+    # A run that was not started with its request is due at once: 0 would be no timer.
     starts = max(1, state.request.not_before_ms)
     return min(starts, ends) if ends else starts
 
 
 class Asleep(NamedTuple):
-    """A run of which nothing but the entries is known so far, and these as bytes. **Units**: as in `KeptRun`.
-
-    `begins` is how long its first entry is, which has its input.
-    """
+    """A run with only its entries loaded, as bytes. **Units**: as in `KeptRun`. `begins` is the length of its first
+    entry, with the input."""
 
     status: str
     due_ms: int
@@ -113,10 +110,8 @@ class Asleep(NamedTuple):
 
 
 class KeptEntries(NamedTuple):
-    """The records of the run log that were kept of a run, the last `tail` of them outside of its full `blocks`.
-
-    `main` is what its own record adds to the check, `total` what all of them add.
-    """
+    """The kept run-log records of a run, the last `tail` of them outside of its full `blocks`. `main` is the checksum
+    of its own record, `total` of all its records."""
 
     pairs: list[LogPair]
     blocks: int
@@ -126,18 +121,15 @@ class KeptEntries(NamedTuple):
 
 
 class PartitionSnapshot:
-    """State of the records of `run-snapshot`, in order of offset.
-
-    `marks` are those of the highest round. `runs` and `blocks` may be believed if `whole`, which `close` tells; what is
-    over goes into `finished` at once. `check` is what all records but the marks add up to. `unkept`: rows are in
-    `finished` that no record has any more, for something that cannot be read lies under its key. Runs that ended before
-    `horizon_ms` are forgotten.
-    """
+    """Reader of the records of `run-snapshot`, in order of offset. `marks` has the highest round. The living runs are
+    valid if `whole`, which `close` determines; finished runs are added to `finished` at once. `check` is the checksum
+    of all records but the marks. `unkept`: `finished` has rows whose record was replaced by an unreadable one. Runs
+    that ended before `horizon_ms` are dropped."""
 
     def __init__(self, finished: Finished) -> None:
         self.marks: Marks | None = None
         self.finished = finished
-        # The rows that may be put together, the weight, by when all had ended.
+        # The rows that may be merged, the checksum, and a time by which all had ended.
         self.ended: dict[bytes, tuple[bytes, int, int]] = {}
         self.check = 0
         self.whole = True
@@ -165,7 +157,7 @@ class PartitionSnapshot:
             self.horizon_ms = max(self.horizon_ms, said.at_ms if said else 0)
 
     def close(self) -> dict[RunId, Asleep]:
-        """All was read: the runs that live, if what is said of them may be believed (`whole`); else nothing."""
+        """End the read: the living runs, if the snapshot is valid (`whole`); else none."""
         if self.horizon_ms:
             self.finished.drop(self.horizon_ms)
         runs: dict[RunId, Asleep] = {}
@@ -173,7 +165,7 @@ class PartitionSnapshot:
         self.whole = self.whole and self._readable and self.marks is not None
         for key in [key for key in self._raw if key.count(b"/") == 1]:
             kept = _decoded(KeptRun, self._raw[key])
-            # Written after the marks, by a planner that came less far: it may lack what the marks rely on.
+            # Written after the marks, by a planner that was further behind: it may lack data that the marks rely on.
             if kept is None or (key in self._since and kept.log < log):
                 self.whole = False
             elif self._lives(kept):
@@ -183,12 +175,12 @@ class PartitionSnapshot:
         return runs if self.whole else {}
 
     def _lost(self) -> bool:
-        """True if a run was taken away since the marks, and not because it is over: what it stood for is not there."""
+        """True if a run was removed since the marks without being finished: its data is missing."""
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         return any(run not in self.finished for run in gone)
 
     def _lives(self, kept: KeptRun) -> bool:
-        """True if a run is not over, or was and goes on: then the row says how an end was that is none any more."""
+        """True if a run is not over, or was retried: then its row is of a former end."""
         row = self.finished.get(kept.run_id)
         if row is not None and kept.seq > row.head.seq:
             self.finished.forget(kept.run_id)
@@ -202,7 +194,7 @@ class PartitionSnapshot:
         return int(_LENGTH.unpack_from(entries)[1]) if len(entries) >= _LENGTH.size else 0
 
     def take(self, run: RunId) -> KeptEntries:
-        """Entry of a run that `close` has told. Once. **Raises** MalformedError when it is no entries."""
+        """Entries of a run that `close` returned. Once. **Raises** MalformedError."""
         key = run_key(run)
         kept, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
         pairs: list[LogPair] = []
@@ -215,25 +207,25 @@ class PartitionSnapshot:
         return KeptEntries(pairs + tail, kept.blocks, len(tail), main, total)
 
     def put(self, run: RunId, value: bytes) -> Asleep:
-        """A run falls asleep that has no full blocks: `take` gives what is kept of it."""
+        """Put a run without full blocks to sleep: `take` returns its entries."""
         kept, self._raw[run_key(run)] = codec.decode(KeptRun, value), value
         return Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
-        """Takes the records that are of none of these runs away: their keys, and what they add to the check."""
+        """Remove the records of all other runs: their keys, and their checksums."""
         mine = {run.encode() for run in live}
         keys = [key for key in self._raw if key.split(b"/", 2)[1] not in mine]
         return {key: weight(key, self._raw.pop(key)) for key in keys}
 
     def forgotten(self) -> dict[bytes, int]:
-        """Takes the records away of whose runs all are forgotten: their keys, and what they add to the check."""
+        """Remove the records whose runs are all past the horizon: their keys, and their checksums."""
         keys = [key for key, (_, _, by_ms) in self.ended.items() if by_ms <= self.horizon_ms]
         return {key: self.ended.pop(key)[1] for key in keys}
 
     def _mark(self, value: bytes | None) -> None:
         marks = _decoded(Marks, value) if value is not None else None
         if marks is None:
-            self._readable = False  # of a newer version: what it relies on cannot be known
+            self._readable = False  # of a newer version, with unknown conditions
         elif self.marks is None or marks.round >= self.marks.round:
             self.marks, self.whole = marks, int.from_bytes(marks.check) == self.check
             self._readable = True
@@ -269,7 +261,7 @@ def _readable(key: bytes) -> bool:
 
 
 def _decoded(cls: type[_T], value: bytes) -> _T | None:
-    """None: nothing that this version can read."""
+    """None if this version cannot read it."""
     try:
         return codec.decode(cls, value)
     except (FoldError, MalformedError):

@@ -1,4 +1,4 @@
-"""State of a run at one moment: its steps, what is open, what has settled. The fold makes it and nothing else does."""
+"""State of a run at one moment: its steps, open and settled. Only the fold creates it."""
 
 from __future__ import annotations
 
@@ -45,17 +45,14 @@ Settled = (
     | events.CallbackFailed
     | events.ChildCompleted
 )
-"""Outcomes of a step. Of a wait that is the signal which it took."""
+"""Outcomes of a step. That of a wait is the signal which it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
-"""Why an executor refuses a call that was allowed once: it goes back to be judged, and the attempt costs no retry."""
+"""Refusals of a permitted call by an executor: it is judged again, and the attempt costs no retry."""
 
 
 class Asked(NamedTuple):
-    """An approval that is waited for. `seq` is that of the event which asked, `due_ms` when something is to happen.
-
-    `question` is the digest of what is asked by now.
-    """
+    """An open approval. `seq` is its request's, `question` the digest of the present question."""
 
     seq: int
     event: events.ApprovalRequested
@@ -67,25 +64,26 @@ class Asked(NamedTuple):
 
     @property
     def due_ms(self) -> int:
-        """When more people are asked or it expires; 0: never."""
+        """The time of its escalation or expiry; 0: never."""
         wait = 0 if self.escalated else self.event.requirement.escalate_ms
         due = [at for at in (self.asked_ms + wait if wait else 0, self.expires_ms) if at]
         return min(due, default=0)
 
 
 class OpenStep(NamedTuple):
-    """A step that has no outcome yet. Never changes: what becomes of it is another.
+    """A step without an outcome. Immutable.
 
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (an operator says what came of it, or people where there is a `question`), `held` (its
-    attempts are used up, and an operator says what becomes of it), `sleep`, `wait` (for a signal; `failure` is why its
-    match had no value once), `callback` or `child` (another run is under way).
-    `seq` is that of the proposal, `dispatches` how often this attempt went out. `may_have_happened`: an earlier attempt
-    may have had its effect. `policy` judged the call last, `decision` is what people said of it last, `settled` their
-    word that nothing came of the attempts before. `uncounted` are attempts that cost no retry: an executor has sent
-    them back unsent, or an operator has given the call as many more. `sent_ms` is when this attempt was ordered,
-    `doubted_ms` since when it is in doubt or held. `rounds` is how often people were asked, `past` what there is to
-    tell them of before, `given_up_at` the seq of the event since which nobody waits for it.
+    attempt at `due_ms`), `doubt` (an operator settles it, or people if there is a `question`), `held` (its attempts are
+    used up, and an operator decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or
+    `child` (another run is in progress).
+
+    `seq` is the proposal's, `dispatches` counts requests of this attempt. `may_have_happened`: an earlier attempt may
+    have had its effect. `policy` judged the call last, `decision` is the last one of people, `settled` their finding
+    that earlier attempts had no effect. `uncounted` are attempts that cost no retry: an executor has sent them back
+    unsent, or an operator has given the call as many more. `sent_ms` is the dispatch time of this attempt, `doubted_ms`
+    the start of its doubt or hold. `rounds` counts questions, `past` are the earlier attempts to show in them,
+    `given_up_at` is the seq of the event that gave it up.
     """
 
     phase: StepPhase
@@ -109,7 +107,7 @@ class OpenStep(NamedTuple):
 
 
 class LastCommand(NamedTuple):
-    """When the last word was said, its offset (of a parent: its seq), and when the last one was signed."""
+    """Time and offset (of a parent: seq) of the last request, and time of the last signature."""
 
     ms: int = 0
     place: int = 0
@@ -117,10 +115,10 @@ class LastCommand(NamedTuple):
 
 
 WAITING = frozenset({"sleep", "doubt", "held", "backoff", "approval", "wait", "callback", "child"})
-"""The phases of a step that waits for time or for others: nobody works on it."""
+"""Phases of a step that waits for time or for others: no executor or planner works on it."""
 
 CHAINED = frozenset({"probed", "once"})
-"""The effect classes with a claim chain: of these not even a ledger that was wiped may let two executors act."""
+"""Effect classes with a claim chain: even a wiped ledger may not let two executors act on them."""
 
 _SEQ = attrgetter("seq")
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -128,7 +126,7 @@ _NOTHING: Map[Any, Any] = Map()
 
 
 class Edited(NamedTuple):
-    """Edits of a call: its arguments, its key, as of which event, and the key `before`."""
+    """Edits of a call: its arguments, its key, the event, and the key `before`."""
 
     args: str
     key: str
@@ -138,29 +136,24 @@ class Edited(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run after its events so far.
+    """State of a run after its events so far. None of the values ever changes, so that a copy costs nothing and a step
+    costs the same however many came before.
 
-    **JsonCodec**: `steps[i]` is step i+1 as the agent asked for it, proposed as event `seqs[i]`; `outcomes` holds the
-    settled ones in the order in which they settled, with the time and the seq; `open` the others, of which `busy` do
-    not just wait.
-    `heads` has every entry's id and the seq of its last event. `resolved` holds what a human said of a step in doubt
-    last, `late` the results that came for a step after it was settled or given up; `given_up` is what those were then.
-    `edited` has the arguments and the key that people gave a call, `writers` all who gave it any, `uses` which use of
-    which grant was for which step.
-    `pools` is of a run in the table of finished ones alone: where its calls went. None of the values ever changes, so
-    that a copy costs nothing and a step costs the same however many came before.
-    `unseen` counts the last of the moments that wake the agent's code (its start, and every outcome) of which the log
-    has no reaction, as the code was held. `size_bytes` is what the history takes, but for names and numbers.
-    `callbacks` are the steps of all callbacks that ever were, by the digests of their tokens.
-    `says` is what the agent has said last that it does.
-    `activation` is the event since which it has always worked on something.
-    `children` is how many runs it has started.
-    `patches` are the changes in its agent's code at which it took the new way, with the seq. `retried` is what retries
-    have made of it.
-    `paused` has what holds it: a pause of its own, then one that it has from its parent; `pause_said` the last words on
-    that, by the role of who said them. `account` is what it has taken of a budget, if anything is counted. `notes` has
-    the digests of what people have noted, by the ids of the notes.
-    `versions` are those that it had, oldest first, each with the seq of the event that gave it.
+    **Shape**: `steps[i]` is step i+1 as requested, proposed as event `seqs[i]`; `outcomes` holds the settled ones in
+    the order in which they settled, with time and seq; `open` the others, of which `busy` do not just wait.
+
+    `heads` has every entry's id and the seq of its last event. `resolved` holds the last human verdict on a step in
+    doubt, `late` the results that came after a step was settled or given up; `given_up` is the open step at that time.
+    `edited` has the arguments and key by which people replaced those of a call, `writers` all authors of such, `uses`
+    the step by grant and use. `pools` is set in the table of finished runs alone: the pools of its calls. `unseen`
+    counts the last moments that wake the agent's code (its start, and every outcome) without a reaction in the log, as
+    the code was held. `size_bytes` is the size of the history without names and numbers. `callbacks` are the steps of
+    all callbacks ever, by the digests of their tokens. `says` is the agent's last status. `activation` is the event
+    since which it has always been busy. `children` counts the runs it has started. `patches` are the changes in its
+    code at which it took the new way, with the seq. `retried` is the effect of retries. `paused` has the pauses in
+    force: its own, then the inherited one; `pause_said` the last requests for them, by the role of the sender.
+    `account` is its spending, if anything is counted. `notes` has the digests of people's notes by id. `versions` has
+    the versions, oldest first, each after the seq of the event that set it.
     """
 
     run_id: RunId
@@ -203,7 +196,7 @@ class RunState:
     notes: Map[str, str] = _NOTHING
 
     def read_as(self, text: str) -> None:
-        """The run's code reads this text as its input; nothing if it is the one of its request."""
+        """Replace the input as the code reads it; an empty text keeps the request's."""
         if text and self.request is not None:
             self.request = replace(self.request, input=text)
 
@@ -214,7 +207,7 @@ class RunState:
         self.notes = self.notes.set(note_id, note_digest(note))
 
     def link(self, head: Head) -> None:
-        """Name the entry whose events were applied last, in place."""
+        """Add the entry whose events were applied last, in place."""
         self.head, self.heads = head, self.heads.append(head)
         if not self.busy or self.end is not None:
             self.activation = head.seq + 1
@@ -224,39 +217,34 @@ class RunState:
         return self.status in ENDED
 
     def copied(self, seq: int) -> bool:
-        """True if an event is of the history of another run that this one began with: nothing follows of it."""
+        """True if an event belongs to the history copied from another run: it has no consequences."""
         forked = self.request.forked if self.request else None
         return forked is not None and seq <= forked.seq
 
     @property
     def asked_ms(self) -> int:
-        """Time of the request, which `requested_ms`, that of the first entry, follows once a planner takes it."""
+        """Time of the request; `requested_ms` is the time of the first entry, when a planner accepted it."""
         return self.request.asked_ms(self.requested_ms) if self.request else self.requested_ms
 
     @property
     def copying(self) -> bool:
-        """True while it is no run so far, but the beginning of the history that a fork is given."""
+        """True while a fork's history is being copied."""
         return self.copied(self.head.seq) and not self.over
 
     def fork(
         self, event: events.RunForked, seq: int, at_ms: int, pasts: Mapping[int, tuple[events.Earlier, ...]]
     ) -> None:
-        """Goes on from the history of another run, of which it was all so far, so much later.
-
-        `pasts` has what people are told of the calls that had gone out there, by step.
-
-        What was open there is that run's: calls are asked for anew, time is due as much later, and what was reserved
-        of a budget is free.
-        """
+        """Go on from the copied history of another run, in place. `pasts` has the attempts made there, by step, to show
+        to people. Open steps are that run's: calls are repeated, times move by the delay, reservations are freed."""
         later_ms, self.requested_ms = at_ms - self.at_ms, at_ms
-        if self.request is not None and self.request.forked == event.source:  # else it is of a fork further back
+        if self.request is not None and self.request.forked == event.source:  # else a copied event of an earlier fork
             self.request = dataclasses.replace(self.request, forked=dataclasses.replace(event.source, seq=seq - 1))
         self.paused = tuple(pause for pause in self.paused if pause.role != "parent")
         for step, opened in sorted(self.open.items()):
             if not self.is_call(step):
                 due_ms = opened.due_ms + later_ms if opened.due_ms else 0
                 self.open = self.open.set(step, opened._replace(due_ms=due_ms))
-            elif step in self.given_up:  # in doubt, and nobody waits for it
+            elif step in self.given_up:  # in doubt, and given up
                 self.open = self.open.delete(step)
             else:
                 self.open = self.open.set(
@@ -274,14 +262,14 @@ class RunState:
         return all(opened.phase in ("approval", "doubt", "held") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
-        """The step that was proposed, or asked for anew, as event `seq`, or None."""
+        """The step that was proposed, or repeated, as event `seq`, or None."""
         if (place := self.seqs.find(seq)) is not None:
             return place + 1
         renewed = next((step for step, redriven in self.retried.redriven.items() if redriven == seq), None)
         return renewed or self.retried.superseded.get(seq)
 
     def call_id(self, step: int, *, at: int = 0) -> CallId:
-        """The id of the call of a step, as it was asked for last, or at first if the last time was after event `at`."""
+        """The id of the latest call of a step, or of the first if the latest came after event `at`."""
         redriven = self.retried.redriven.get(step, 0)
         return call_id(self.run_id, redriven if redriven and not 0 < at < redriven else self.seqs[step - 1])
 
@@ -293,7 +281,7 @@ class RunState:
 
     @property
     def deadline_ms(self) -> int:
-        """When the run fails if it is not over by then; 0: never."""
+        """The time at which the run fails unless it is over; 0: never."""
         if not self.retried.deadline_ms:
             return self.request.deadline_ms if self.request else 0
         return max(0, self.retried.deadline_ms)
@@ -305,10 +293,8 @@ class RunState:
         return self.heads[place].id if place < len(self.heads) and begins == seq else None
 
     def place_of(self, step: int) -> tuple[EntryId, int, int]:
-        """The place of a step's proposal in this very history: its entry, the step, and the last retry since.
-
-        As the id of an entry is of all before it, the same place has the same calls and results below it.
-        """
+        """The place of a step's proposal in this very history: its entry, the step, and the last retry since. The id of
+        an entry covers all before it, so the same place has the same calls and results below it."""
         place = self.heads.place(self.seqs[step - 1], key=_SEQ)
         return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
 
@@ -316,7 +302,7 @@ class RunState:
         return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
-        """The call of a step as it would go out now: as proposed, or as people have edited it. **Raises** KeyError."""
+        """The call of a step as it would be dispatched: as proposed, or as edited. **Raises** KeyError."""
         call = self.steps[step - 1]
         if not isinstance(call, events.CallProposed):
             raise KeyError(step)
@@ -325,27 +311,24 @@ class RunState:
         return call
 
     def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
-        """People have changed the arguments of a call, and with them its key.
-
-        The first of those who want an edit has written it. The others agree, and may do so again: were they left out as
-        well, three people could not decide with a quorum of two.
-        """
+        """Record people's edit of a call's arguments and key. Only the first supporter of an edit counts as its author.
+        The others agree, and may do so again: else three people could not decide with a quorum of two."""
         by = by[:1]
         self.writers = self.writers.set(step, (*dict.fromkeys((*self.writers_of(step), *by)),))
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
 
     def writers_of(self, step: int) -> tuple[str, ...]:
-        """People who gave a call arguments in place of those that the code asks for."""
+        """Authors of arguments in place of those that the code requested."""
         edited, _, _, writer = self.retried.edit
         return self.writers.get(step, (writer,) if step == edited else ())
 
     def take_edit(self, step: int) -> None:
-        """The call that an operator has given other arguments is proposed: it keeps who wrote them."""
+        """Record the author of an operator's edit once its call is proposed."""
         self.writers = self.writers.set(step, self.writers_of(step))
         self.retried = self.retried._replace(edit=NO_EDIT)
 
     def reworded(self, step: int, call: CallId) -> bool:
-        """True if people have changed the arguments of a step's call since it had this id: then it is another call."""
+        """True if the arguments of a step's call were edited since it had this id: then it is another call."""
         edit, seq = self.edited.get(step), parse_call_id(call)[1]
         if edit is None or edit.key == edit.before or call == self.call_id(step):
             return False
@@ -356,7 +339,7 @@ class RunState:
         return [step for step in sorted(self.open) if self.is_call(step)]
 
     def waits_for(self, step: int) -> str:
-        """The id of the approval that a step waits for; nothing if it waits for nobody."""
+        """The id of the open approval of a step; empty if there is none."""
         opened = self.open.get(step)
         if opened is None or opened.question is None:
             return ""
@@ -372,7 +355,7 @@ class RunState:
         return _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
 
     def digest(self) -> str:
-        """A name for the content: equal states have equal digests, wherever and in how many pieces they were folded."""
+        """Digest of the content: equal states have equal digests, wherever and in how many pieces they were folded."""
         values = [sorted(v.items()) if isinstance(v, Map) else v for v in _content(self)]
         return blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
@@ -382,9 +365,9 @@ def note_digest(note: str) -> str:
 
 
 _fields = attrgetter(*(spec.name for spec in dataclasses.fields(RunState)))
-"""All fields of a state, in order: what a copy is made of."""
+"""All fields of a state, in order, for a copy."""
 _content = attrgetter(*(spec.name for spec in dataclasses.fields(RunState) if spec.name != "activation"))
-"""The same but for `activation`, which follows from how the events lie in entries."""
+"""The fields without `activation`, which depends on how the events lie in entries."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What every subject of the fold does to the steps of a run: number one, keep what it is by now, close it."""
+"""Transitions of a run's steps: number, update, settle and give up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_CALLS = frozenset({CallCompleted, CallFailed})
 
 
 def number(state: RunState, event: Step, seq: int) -> int:
-    """Adds the next step of a run, proposed as event `seq`; returns its number."""
+    """Add the next step of a run, proposed as event `seq`; return its number."""
     state.steps, state.seqs = state.steps.append(event), state.seqs.append(seq)
     if event.step != len(state.steps):
         raise FoldError(f"run {state.run_id} numbers a step {event.step} as its {len(state.steps)}th")
@@ -19,7 +19,7 @@ def number(state: RunState, event: Step, seq: int) -> int:
 
 
 def keep(state: RunState, step: int, opened: OpenStep, before: OpenStep | None = None) -> None:
-    """Sets what a step is by now; `before` is what it was."""
+    """Set an open step; `before` is its previous value."""
     if before is not None and before.phase in _NO_CALLS and opened.phase != before.phase:
         raise KeyError(step)  # only calls are tried, judged and doubted
     state.busy += (opened.phase not in WAITING) - (before is not None and before.phase not in WAITING)
@@ -36,9 +36,9 @@ def settle(state: RunState, step: int, outcome: Settled, *, seq: int, at_ms: int
 
 
 def give_up(state: RunState, step: int, *, seq: int) -> None:
-    """Closes a step that nobody waits for any more. A call in doubt stays open for people."""
+    """Close a step that was given up. A call in doubt stays open for people."""
     opened = state.open[step]
     state.given_up = state.given_up.set(step, opened._replace(given_up_at=seq))
-    if opened.phase != "doubt":  # that the agent has lost interest tells nobody what came of it
+    if opened.phase != "doubt":  # a doubt has to be settled all the same
         state.busy -= opened.phase not in WAITING
         state.open = state.open.delete(step)

@@ -1,8 +1,6 @@
-"""When a run stops to wait for time and others alone, and when it goes on: the events that tell it, and their words.
-
-The fold knows it without them (`RunState.status`); they are for those who read the log and do not fold it. Every entry
-that changes it says so at its end, where what the agent makes of its input is known.
-"""
+"""Suspension and resumption of a run: their events, and their reasons. The fold derives them (`RunState.status`); the
+events are for readers that do not fold. An entry records a change of status at its end, where the agent's reaction is
+known."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ class Block(NamedTuple):
 
 
 def status_change(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
-    """Status change by the `fresh` events of an entry, which make `after` of `before`: something only if it changes."""
+    """The status event of an entry with `fresh` events, which turn `before` into `after`; empty if nothing changed."""
     was = before.status if before else "pending"
     if after.status == "suspended" != was:
         return [events.RunSuspended(*blocked(after))]
@@ -34,7 +32,7 @@ def status_change(before: RunState | None, after: RunState, fresh: Iterable[even
 
 
 def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
-    """The status of a run by what its events say alone: what a reader has who does not fold them."""
+    """The status of a run by its events alone, for readers that do not fold them."""
     for event in fresh:
         status = _SAID.get(type(event), status)
     return status
@@ -51,16 +49,16 @@ _SAID: Final[dict[type, Status]] = {
 }
 
 REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
-"""Reasons for the suspension of a run, the first one first: what others have to do, before what time does by itself."""
+"""Reasons for a suspension, in order of precedence: work of others before the passing of time."""
 
 PAUSED: Final = "paused"
-"""Why a run is suspended that somebody has paused: whatever it waits for, that comes first."""
+"""Reason of a paused run; it precedes all others."""
 
 CODE: Final = "code"
-"""What wakes a run whose code was held, and is run at last: what came for it stands in the log since then."""
+"""Cause of a resumption when held code is run at last: its inputs are in the log already."""
 
 _LOOKED_AT = 64
-"""Open steps that are looked at. A parent of 10,000 children stops to wait 10,000 times."""
+"""Open steps examined. A parent of 10,000 children suspends 10,000 times."""
 
 
 def blocked(state: RunState) -> Block:
@@ -76,7 +74,7 @@ def _by_time(opened: OpenStep) -> int:
 
 
 def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
-    """What has ended a wait: who has ended a pause, or the first open step that the events are about."""
+    """The cause of a resumption: the actor of an unpause, or the first open step among the events."""
     for event in fresh:
         if isinstance(event, events.RunUnpaused):
             return event.actor

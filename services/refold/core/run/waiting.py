@@ -63,7 +63,7 @@ def _answered(state: RunState, event: events.CallbackCompleted | events.Callback
 
 
 def waits_no_more(state: RunState, step: int) -> None:
-    """An open step gets no signal any more. Nothing happens to one that did not wait for any."""
+    """Remove the wait of an open step, if it is a wait."""
     asked = state.steps[step - 1]
     if isinstance(asked, events.WaitStarted):
         state.mail = state.mail.wait_no_more(asked.name, step)

@@ -1,1 +1,1 @@
-"""Bytes and back: canonical JSON, Avro, framing, headers; the one floor that reads files of its own."""
+"""Bytes and back: canonical JSON, Avro, framing, headers; the only part of `core` that reads files."""

@@ -1,12 +1,8 @@
-"""Avro straight into frozen dataclasses and back, by code that is generated once per schema.
-
-Why not a library: fastavro needs 18 to 28 microseconds for a typical entry and then hands over dictionaries, which
-alone would halve the fold. It is the oracle of the tests instead. Generated code also can be strict for nothing: a
-length or a count never makes room for anything before the bytes are there, whatever it claims to be.
-
-**Source**: Avro 1.12 specification, "Binary Encoding". Only what `schemas/` uses: records, unions, arrays, maps of
-strings, string, bytes, long and boolean.
-"""
+"""Avro straight into frozen dataclasses and back, by code that is generated once per schema. Why not a library:
+fastavro takes 18 to 28 microseconds for a typical entry and returns dictionaries, which alone would halve the fold; it
+is the oracle of the tests instead. Strict checks cost generated code nothing: no length or count reserves memory before
+its bytes are there. **Source**: Avro 1.12 specification, "Binary Encoding". Only the types in `schemas/`: records,
+unions, arrays, maps of strings, string, bytes, long and boolean."""
 
 from __future__ import annotations
 
@@ -23,11 +19,9 @@ Schema = Any
 
 
 def reader(schema: Schema, classes: Mapping[str, type]) -> Callable[[bytes, int], Any]:
-    """A function that reads a body which was written with the schema, from an offset to the end of the bytes.
-
-    `classes` are the dataclasses by record name. A field that a class has no more is skipped, one that the schema
-    does not have yet gets its default. **Raises** (the function) MalformedError.
-    """
+    """A function that reads a body written with the schema, from an offset to the end of the bytes. `classes` are the
+    dataclasses by record name. A field that a class lacks is skipped, one that the schema lacks gets its default.
+    **Raises** (the function) MalformedError."""
     read = _Reading(classes).of(schema)
 
     def read_all(data: bytes, start: int) -> Any:
@@ -73,8 +67,8 @@ class _Reading:
     def _record(self, schema: dict[str, Any]) -> ReadValue:
         name = f"{schema['namespace']}.{schema['name']}"
         cls = self._classes[name]
-        # Frozen dataclasses set their fields by a detour that costs as much as the decoding. A draft of the same
-        # layout takes them directly and then becomes the real thing: it is never seen while it can change.
+        # Frozen dataclasses set their fields by a detour that costs as much as the decoding. A draft of the same layout
+        # takes them directly and then becomes the real class: it is never visible while mutable.
         own = {"__slots__": cls.__slots__, "__setattr__": object.__setattr__}  # type: ignore[attr-defined]
         draft = type(cls.__name__, cls.__bases__, own)
         names: dict[str, Any] = {"new": object.__new__, "Draft": draft, "Real": cls}
@@ -132,9 +126,9 @@ if n > 127:
 
 
 def _read_lines(schema: str, target: str) -> list[str]:
-    """Source that reads a primitive. A slice past the end is short, not an error: the final check of the end tells."""
+    """Source that reads a primitive. A slice past the end is short without an error: the final check detects it."""
     first, rest = "n = b[i]; i += 1", [*_NUMBER.split("\n"), _PRIMITIVES[schema].format(target=target)]
-    if schema == "boolean":  # one byte: `80 00` is no boolean of Avro's, whatever a number of two bytes says
+    if schema == "boolean":  # one byte: `80 00` is no boolean in Avro
         return [first, rest[-1]]
     if schema != "string":
         return [first, *rest]
@@ -151,7 +145,7 @@ def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callab
 
 
 def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
-    """A number of which the first two bytes are known and more follow, still in zigzag form."""
+    """A number in zigzag form, after its first two bytes."""
     n += (m << 7) - 128 - (128 << 7)
     m = b[i]
     if m < 128:
@@ -172,7 +166,7 @@ def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
 
 
 _CONTINUED = 128 << 14 | 128 << 21 | 128 << 28
-"""The marks of the third to the fifth byte of a number, which say that another one follows."""
+"""The continuation bits of the third to the fifth byte of a number."""
 
 
 def _negative() -> None:
@@ -196,8 +190,8 @@ def _time(n: int) -> bytes:
 
 
 def _put(out: bytearray, n: int) -> None:
-    """Appends a number that is in zigzag form and needs more than one byte."""
-    if n < 16_384:  # the length of a text, mostly
+    """Append a number in zigzag form that takes more than one byte."""
+    if n < 16_384:  # mostly the length of a text
         out.append(n & 127 | 128)
         out.append(n >> 7)
         return
@@ -216,7 +210,7 @@ _read_long: ReadValue = _compile("b, i", [*_read_lines("long", "v"), "return v, 
 
 
 def _count(b: bytes, i: int) -> tuple[int, int]:
-    """The number of items the next block has; a negative count is followed by the size of the block in bytes."""
+    """The number of items in the next block; a negative count is followed by the size of the block in bytes."""
     count, i = _read_long(b, i)
     if count < 0:
         _, i = _read_long(b, i)
@@ -244,7 +238,7 @@ def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
 
 
 def _read_list(item: ReadValue) -> ReadValue:
-    """A reader of an array of one type, whose items take a byte at least: a count of more than there are ends soon."""
+    """A reader of an array of one type, whose items take a byte at least: a count that is too large ends soon."""
 
     def read(b: bytes, i: int) -> tuple[list[Any], int]:
         found: list[Any] = []
@@ -324,7 +318,7 @@ class _Writing:
                 continue
             names[f"write_{field['name']}"] = self.of(kind)
             lines.append(f"write_{field['name']}(out, {source})")
-            if isinstance(kind, list) and "null" in kind:  # what is not there is not worth a call
+            if isinstance(kind, list) and "null" in kind:  # no call for a missing value
                 lines[-1:] = [f"if {source} is None: out.append({2 * kind.index('null')})", f"else: {lines[-1]}"]
             elif isinstance(kind, dict) and kind["type"] in ("array", "map"):
                 lines[-1:] = [f"if {source}: {lines[-1]}", "else: out.append(0)"]
@@ -338,7 +332,7 @@ def _write_lines(schema: str, source: str) -> list[str]:
         return [f"n = {source}; n = n << 1 if n >= 0 else ~n << 1 | 1", "out.append(n) if n < 128 else put(out, n)"]
     if schema == "boolean":
         return [f"out.append(1 if {source} else 0)"]
-    # A lone surrogate, which only the message of an error can hold, is written as its escape.
+    # A lone surrogate, which only the message of an error can contain, is written as its escape.
     encode = ".encode('utf-8', 'backslashreplace')" if schema == "string" else ""
     write = f"s = s{encode}; n = len(s) << 1; out.append(n) if n < 128 else put(out, n); out += s"
     return [f"s = {source}", f"if s: {write}", "else: out.append(0)"]  # most texts of most records are empty

@@ -1,8 +1,6 @@
-"""Pointer to a value that is too large for the log: the digest of its text, and how long that is.
-
-`blob:<SHA-256 in hex>:<bytes>` is no JSON, so no value of anybody's can be taken for one. It names no run: whoever
-reads it looks below the run that the record is about, and checks what lies there against it.
-"""
+"""Pointer to a value that is too large for the log: the digest and the length of its text.
+`blob:<SHA-256 in hex>:<bytes>` is no JSON, so no user's value can be mistaken for one. It names no run: a reader looks
+it up under the run of the record, and checks the content against it."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from refold.core.ids import RunId
 from refold.core.wire.canonical import utf8_bytes
 
 INLINE_BYTES = 65_536
-"""What is longer goes to the blob store, where there is one. Below it a second round trip costs more than the bytes."""
+"""Longest value kept out of a blob store. Below it a second round trip costs more than the bytes."""
 
 MARK = "blob:"
 """Prefix of a pointer: no JSON text begins with it."""
@@ -24,14 +22,14 @@ _POINTER = re.compile(r"blob:([0-9a-f]{64}):([1-9][0-9]{0,15})\Z")
 
 
 class Pointer(NamedTuple):
-    """Which text is meant. **Units**: `size` in bytes of UTF-8."""
+    """Digest and size of a text. **Units**: `size` in bytes of UTF-8."""
 
     digest: str
     size: int
 
 
 def is_pointer(text: str) -> bool:
-    """True if a text of the log stands for another one."""
+    """True if a text of the log is a pointer."""
     return text.startswith(MARK)
 
 
@@ -45,25 +43,25 @@ def pointer_of(data: bytes) -> str:
 
 
 def parse_pointer(text: str) -> Pointer:
-    """The parts of what stands for a text. **Raises** MalformedError."""
+    """The parts of a pointer. **Raises** MalformedError."""
     if not (match := _POINTER.match(text)):
         raise MalformedError(f"{text[:80]!r} stands for no value", hint="it is blob:SHA-256:BYTES")
     return Pointer(match[1], int(match[2]))
 
 
 def size_of(text: str) -> int:
-    """Length of a value, wherever it lies. **Units**: bytes of UTF-8; 0 for what stands for none."""
+    """Length of a value, inline or by its pointer. **Units**: bytes of UTF-8; 0 for a malformed pointer."""
     match = _POINTER.match(text) if is_pointer(text) else None
     return int(match[2]) if match else utf8_bytes(text)
 
 
 def folder_of(run: RunId) -> str:
-    """Where the values of a run lie, and of no other: erased with it. Ids differ in case, folders need not."""
+    """Folder of a run's values, erased with it. A digest: ids may differ in case alone, which folders may not."""
     return f"runs/{sha256(run.encode()).hexdigest()[:40]}/"
 
 
 def checked(pointer: str, data: bytes | memoryview) -> str:
-    """The text that a pointer stands for, if these bytes are it. **Raises** BlobError."""
+    """The text of a pointer, if these bytes are it. **Raises** BlobError."""
     size, whole = len(data), sha256(data).hexdigest()
     if (whole, size) != parse_pointer(pointer):
         message = f"{pointer} has other content: {size:,} bytes with the digest {whole}"
@@ -75,7 +73,7 @@ def checked(pointer: str, data: bytes | memoryview) -> str:
 
 
 def stands_for(recorded: str, text: str) -> bool:
-    """True if what was recorded is this text, or stands for it."""
+    """True if the recorded text is this text, or a pointer to it."""
     if recorded == text:
         return True
     return is_pointer(recorded) and recorded == pointer_of(text.encode("utf-8", "surrogatepass"))

@@ -1,11 +1,8 @@
-"""JSON as Refold reads and writes it: strict on the way in, canonical on the way out.
-
-Every service refuses the same texts, because two parsers that differ on one text can be played against each other:
-duplicate keys, NaN and infinities, lone surrogates and nesting beyond 64 levels.
-
-The canonical text is that of RFC 8785, but for numbers of 2^53 and more, which RFC 8785 rounds as JavaScript does: an
-integer has all its digits, and a float has an exponent (ECMAScript's `toExponential`), so that it is read as a float.
-"""
+"""JSON as Refold reads and writes it: strict in, canonical out. Every service refuses the same texts, because parsers
+that differ on a text can be played against each other: duplicate keys, NaN and infinities, lone surrogates and nesting
+beyond 64 levels. The canonical text follows RFC 8785, except for numbers of 2^53 and more, which RFC 8785 rounds as
+JavaScript does: an integer has all its digits, and a float has an exponent (ECMAScript's `toExponential`), so that it
+is read as a float."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ MAX_DEPTH = 64
 """Levels of nesting. More than any real argument has, and far below the stack of any parser."""
 
 MAX_CONTAINERS = 150_000
-"""Arrays and objects in what comes from outside: a megabyte of `[10,20]` is still taken, and read in less than half a
-second. Of the smallest ones it could hold twice as many, and their reader for longer than others may wait."""
+"""Most arrays and objects in an input: a megabyte of `[10,20]` is accepted, and read in less than half a second. A
+megabyte could hold twice as many of the smallest ones, and block other runs too long."""
 
 MAX_INTEGER = 2**53 - 1
 _PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
@@ -37,14 +34,11 @@ _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 """Integers that orjson writes."""
 
 _MOST_DIGITS = 4_300
-"""Digits of an integer: Python and pydantic read no longer ones, since that takes time by the square of them."""
+"""Most digits of an integer: Python and pydantic refuse longer ones, whose parsing takes quadratic time."""
 
 
 def parse(data: bytes | str, *, containers: int = 0) -> Any:
-    """The value of a JSON text; with `containers` one of so many arrays and objects at most.
-
-    **Raises** MalformedError, naming what is wrong with it.
-    """
+    """The value of a JSON text; `containers` limits its arrays and objects. **Raises** MalformedError."""
     try:
         source = data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
@@ -61,10 +55,8 @@ def parse(data: bytes | str, *, containers: int = 0) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """The canonical text of a JSON value. **Raises** MalformedError when it has none that `parse` takes.
-
-    With ASCII keys, and numbers that it spells like RFC 8785, orjson has the same text at a tenth of the time.
-    """
+    """The canonical text of a JSON value. **Raises** MalformedError if `parse` would refuse it. For ASCII keys, and
+    numbers that it spells like RFC 8785, orjson writes the same text in a tenth of the time."""
     try:
         if _is_plain(value, MAX_DEPTH):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
@@ -78,7 +70,7 @@ def text(value: str) -> str:
 
 
 def utf8_bytes(value: str) -> int:
-    """Bytes of a text as UTF-8: what every limit counts, and what it takes in a record."""
+    """Bytes of a text in UTF-8: the unit of every limit, and its size in a record."""
     return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
 
 
@@ -93,7 +85,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     if not depth:
         return False
     if kind is dict:
-        for key, item in value.items():  # `all` of a generator takes twice as long, and every call comes by here
+        for key, item in value.items():  # `all` of a generator takes twice as long
             if not (type(key) is str and key.isascii() and (type(item) is str or _is_plain(item, depth - 1))):
                 return False
         return True
@@ -101,19 +93,17 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _is_spelt(value: float) -> bool:
-    """True if orjson spells a number like RFC 8785: not those of an integer's value, and not 0.000001 to 0.00001."""
+    """True if orjson spells a number like RFC 8785: no integral float, and not between 0.000001 and 0.00001."""
     return not value.is_integer() and not 1e-6 <= abs(value) < 1e-5 and math.isfinite(value)
 
 
 def _spelt(value: Any, depth: int) -> Any:
-    """A copy that orjson writes in canonical form: keys in order, and numbers in their one spelling.
-
-    Number by number, or a sender of a million of them would hold up all others for seconds.
-    """
+    """A copy that orjson writes in canonical form: sorted keys, and numbers in their one spelling. Number by number, or
+    a sender of a million of them would block all others for seconds."""
     if isinstance(value, dict) and depth:
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a key of an object is no text")
-        # RFC 8785 sorts by UTF-16, in which a character of two units comes before some of one.
+        # RFC 8785 sorts by UTF-16, where a character of two units precedes some of one.
         keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
         return {str.__str__(key): _spelt(value[key], depth - 1) for key in keys}
     if isinstance(value, list | tuple) and depth:
@@ -156,7 +146,7 @@ def _number(value: float) -> Any:
 
 
 def refuse_depth(source: str, containers: int = 0) -> None:
-    """Check the nesting of a JSON text, and how many arrays and objects it has. **Raises** MalformedError."""
+    """Check the nesting of a JSON text, and the number of its arrays and objects. **Raises** MalformedError."""
     depth = 0
     if source.count("[") + source.count("{") <= MAX_DEPTH:
         return
@@ -165,7 +155,7 @@ def refuse_depth(source: str, containers: int = 0) -> None:
         problem = f"the JSON text has more than {containers:,} arrays and objects"
         raise MalformedError(problem, hint="send fewer, or where they lie")
     level = brackets.translate(_ROUND)
-    for _ in range(MAX_DEPTH):  # from the innermost on: what closes within as many levels is gone then
+    for _ in range(MAX_DEPTH):  # removes one level of nesting each time, the innermost first
         if not (level := level.replace("()", "")):
             return
     for char in brackets:
@@ -207,10 +197,8 @@ def _refuse_surrogates(source: str, value: Any) -> None:
 
 
 def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args: str) -> str:
-    """The key of a call, the same for all its attempts: SHA-256 in hex over canonical JSON of what makes it itself.
-
-    `args` is canonical JSON already, and the other values need no escaping beyond JSON's own, so the canonical
-    object is put together from its pieces.
-    """
+    """Key of a call, equal for all its attempts: SHA-256 in hex over canonical JSON of its identity. `args` is
+    canonical JSON, and the other values need no escaping beyond JSON's own, so the object is put together from its
+    pieces."""
     parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
     return sha256(parts.encode()).hexdigest()

@@ -1,7 +1,5 @@
-"""Bytes and back: Avro bodies in Confluent framing (a zero byte, a 4-byte schema id, the body).
-
-The id of a run-log entry is taken over the body alone, so a record re-registered under another id stays itself.
-"""
+"""Bytes and back: Avro bodies in Confluent framing (a zero byte, a 4-byte schema id, the body). The id of a run-log
+entry covers the body alone, so it does not depend on the schema's id."""
 
 from __future__ import annotations
 
@@ -80,11 +78,7 @@ def encode_entry(entry: events.Entry) -> tuple[EntryId, bytes]:
 
 
 def decode(cls: type[_T], value: bytes) -> _T:
-    """A framed value as a message or an entry.
-
-    **Raises** FoldError when the schema is of a newer version, MalformedError when the bytes are not what the frame
-    says.
-    """
+    """Decode a framed value. **Raises** FoldError for a schema of a newer version, MalformedError for bad bytes."""
     if value[:1] != b"\0" or len(value) < FRAME_BYTES:
         raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
     found: _T = _reader(cls, value[1:5])(value, FRAME_BYTES)
@@ -92,7 +86,7 @@ def decode(cls: type[_T], value: bytes) -> _T:
 
 
 def decode_message(cls: type[_T], value: bytes) -> _T:
-    """Like `decode`, where bytes of a newer version are as little use. **Raises** MalformedError alone."""
+    """Like `decode`, for callers to which a newer version is malformed too. **Raises** MalformedError alone."""
     try:
         return decode(cls, value)
     except FoldError as error:
@@ -108,9 +102,9 @@ def _writer(subject: str) -> tuple[bytes, avro.WriteValue]:
 def _reader(cls: Any, number: bytes) -> ReadBody:
     known = _READERS.get((cls, number))
     if known is None:
-        # Kept only when the id is known: whoever invents ids must not fill the memory.
+        # Cached only for a known id: invented ids must not fill the memory.
         subject = schemas.registered()[0].get(int.from_bytes(number), ("",))[0]
-        # A short order is an order, and stands where the others stand.
+        # A short order is read in place of an order.
         kind = next((each for each, name in SUBJECTS.items() if name == subject and issubclass(each, cls)), cls)
         known = avro.reader(schemas.writer_schema(int.from_bytes(number), SUBJECTS[kind]), CLASSES)
         _READERS[cls, number] = known
@@ -121,11 +115,8 @@ _READERS: dict[tuple[Any, bytes], ReadBody] = {}
 
 
 def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], pointed: str = "") -> _T:
-    """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro.
-
-    The one that is `pointed` may hold in Avro what stands for a large value. **Raises** MalformedError for everything
-    that is not exactly such a message.
-    """
+    """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro. The field
+    `pointed` may contain a blob pointer in Avro. **Raises** MalformedError for any other value."""
     if value[:1] == b"\0":
         message = decode_message(cls, value)
         return dataclasses.replace(
@@ -183,7 +174,6 @@ _JSON_TYPES: dict[Any, str] = {
 
 
 def _part(hint: Any) -> type | None:
-    """The record that a field may hold."""
     parts = (each for each in typing.get_args(hint) if isinstance(each, type))
     return next((each for each in parts if dataclasses.is_dataclass(each)), None)
 

@@ -1,9 +1,6 @@
-"""A request to a model as the arguments of its call name it, and all of it, made from the calls that it builds on.
-
-A request holds what is new since an earlier one of its run, and names that; results of models and tools it names by the
-steps that have them. The digest of the whole is among the arguments. So anybody who has the log can make the request
-whole again, and see that it is what was asked.
-"""
+"""A request to a model in the form of its call's arguments, and its reconstruction from earlier calls. The arguments
+have the parts that are new since an earlier request of the run, and name that; results of models and tools are named by
+step. The arguments include the digest of the whole, so any reader of the log can rebuild and verify the request."""
 
 from __future__ import annotations
 
@@ -21,21 +18,21 @@ Before = Mapping[int, tuple[str, str]]
 """The calls on which a call builds: arguments and result, by step."""
 
 OF_RUN = "$run"
-"""The name of what a tool is told of the run, beside its own arguments: no parameter of Python has such a name."""
+"""Name of a tool's run data among its own arguments: no Python parameter has such a name."""
 
 ON, GONE = "on", "gone"
-"""The request that this one goes on from; what its `$run` has and this one's lacks."""
+"""Names of the request that this one extends, and of the `$run` entries of that one that this one lacks."""
 
 SAID_BY, RESULT, AGAIN = "$said", "$result", "$instructions"
-"""In place of a model's message: the call that has it as its result. In place of what a tool returned: that call. In
-place of instructions: those of the request before."""
+"""Placeholders: for a model's message (the call that has it as its result), for a tool's result (its call), for
+instructions (those of the request before)."""
 
 _DRAWN = ("timestamp", "run_id", "conversation_id")
-"""Of a message and its parts: what the framework has drawn, and no model is told."""
+"""Fields of messages and parts that the framework generates, and no model gets."""
 
 
 def whole_request(asked: Wire, before: Before) -> Wire:
-    """A request with all messages, from what its arguments name. **Raises** TerminalError: it is not what was asked."""
+    """A request with all messages, rebuilt from its arguments. **Raises** TerminalError if its digest differs."""
     try:
         chain = [asked]
         while (step := chain[-1].get(ON)) is not None:
@@ -61,7 +58,7 @@ def whole_request(asked: Wire, before: Before) -> Wire:
 
 
 def without_drawn(message: Wire) -> Wire:
-    """A message, part or event without times and ids of its making, and without what it does not have or use."""
+    """A message, part or event without generated times and ids, and without empty fields."""
     kept = {
         name: value
         for name, value in message.items()
@@ -104,12 +101,12 @@ def json_digest(wire: object) -> bytes:
 
 
 def whole_digest(messages: bytes, model: object, run: Wire, settings: object, defined: bytes) -> str:
-    """The digest of all that a request to a model is; `messages` and `defined` are digests of those parts."""
+    """The digest of a whole request to a model; `messages` and `defined` are digests of those parts."""
     return blake2b(messages + defined + json_digest([model, run, settings]), digest_size=16).hexdigest()
 
 
 def chained(before: bytes, digest: bytes) -> bytes:
-    """The digest of a conversation up to a message, from that of what lies before it and that of the message."""
+    """The digest of a conversation up to a message, from the digest before it and the message's."""
     return blake2b(before + digest, digest_size=16).digest()
 
 

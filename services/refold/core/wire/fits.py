@@ -1,4 +1,4 @@
-"""True if a JSON value fits a JSON Schema, as whoever wrote the schema meant it and without leaving this process."""
+"""Validation of a JSON value by a JSON Schema, in any draft, without access to the network."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jsonschema_rs import RegexOptions, ValidationError, Validator, validator_fo
 from refold.core.wire import canonical
 
 MOST_REASONS, REASON_CHARACTERS = 5, 200
-"""Limits of the faults of a value that its sender is told."""
+"""Limits of the faults reported to the sender of a value."""
 
 
 def misfit(schema: str, value: Any) -> str:
-    """Fault of a value, in a line; nothing if it fits. A schema that is none fits nothing, and says so."""
+    """Faults of a value, in a line; empty if it fits. A schema that is invalid is a fault, too."""
     try:
         found = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
     except (ValidationError, ValueError) as error:
@@ -31,5 +31,5 @@ def _words(error: ValidationError) -> str:
 
 @lru_cache(maxsize=256)
 def _validator(schema: str) -> Validator:
-    # Offline, or a schema could make a planner open any address; and patterns in linear time, whatever is sent.
+    # Offline, or a schema could make a planner open any address; and patterns in linear time for any input.
     return validator_for(canonical.parse(schema), validate_formats=True, pattern_options=RegexOptions(), offline=True)

@@ -1,4 +1,4 @@
-"""CloudEvents headers (binary mode) and the trace that a record belongs to."""
+"""CloudEvents headers (binary mode) and the trace context of a record."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _FIXED = (("ce_specversion", b"1.0"), ("content-type", b"application/vnd.apache.avro+binary"))
 
 CALL_KEY = "refold-key"
-"""The header in which the tombstone of a call names its idempotency key."""
+"""Header of a call's tombstone: its idempotency key."""
 
 TAKEN_BACK = "refold-taken-back"
-"""The header in which a tombstone names the last attempt that it takes back: the call goes on without that order."""
+"""Header of a tombstone: the last attempt that it revokes; the call goes on."""
 
 BASE = "refold-base"
-"""The header in which the result of a call names what its executor holds of the calls before: no field of the result,
-which planners of before have to read."""
+"""Header of a call's result: the earlier calls that its executor holds. No field of the result, which older planners
+have to read."""
 
 MAX_HEADER_BYTES = 65_536
-"""All headers of an input together. More is refused: they are copied into every record that the input causes."""
+"""Limit of all headers of an input: they are copied into every record that the input causes."""
 
 
 def cloud_event(
@@ -34,12 +34,10 @@ def cloud_event(
     at_ms: int,
     trace: str = "",
 ) -> list[tuple[str, bytes]]:
-    """The headers of a record that Refold writes. `kind` is the topic's name, `subject` the run or call it is about.
-
-    `source`, the name of who writes, becomes a URI reference; unquoted, `ce_source` is the name again. Who has not
-    heard from the log what time it is (`at_ms` 0) says none, which CloudEvents allows.
-    **Source**: CloudEvents 1.0, context attributes and type system.
-    """
+    """The headers of a record from Refold. `kind` is the topic's name, `subject` the run or call. `source`, the name of
+    the writer, becomes a URI reference; unquoted, `ce_source` is the name again. Without a time from the log (`at_ms`
+    0) the time is left out, which CloudEvents allows. **Source**: CloudEvents 1.0, context attributes and type
+    system."""
     headers = [*_fixed(kind, source), ("ce_id", _string(id)), ("ce_subject", _string(subject))]
     if at_ms:
         headers.append(_time(at_ms))
@@ -50,13 +48,13 @@ def cloud_event(
 
 @lru_cache(maxsize=256)
 def _fixed(kind: str, source: str) -> tuple[tuple[str, bytes], ...]:
-    # A colon would make a scheme of what stands before it, and a strict SDK refuses one that is none.
+    # A colon would turn the text before it into a scheme, and a strict SDK refuses an unknown one.
     uri = quote(source, safe="/@!$&'()*+,;=")
     return (*_FIXED, ("ce_type", f"refold.{kind}".encode()), ("ce_source", uri.encode()))
 
 
 def _string(text: str) -> bytes:
-    """A string as CloudEvents allows it: what no printer shows is percent-encoded."""
+    """A string as CloudEvents allows it: unprintable characters are percent-encoded."""
     if not text.isprintable():
         text = "".join(char if char.isprintable() else quote(char, errors="replace") for char in text)
     return text.encode()
@@ -64,12 +62,12 @@ def _string(text: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _time(at_ms: int) -> tuple[str, bytes]:
-    """Most records of a turn have the same time."""
+    """Cached: most records of a turn have the same time."""
     return "ce_time", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").encode()
 
 
 def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    """The W3C trace context among headers, or nothing where it is absent or malformed."""
+    """The W3C trace context among headers; empty if absent or malformed."""
     for name, value in headers or ():
         if name == "traceparent" and value and _TRACEPARENT.match(value):
             return value.decode()
@@ -84,7 +82,7 @@ def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
 
 
 def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
-    """The last attempt that a tombstone takes back; 0: it closes the whole call."""
+    """The last attempt that a tombstone revokes; 0: it closes the whole call."""
     for name, value in headers or ():
         if name == TAKEN_BACK and value and value.isdigit() and len(value) < 10:
             return int(value)

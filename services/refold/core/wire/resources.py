@@ -1,9 +1,6 @@
-"""Where Refold's data files lie: the exported schemas, the topic settings, the broker's jar list.
-
-The one finder of these folders, and in `core` the one place that opens a file: the schemas are part of the code, but
-people and other languages read them as files. An installed wheel carries them inside the package; an editable checkout
-has them at the top of the repository.
-"""
+"""Locations of Refold's data files: the exported schemas, the topic settings, the broker's jar list. This is the one
+place in `core` that opens a file: schemas are part of the code, but people and other languages read them as files. A
+wheel has them inside the package, an editable checkout at the top of the repository."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def resource(folder: Literal["schemas", "infra"], name: str = "") -> Path:
-    """The path of a data file, or of the whole folder when no name is given.
-
-    **Raises** NotFoundError when the file is missing, which means a broken installation.
-    """
+    """Path of a data file, or of the folder without `name`. **Raises** NotFoundError if the installation is broken."""
     for base in (_PACKAGE / f"_{folder}", _PACKAGE.parents[1] / folder):
         path = base / name
         if path.exists():

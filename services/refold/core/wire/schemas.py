@@ -1,8 +1,6 @@
-"""The Avro schemas that are in force, by id: what `schemas/` holds.
-
-`schemas/schemas.lock` is append-only, one line per schema: `id subject version sha256`. Ids never change their
-meaning, so records need no registry to be read, and any registry can be loaded with the same ids.
-"""
+"""The Avro schemas in force, by id, from `schemas/`. `schemas/schemas.lock` is append-only, one line per schema:
+`id subject version sha256`. Ids never change their meaning, so records are read without a registry, and any registry
+can be loaded with the same ids."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[i
 
 
 def writer_schema(number: int, subject: str) -> RecordSchema:
-    """The schema that a record was written with. **Raises** FoldError when the id is not one of the subject's."""
+    """The schema that a record was written with. **Raises** FoldError if the id is not one of the subject's."""
     found = registered()[0].get(number)
     if not found or found[0] != subject:
         raise FoldError(

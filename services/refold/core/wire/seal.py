@@ -1,8 +1,6 @@
-"""Entries of an executor in the ledger, under the key of its pool: nobody else can have written it.
-
-A ledger is a server that others may write to as well. What it gives back counts only where it was put: the code is over
-the pool, the partition and the idempotency key, so that nothing of one call stands for another.
-"""
+"""Seal of an executor's entries in the ledger, a code under the key of its pool. Others may write to the ledger's
+server. An entry counts only in its own place: the code covers pool, partition and idempotency key, so it fits no other
+call."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class OrderPlace(NamedTuple):
-    """Where the order of an attempt lies in its pool's `tool-requested`, in the partition of the entry."""
+    """Position of an attempt's order in its pool's `tool-requested`, in the partition of the entry."""
 
     call: CallId
     attempt: int
@@ -32,7 +30,7 @@ class OrderPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Seals and opens what lies in the ledger of one pool. With an empty `key` anybody can."""
+    """Seals and opens the ledger entries of one pool. With an empty `key` any writer can forge them."""
 
     pool: str = "default"
     key: bytes = b""
@@ -43,7 +41,7 @@ class Seal:
         return self._code(kind, home, content) + content
 
     def open(self, kind: SealedKind, home: int, sealed: bytes) -> tuple[str, bytes]:
-        """The idempotency key, and what was put under it. **Raises** MalformedError unless this pool has put it."""
+        """The idempotency key and the body of an entry. **Raises** MalformedError unless this pool has sealed it."""
         content = sealed[_CODE_BYTES:]
         ends = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "big")
         try:
@@ -58,7 +56,7 @@ class Seal:
         return self.close("order", home, name, f"{place.attempt} {place.offset} {place.call}".encode())
 
     def open_order(self, home: int, name: str, sealed: bytes) -> OrderPlace:
-        """Where the order of the entry under this key lies. **Raises** MalformedError."""
+        """The position of the order of the entry under this key. **Raises** MalformedError."""
         named, body = self.open("order", home, sealed)
         try:
             attempt, offset, call = body.decode().split(" ", 2)

@@ -1,7 +1,4 @@
-"""Limits of an input: counted alike by whoever sends it and by whoever takes it in.
-
-**Units**: bytes of JSON text in UTF-8.
-"""
+"""Limits of an input, equal for its sender and its reader. **Units**: bytes of JSON text in UTF-8."""
 
 from __future__ import annotations
 
@@ -10,32 +7,32 @@ from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.wire import canonical
 
 ENVELOPE_BYTES = 65_536
-"""Bytes that a record may have around its payload: ids, names, the text of a failure, a trace."""
+"""Bytes of a record besides its payload: ids, names, the text of a failure, a trace."""
 
 
 def check_size(name: str, size: int, limit: int) -> None:
-    """**Raises** MalformedError for what is too large."""
+    """Check the size of a payload. **Raises** MalformedError."""
     if size > limit:
         message = f"the {name} has {size} bytes, more than {limit}"
         raise MalformedError(message, hint="REFOLD_MAX_PAYLOAD_BYTES", limit=limit)
 
 
 NAME_CHARACTERS = 256
-"""The longest name that a sender chooses: every run that lives keeps its names, and every list shows them."""
+"""The longest name from a sender: every living run keeps its names in memory, and every list shows them."""
 
 FAILURE_BYTES = 4_096
-"""Of what somebody says about why a callback has no result."""
+"""The longest text of a callback's failure."""
 
 SESSIONS = 16
-"""Sessions of a run."""
+"""Most sessions of a run."""
 
 LABELS = 32
 LABEL_BYTES = 1_024
-"""Of one label, its name and its value. They are in every policy's question about the run."""
+"""Name and value of one label together. Labels are in every policy's question about the run."""
 
 
 def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> None:
-    """**Raises** MalformedError when the payload has more than `most`, a name is too long or labels are too many."""
+    """Check the payload against `most`, names and labels. **Raises** MalformedError."""
     if isinstance(message, RunSignal | RunOperation):
         check_size("data", canonical.utf8_bytes(message.data), most)
         names = {"run_id": message.run_id, "signal_id": message.signal_id, "kind": message.kind, "actor": message.actor}
