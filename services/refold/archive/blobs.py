@@ -1,4 +1,4 @@
-"""The large values of runs: copied beside the archive before they are erased, and erased with their runs."""
+"""Large values of runs: copied beside the archive, then erased with their runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COPIES = "/blobs"
 
 
 MISSING = "blob_missing"
-"""The code of a value that is not in its store: the run has said so itself, or nobody has asked for it."""
+"""Error code of a value that is not in its store: lost, or never requested."""
 
 
 def values_behind(run: ArchivedRun) -> list[str]:
-    """What stands in the records of a run for values in the blob store, each once."""
+    """Pointers of a run's records to the blob store, without duplicates."""
     read = [chain.read(record.key, record.value) for record in run.records]
     events = [event for each in read if isinstance(each, chain.LogRecord) for event in each.entry.events]
     return list(dict.fromkeys(own_pointers(events)))
@@ -36,11 +36,10 @@ class ArchivedBlobs:
         self._blobs, self._copies = blobs, copies
 
     def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> int:
-        """Copies what the records of a run point to, and returns how many were there. What is lost already stays lost.
+        """Copies the values of a run's pointers and returns their number. Values that are already lost are skipped.
 
-        `dry_run`: each value is read, and none is written.
-
-        **Raises** UnreachableError; BlobError for a value that is there and cannot be copied.
+        `dry_run`: values are read, not written. **Raises** UnreachableError; BlobError for an existing value that
+        cannot be copied.
         """
         if self._copies is None:
             return 0

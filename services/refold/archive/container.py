@@ -1,6 +1,6 @@
-"""The format of an archive: Avro object container files, which hold the raw records of whole runs.
+"""Archive format: Avro object container files with the raw records of whole runs, readable by any Avro library.
 
-Any Avro library reads them. Equal runs make equal bytes, so a pass that is repeated writes nothing new.
+Equal runs make equal bytes, so a repeated pass writes nothing new.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ArchivedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """A run that is over. `head` is the id of its last entry, `digest` that of all its records, both in hex."""
+    """A finished run. `head` is the id of its last entry, `digest` that of all its records, both in hex."""
 
     run_id: RunId
     agent: str

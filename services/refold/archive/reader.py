@@ -17,7 +17,7 @@ class ArchiveReader:
         self._run = run
 
     def partitions(self, topic: str) -> int:
-        """One: whoever looks for the run's home finds it."""
+        """One partition, so that a run's home is always found."""
         if topic != RUN_LOG:
             raise NotFoundError(f"an archive holds records of {RUN_LOG} alone, not of {topic}")
         return 1

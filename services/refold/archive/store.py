@@ -1,7 +1,7 @@
-"""Where the files of an archive lie, and how a run is found in them.
+"""Files of an archive, and the lookup of runs in them.
 
 `YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that day (UTC); `index/` has a small file beside each, with a
-line per run. A data file is written at once and never again; its index can be made from it, and is if it is missing.
+line per run. A data file is written once and never changed; a missing index is made from it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _KINDS = [str, str, str, int, str, str, int, int, str]
 
 
 class ArchiveStore:
-    """An archive: `file:///folder` (made if it is missing), `s3://bucket/path` and what else obstore knows.
+    """An archive: `file:///folder` (made if missing), `s3://bucket/path` or another address of obstore.
 
-    **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.
+    **Raises** UsageError for an invalid address; its methods UnreachableError when the store does not answer.
     """
 
     def __init__(self, url: str) -> None:
@@ -56,9 +56,9 @@ class ArchiveStore:
         self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Files runs that are not there so far, by day; returns the file of each, read back and verified.
+        """Writes runs that are missing, by day; returns the file of each run, read back and verified.
 
-        **Raises** ConflictError when what was read back is not what was written.
+        **Raises** ConflictError when a file differs after it was written.
         """
         kept: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
@@ -73,7 +73,7 @@ class ArchiveStore:
         return kept
 
     def _verified(self, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Where copies of these runs lie from an earlier pass, each read once more: an index says nothing of bytes."""
+        """Files with copies of these runs from an earlier pass, each read again: an index does not prove the bytes."""
         wanted, found = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
         for file in self._files_of(place):
             if wanted.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
@@ -85,7 +85,7 @@ class ArchiveStore:
         return found
 
     def _lines(self, file: str) -> list[IndexedRun]:
-        """The index of a file that may be damaged: then nothing in it counts."""
+        """Index of a file; empty if the index is damaged."""
         try:
             return self.index(file, mend=True)
         except MalformedError:
@@ -206,7 +206,7 @@ def _line(run: ArchivedRun, file: str) -> IndexedRun:
 
 
 def _indexed(row: Any, file: str) -> IndexedRun:
-    """A line of an index as it was read. **Raises** ValueError or TypeError."""
+    """A parsed line of an index. **Raises** ValueError or TypeError."""
     line = IndexedRun(**row, file=file)
     if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
         raise ValueError(f"a line of the index of {file} is none")

@@ -1,7 +1,4 @@
-"""Runs that neither a view nor the log has any more, out of the archive that is set.
-
-Needs the extra `archive`, so nothing imports this that can do without.
-"""
+"""Runs in the archive that neither a view nor the log has. Import it lazily: it needs the extra `archive`."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ LOOKS_S = 10.0
 
 
 class ArchivedRuns:
-    """The runs in an archive, for a process that is asked often: it remembers which file each lies in. For threads.
+    """Reader of archived runs for long-lived processes: it caches the file of each run. Thread-safe.
 
-    **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.
+    **Raises** UsageError for an invalid address; its methods UnreachableError when the store does not answer.
     """
 
     def __init__(self, url: str) -> None:

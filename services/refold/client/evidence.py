@@ -1,4 +1,4 @@
-"""Collects what goes into a bundle of evidence, and reads runs back out of one."""
+"""Collects the content of evidence bundles, and reads runs out of bundles."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from refold.views.why import Find, Why, entry_with
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
-    """The run and the event of the call with an idempotency key. Reads the whole run log. **Raises** NotFoundError.
+    """Run and event of the call with an idempotency key, by a scan of the run log. **Raises** NotFoundError.
 
-    A record that does not count may have a key, too: a call is of the run that `find` has.
+    A void record may have a key, too: a call counts if `find` has it in its run.
     """
     wanted = key.encode()
     for record in reader.scan(RUN_LOG):
@@ -69,7 +69,7 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
 
 
 def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
-    """Claims that are links of chains: what lost a race, was copied, or was made up is none."""
+    """Claims that are links of chains, without those that lost a race, were copied or were made up."""
     links, found = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
@@ -143,9 +143,9 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
-    """The runs of a bundle, of which one is meant, folded.
+    """Folded runs of a bundle that has the run `run`.
 
-    **Raises** UsageError for no file, MalformedError for a bundle with a hole, NotFoundError.
+    **Raises** UsageError without a file, MalformedError for a bundle with a hole, NotFoundError.
     """
     with reading(path) as file:
         found = runs_in(file)

@@ -1,7 +1,6 @@
-"""Which inputs are sent again of those that dead letters tell of: what lies in its topic, and not what a letter says.
+"""Inputs of dead letters that may be sent again: the record in its topic, not the copy in the letter.
 
-Any service may write a dead letter that says that it comes from anywhere; whoever sends it again has an operator's
-rights, which reach further than those of the letter's writer.
+Any service may write a letter with any claimed place; an operator who sends it again has wider rights than its writer.
 """
 
 from __future__ import annotations
@@ -47,9 +46,10 @@ def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
 
 
 def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
-    """The input that a letter tells of, among the `records` of the partition where it says that it lies.
+    """The input that a letter names, out of `records` from its claimed place on.
 
-    **Raises** UsageError for what is no input, NotFoundError when it is gone, ConflictError when it is another one.
+    **Raises** UsageError for a topic that is no input, NotFoundError when it is gone, ConflictError for another
+    content.
     """
     hint = f"`refold deadletter show {letter}`"
     if content.topic not in INPUTS:

@@ -1,4 +1,4 @@
-"""Where a platform is reached: its log, what its authority has published, and what sends inputs."""
+"""Access to a platform: its log, its catalog, and the publisher of inputs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POOL_KNOWN_S = 3.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What commands and clients talk to, `source` in CloudEvents. Nothing is opened before it is used."""
+    """Platform of commands and clients; `source` is that of CloudEvents. Connections open at first use."""
 
     where: Addresses
     source: str = "refold-cli"
@@ -51,12 +51,12 @@ class Platform:
 
     @cached_property
     def runs(self) -> Runs:
-        """The runs in the log. **Raises** UnreachableError at once when nobody listens."""
+        """Runs in the log. **Raises** UnreachableError at once when no broker listens."""
         self.knock()
         return Runs(KafkaLogReader(self.settings.kafka))
 
     def workers(self) -> Workers:
-        """Workers, asked now. **Raises** as `workers`, and at once when nobody listens."""
+        """Workers, read now. **Raises** as `workers`, and at once when no broker listens."""
         self.knock()
         return workers(self.settings.kafka)
 
@@ -70,7 +70,7 @@ class Platform:
         return group_states(self.settings.kafka, names)
 
     def idle_pools(self, pools: Collection[str]) -> set[str]:
-        """Pools that no executor serves, as of some seconds ago at most; none where nobody says."""
+        """Pools without an executor, cached for `POOL_KNOWN_S` seconds; empty if Kafka does not answer."""
         now = time.monotonic()
         if stale := [pool for pool in pools if now - self._pools.get(pool, (-math.inf, False))[0] > POOL_KNOWN_S]:
             self._pools.update(dict.fromkeys(stale, (now, False)))
@@ -81,7 +81,7 @@ class Platform:
 
     @cached_property
     def _pools(self) -> dict[str, tuple[float, bool]]:
-        """Pools with the time of the last question, and if they had no executor."""
+        """Pools with the time of the last look-up, and if they had no executor then."""
         return {}
 
     @cached_property
@@ -129,10 +129,7 @@ class Platform:
             )
 
     def wait(self, timeout_s: float, tell: Callable[[str], object]) -> None:
-        """Waits for a Kafka that is being started again, and tells so once.
-
-        **Raises** as `knock` when it does not come back in time.
-        """
+        """Waits for a Kafka that is restarted, with one notice to `tell`. **Raises** as `knock` after `timeout_s`."""
         self.where.check()
         deadline, told = time.monotonic() + timeout_s, False
         while not self._answers(again=told):
@@ -157,7 +154,7 @@ class Platform:
 
 
 def login() -> str:
-    """Who runs this process, as the history tells it, and as names are written."""
+    """Login of this process, normalised as names in the history are."""
     try:
         return spelt(getpass.getuser())
     except (OSError, KeyError):

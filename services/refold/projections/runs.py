@@ -1,4 +1,4 @@
-"""Runs as a view has them: folded from the rows of their entries, in milliseconds, whatever the log holds."""
+"""Runs of a view, folded from its rows of entries in milliseconds, whatever the size of the log."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ViewedRuns:
         self._store = store
 
     def find(self, run: str, until: int = 0) -> Run | None:
-        """Return a run up to the event with the number `until`, 0 for all; None if only the log can tell, or nothing.
+        """Return a run up to the event `until`, 0 for all; None if the view has no complete history of it.
 
-        Records that do not count are in the log alone, and so is why the code of a run is not run.
+        Void records, and reasons of stalls, are only in the log.
         """
         points = self.points(run, [until or sys.maxsize])
         return points[0] if points else None
@@ -49,9 +49,9 @@ class ViewedRuns:
         return found if known and whole else []
 
     def again(self, known: Run) -> Run | None:
-        """Return a run that was read before, with what has come since then; None if that does not follow from it.
+        """Return a known run with its entries since; None if they do not continue it.
 
-        The id of an entry is a digest of all before it, so that an equal head is an equal history.
+        An entry's id is a digest of all before it, so equal heads mean equal histories.
         """
         name, seq = known.state.run_id, known.state.head.seq
         head = self._store.rows(HEADS, [(name,)]).get((name,))
@@ -102,7 +102,7 @@ def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith
 
 
 def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:
-    """Iterate over the entries of a run. **Raises** FoldError for one that does not follow from the one before."""
+    """Iterate over the entries of a run. **Raises** FoldError for one that does not follow its predecessor."""
     for judged, entry in map(entry_of, rows):
         if entry.prev != head:
             raise FoldError(f"an entry of run {entry.run_id} does not follow from the one before in the views")

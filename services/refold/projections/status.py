@@ -1,4 +1,4 @@
-"""Progress of projections, as their database and the log say, whoever keeps them up to date."""
+"""Progress of projections, by their database and the log, whichever process updates them."""
 
 from __future__ import annotations
 

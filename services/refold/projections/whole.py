@@ -1,4 +1,4 @@
-"""Reads runs whole from the run log, by the fold that all readers share."""
+"""Reads whole runs from the run log, by the fold shared by all readers."""
 
 from __future__ import annotations
 

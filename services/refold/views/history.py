@@ -1,4 +1,4 @@
-"""A run with its records: which of them count, and the steps that they make."""
+"""A run with its records, accepted and void, and its steps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def forked(self) -> int:
-        """Number of the first event that lies in no topic, as those of a fork; 0: there is none."""
+        """Number of the first event that is in no topic, as in forks; 0 if there is none."""
         return next((judged.entry.seq for judged in self.records if judged.entry and judged.record.offset < 0), 0)
 
     def copy(self) -> Run:
@@ -98,7 +98,7 @@ class Run:
             self.timeline.feed(judged.entry)
 
     def _put_in_order(self) -> None:
-        """Records that were out of order count by now: the history is what its head goes back to."""
+        """Rebuild the history from its head: records that came out of order count now."""
         read = {judged.id: judged for judged in (*self.void, *self.records) if judged.entry is not None}
         self.records.clear()
         name = self.state.head.id
@@ -120,10 +120,10 @@ def at_seq(run: Run, seq: int) -> Run:
 
 
 def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
-    """A run as it was after each of these events, folded once. What stalls it now is not known of then.
+    """Return a run as of each of these events, folded once. The present reason of a stall is not among them.
 
-    An entry is applied whole or not at all by all services, so a number within one is a state that only readers see.
-    **Raises** MalformedError for a number that the run has not.
+    Services apply whole entries, so a number within one is a state that only readers see. **Raises** MalformedError for
+    an unknown number.
     """
     if wrong := [seq for seq in seqs if not 1 <= seq <= run.state.head.seq]:
         raise MalformedError(
@@ -169,7 +169,7 @@ def at_time(run: Run, at_ms: int) -> Run:
 
 
 def read(kind: type[_T], value: bytes | None) -> _T | None:
-    """Content of a record; None for what nobody here can read, as of a newer version."""
+    """Content of a record; None if it is unreadable, as of a newer version."""
     try:
         return codec.decode(kind, value or b"")
     except (MalformedError, FoldError):

@@ -1,4 +1,4 @@
-"""Projections as people and programs see them: their generations, how far they are, and why they stand still."""
+"""Read models of projections: generations, progress, and reasons of halts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as users see it: in a line, as a whole, how it ended, its events, its records."""
+"""Read models of a run: row, detail, outcome, events and records."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
 
 
 def _manifest(run: Run) -> dict[str, str]:
-    """Version and policy that the run began with, or was migrated to last."""
+    """Version and policy of a run, by its start or its last migration."""
     made: dict[str, str] = {}
     for judged in run.records:
         for event in judged.entry.events if judged.entry else ():
@@ -362,7 +362,7 @@ def _manifest(run: Run) -> dict[str, str]:
 
 
 def events_of(run: Run, after: int = 0) -> list[RunEvent]:
-    """The events of a run after the one of this number. Costs what it gives, however long the run is."""
+    """Events of a run after this number. Costs as much as it returns, however long the run is."""
     found: list[RunEvent] = []
     for judged in reversed(list(takewhile(lambda each: _last(each) > after, reversed(run.records)))):
         found += entry_events(judged, after)
@@ -370,7 +370,7 @@ def events_of(run: Run, after: int = 0) -> list[RunEvent]:
 
 
 def event_at(run: Run, seq: int) -> RunEvent | None:
-    """The event of a run with this number; None if there is none. Costs what its entry has."""
+    """The event of a run with this number, or None. Costs as much as its entry."""
     holds = next((each for each in reversed(run.records) if each.entry and each.entry.seq <= seq), None)
     return next(iter(entry_events(holds, seq - 1)), None) if holds else None
 

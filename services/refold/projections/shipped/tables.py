@@ -1,4 +1,4 @@
-"""The tables that Refold ships, as they are declared. `docs/guides/views.md` says what each column holds."""
+"""Declarations of the shipped tables. `docs/guides/views.md` describes each column."""
 
 from __future__ import annotations
 

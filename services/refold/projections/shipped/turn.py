@@ -1,4 +1,4 @@
-"""An entry on its way into the rows: what the functions of the shipped tables share while they apply it."""
+"""State shared by the shipped tables while they apply an entry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Turn:
 
     @property
     def copied(self) -> bool:
-        """True if the entry is a copy of that of another run, where what it says was counted."""
+        """True if the entry was copied from another run, where it was counted."""
         return bool(self.entry.last_seq <= self.run[RunAt.forked_at])
 
     def sums(self, tool: str = "", model: str = "") -> list[int]:
@@ -68,7 +68,7 @@ class Turn:
             row[StepAt.status] = status
 
     def count(self, row: list[Any], sign: int) -> None:
-        """Add what a step contributes to the row of its run, or take it back."""
+        """Add a step's contribution to the row of its run, or subtract it."""
         run, status = self.run, row[StepAt.status]
         run[RunAt.doubt] += sign * (status == "doubt")
         run[RunAt.on_hold] += sign * (status == "held")
