@@ -1,4 +1,4 @@
-"""Start of other agents by an agent: their input as JSON, and their end as a value or an error."""
+"""Children of an agent: their input as JSON, and their end as a value or an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refold.sdk.json_codec import json_of
 
 
 class Listener:
-    """An agent that is run when others tell of an `event` of which `match` is true.
+    """An agent that runs for published `event`s that satisfy `match`.
 
     **Raises** UsageError when `match` is no condition over `data` and `event`.
     """
@@ -29,7 +29,7 @@ class Listener:
             raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
 
     def hears(self, event: str, data: Callable[[], Any]) -> bool:
-        """True if it is to be run. Where its condition has no value for what is told, it is not."""
+        """True if the agent runs for the event; false if its condition has no value."""
         if event != self.event:
             return False
         return self._condition is None or self._condition.value({"event": event, "data": data()}) is True

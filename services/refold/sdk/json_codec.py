@@ -1,4 +1,4 @@
-"""Python values as canonical JSON and back, in the one wire form of their declared type."""
+"""Python values as canonical JSON and back, in one wire form per declared type."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _BASE64: Final = "data:;base64,"
 
 
 class WireForm:
-    """`schema` is the wire form of a type. **Raises** UsageError, with the field's name, where there is none.
+    """`schema` is the wire form of a type. **Raises** UsageError with the field's name if there is none.
 
-    `plain`: a value that is JSON data arrives as it is, without a look at it. `ordered`: it takes sequences, and
-    pydantic takes a set for one. `drawn`: reading one text may give other values each time, as of a clock.
+    `plain`: JSON data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic
+    accepts sets. `drawn`: reading one text may give other values each time, as of a clock.
     """
 
     def __init__(self, schema: Any, what: str) -> None:
@@ -108,7 +108,7 @@ class WireForm:
             node["serialization_alias"] = alias
 
     def _alias(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
-        """The name by which a field is read, where that is not its own."""
+        """Alias by which a field is read, if it has one."""
         if not (reads := node.get("validation_alias")):
             return None
         paths = [[reads]] if isinstance(reads, str) else reads if isinstance(reads[0], list) else [reads]
@@ -173,10 +173,10 @@ _AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip
 class JsonCodec:
     """Values of a type annotation as JSON. `what` names them in errors.
 
-    A value is validated once when it is written and once when it is read; `write` skips the first. What arrives is what
-    was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
-    `sparse`: `dump` leaves out fields of models that nobody has set, so that they are not set where they arrive.
-    **Raises** UsageError for a type without a JSON form.
+    A value is validated once when it is written and once when it is read; `write` skips the first. A value arrives as
+    it was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
+    `sparse`: `dump` leaves out unset fields of models, so that they are unset where they arrive. **Raises** UsageError
+    for a type without a JSON form.
     """
 
     def __init__(self, annotation: Any, what: str, *, sparse: bool = False) -> None:
@@ -229,7 +229,7 @@ class JsonCodec:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
     def load(self, text: str, secrets: Secrets | None = None) -> Any:
-        """The value of a JSON text; `secrets` hears of those that it names. **Raises** UsageError: another type."""
+        """Value of a JSON text; `secrets` collects the secrets it names. **Raises** UsageError for another type."""
         try:
             return self._check_json(text, context=secrets)
         except ValidationError as error:
@@ -269,11 +269,11 @@ class JsonCodec:
 
 
 class Arguments:
-    """The parameters of a function as one JSON object by parameter name; defaults are filled in.
+    """Parameters of a function as one JSON object by parameter name; defaults are filled in.
 
-    `leave` are parameters that do not come from the caller. Those of the `context` of a call have a `$` before their
-    names there: people who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and
-    positional-only parameters: they have no name.
+    `leave` are parameters that the caller does not give. Those of the `context` of a call have a `$` before their
+    names: people who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only
+    parameters: they have no name.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class Arguments:
         self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """The arguments of a call as canonical JSON. **Raises** UsageError, naming what is wrong with them."""
+        """Arguments of a call as canonical JSON. **Raises** UsageError with the mismatch."""
         given = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(args) > len(self._positional):
             raise UsageError(f"{self.what}: {len(args)} positional arguments, and it takes {len(self._positional)}")
@@ -312,10 +312,10 @@ class Arguments:
         return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
-        """The keywords to call the function with; `secrets` hears of those that they name. **Raises** UsageError.
+        """Keywords to call the function with; `secrets` collects the secrets they name. **Raises** UsageError.
 
-        pydantic's parser takes the last of two equal keys, NaN and any integer: what the rest of Refold refuses is
-        refused here too, or a tool could be called with something else than was judged.
+        pydantic's parser takes the last of two equal keys, NaN and any integer. All other code refuses these, so they
+        are refused here too: a tool could be called with other arguments than were judged.
         """
         try:
             canonical.parse(text)
@@ -382,7 +382,7 @@ def json_of(value: Any, what: str) -> str:
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """Parts of a value by key, index or name; None if it has none to look at."""
+    """Parts of a value by key, index or name; None if it has none."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list | tuple | deque):
@@ -410,7 +410,7 @@ _NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into 
 
 
 def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
-    """Refuse a set that was taken for something ordered."""
+    """Refuse a set in the place of a sequence."""
     if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
         raise _Lost(path, _NO_ORDER)
     if given is not checked and isinstance(given, dict | list | tuple):
@@ -420,7 +420,7 @@ def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
 
 
 def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...]) -> None:
-    """Refuse what arrives as another. `open_`: parts, by id, without a declared type, which arrive as JSON data."""
+    """Refuse a value that arrives changed. `open_`: ids of parts without a declared type, which arrive as JSON data."""
     if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
         if not _same(sent, read):
             raise _Lost(path)
@@ -451,7 +451,7 @@ def _alike(sent: Any, read: Any) -> bool:
 
 
 def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
-    """Refuse what JSON data cannot hold: a set, a key that is no text, NaN and infinities."""
+    """Refuse values without a JSON form: sets, keys that are no text, NaN and infinities."""
     if isinstance(value, set | frozenset):
         raise _Lost(path, _NO_ORDER)
     if isinstance(value, float) and not math.isfinite(value):
@@ -463,7 +463,7 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
 
 
 def _filled(full: Any, few: Any, again: Any) -> Any:
-    """`few`, and what reading it makes others of: a default that was drawn is what it was."""
+    """`few`, with the fields that reading it would change: a drawn default keeps its value."""
     if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
         names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
         return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
@@ -473,7 +473,7 @@ def _filled(full: Any, few: Any, again: Any) -> Any:
 
 
 def _text(wire: Any) -> str:
-    """The canonical text of what pydantic has written; where a type is a float, NaN and infinities have names."""
+    """Canonical text of pydantic's output; for floats, NaN and infinities have names."""
     try:
         return canonical.dumps(wire)
     except MalformedError:

@@ -1,9 +1,9 @@
 """The event loop on which agents run: ordinary asyncio, without a selector, sockets or threads.
 
-Nothing happens here but what the log has recorded. A *turn* is one recorded outcome and all the callbacks that follow
-from it, first in, first out, until none is ready; live and in replay alike, so that the same history leads the same
-code to the same place. A future of a step is settled by its outcome alone, a timer of the loop is a durable one, and
-the loop's time is that of the entry which woke the code. What would have to ask the world is refused, with a hint.
+Only recorded outcomes move it. A *turn* is one recorded outcome and all the callbacks that follow from it, first in,
+first out, until none is ready; live and in replay alike, so that the same history leads the same code to the same
+place. A future of a step is settled by its outcome alone, a timer of the loop is a durable one, and the loop's time is
+that of the entry which woke the code. Requests to the outside world are refused, with a hint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_REDELIVERED = 100
 
 
 MOST_REFUSED = 100
-"""How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""
+"""Refusals of requests by dropped code before it is suspended: some code never stops asking."""
 
 
 YEARS_S = 10 * 365 * 86_400
@@ -39,7 +39,7 @@ YEARS_S = 10 * 365 * 86_400
 _log = logging.getLogger(__name__)
 
 RESTING: deque[asyncio.Handle] = deque(maxlen=0)
-"""What stands in line between turns: nothing, and what is added is dropped. One for all, as a deque takes 760 bytes."""
+"""Ready queue between turns: empty, and additions are dropped. One for all, as a deque takes 760 bytes."""
 
 
 class NotHereError(UsageError, NotImplementedError):
@@ -128,7 +128,7 @@ class Book:
         self.asked.append(asked)
 
     def so_far(self) -> int:
-        """The number of steps there are with those of this turn, which have no number yet."""
+        """Number of steps, including the unnumbered ones of this turn."""
         waiting = (isinstance(asked, Waiting) and not asked.cancelled() for asked in self.asked)
         return self.count + sum(waiting) + sum(isinstance(asked, Intent) and asked.numbered for asked in self.asked)
 
@@ -146,9 +146,9 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for.
+    """Event loop of one run. `made` holds unawaited coroutines of steps, with their requests.
 
-    `context` is what its agent has got as its first argument, for libraries that the agent hands nothing.
+    `context` is the agent's first argument, for libraries that do not get it from the agent.
     """
 
     context: Any = None
@@ -184,7 +184,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return future
 
     def tell(self, intent: Intent) -> None:
-        """Records what waits for nothing."""
+        """Record an intent without an outcome."""
         if not self.closing:
             self.steps.ask(intent)
 
@@ -193,7 +193,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
-        """The time of a timer has come: never before it, whatever the entry says."""
+        """Fire a timer; the loop's time is then at least that of the timer, whatever the entry's."""
         if not timer.cancelled():
             self._time = max(self.time(), timer.when())
             self.ready.append(timer)
@@ -203,7 +203,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self._ordinal
 
     def random_at(self, place: str) -> Random:
-        """The random numbers of one place in the code: what another place draws, or not, changes nothing here."""
+        """Random numbers of one place in the code: draws at other places do not change them."""
         if place not in self._places:
             self._places[place] = Random(f"{self._seed}/{place}")
         return self._places[place]
@@ -260,13 +260,13 @@ class Loop(_LOOP):  # type: ignore[misc]
         return task
 
     def live(self) -> list[Task]:
-        """The tasks that are not over, in the order of their making. Failed ones are kept until somebody has asked."""
+        """Unfinished tasks, in order of creation. Failed ones are kept until they are awaited."""
         kept = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
         self.tasks = kept
         return [task for task in kept.values() if not task.done()]
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future:
-        """Calls a function here and now: no recorded moment says when a thread would be done."""
+        """Calls a function synchronously: no recorded moment marks the end of a thread."""
         future = self.create_future()
         asyncio._set_running_loop(None)
         try:
@@ -299,13 +299,13 @@ class Loop(_LOOP):  # type: ignore[misc]
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Nothing: what debugging adds would differ from turn to turn."""
+        """Does nothing: debugging output would differ from turn to turn."""
 
     def get_task_factory(self) -> None:
         return None
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Nothing: what failed and nobody has heard of is told in the log."""
+        """Does nothing: the log has the unhandled failures."""
 
     def get_exception_handler(self) -> None:
         return None
@@ -319,7 +319,7 @@ class Loop(_LOOP):  # type: ignore[misc]
     # Turns
 
     def begin_turn(self) -> None:
-        """What was put off in the turn before goes on."""
+        """Continue with the callbacks deferred in the turn before."""
         if self._redelivered:
             self._redelivered.clear()
             self.ready.extend(self._parked)

@@ -1,7 +1,7 @@
-"""What the standard library and anyio take from addresses, clocks and chance, made a function of the run.
+"""Addresses, clocks and randomness of the standard library and anyio, made functions of the run.
 
-Each asks first whether an agent's code is being run in this thread; everybody else sees the original. They touch
-private names, so the versions of Python and anyio belong to an agent's version.
+Each patch acts only in a thread that runs an agent's code; other code gets the original. They touch private names, so
+the versions of Python and anyio belong to an agent's version.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DRAWN = [
     "randbytes",
 ]
 _PASSED_OVER = frozenset({"uuid", "secrets", "random", "tempfile", __name__})
-"""Modules that draw for others: what counts is who has asked them."""
+"""Modules that draw on behalf of callers: the caller's place counts."""
 
 
 class _Thread(threading.local):
@@ -64,7 +64,7 @@ _installed = False
 
 
 def enter(loop: Loop) -> Loop | None:
-    """From now on code of this loop's run runs in this thread. Returns what has to be given to `leave`."""
+    """Run this loop's code in this thread from now on. Returns the argument for `leave`."""
     before, _THREAD.loop = _THREAD.loop, loop
     return before
 
@@ -129,7 +129,7 @@ def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _seeded(original: Callable[..., None]) -> Callable[..., None]:
-    """`random.Random()` asks the operating system for its seed, below `os.urandom`."""
+    """Seed `random.Random()` from the run: it reads the operating system below `os.urandom`."""
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         loop = _THREAD.loop
@@ -139,7 +139,7 @@ def _seeded(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
-    """Handlers are not the agent's: they may open files and start threads, fail no run, and see no line twice."""
+    """Run handlers outside the run: they may open files and start threads, fail no run, and get each line once."""
 
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
@@ -183,7 +183,7 @@ def _marked(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable
 
 
 def _caller() -> str:
-    """The place in the code that asks: it is the same in every process that runs this code."""
+    """Place in the calling code, equal in every process that runs this code."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") in _PASSED_OVER:
         frame = frame.f_back
@@ -221,7 +221,7 @@ def _by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., 
 
 
 def _order_scopes(module: ModuleType) -> None:
-    """Gives anyio's cancel scopes, which lie in sets, an order; and its cancellation an end within a turn."""
+    """Order anyio's cancel scopes, which lie in sets, and end its cancellation within a turn."""
 
     class OrdinalScope(module.CancelScope):  # type: ignore[misc, name-defined]
         __slots__ = ("ordinal",)
@@ -253,7 +253,7 @@ class _AsDatetime(type):
 
 
 class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
-    """What makes datetimes for a framework: real ones, and within a run at the time of its log."""
+    """Factory of datetimes for a framework: real ones; within a run, at the time of its log."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:

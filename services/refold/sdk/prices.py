@@ -19,9 +19,9 @@ _KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of a million tokens, in dollars (texts or Decimals). What a cache reads or writes is part of the input.
+    """Price of a million tokens, in dollars (texts or Decimals). Cache reads and writes are part of the input.
 
-    **Raises** UsageError for what is no price.
+    **Raises** UsageError for an invalid price.
     """
 
     input: Decimal | str | int
@@ -90,9 +90,9 @@ class Prices:
         return "+".join(found) or "none"
 
     def of(self, usage: Mapping[str, Any], at_ms: int = 0) -> int | None:
-        """The cost of a usage, in billionths of a dollar, rounded up; None where nobody knows.
+        """Cost of a usage, in billionths of a dollar, rounded up; None without a known price.
 
-        `at_ms` is when it was used, to the hour: some prices change with the time. 0: now.
+        `at_ms` is the time of use, to the hour, since some prices change with the time. 0: now.
         """
         counts = tuple(usage.get(name, 0) for name in _KINDS)
         model = usage.get("model")

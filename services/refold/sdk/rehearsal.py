@@ -1,6 +1,6 @@
-"""Code along a history that is over so far, with nobody to act on what it asks for: does it agree?
+"""Rehearsal: replay of a history with other code, without effects, to see if both agree.
 
-What a planner asks before it hands a run to another version, and a gate before a deploy.
+Planners rehearse before they hand a run to another version; gates do before a deploy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refold.sdk.execution import Execution
 
 
 class Past(Moment):
-    """The moment of code that nobody goes on with: its lines were logged when it ran the first time."""
+    """Moment of a rehearsal: always replaying, since its log lines were written in the first execution."""
 
     @property
     def replaying(self) -> bool:
@@ -39,9 +39,9 @@ class Arrival:
 
 
 def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VALUES) -> Arrival:
-    """Runs fresh code along a history, of which `values` are large; what it asks for beyond it nobody hears.
+    """Run fresh code along a history, whose large values are `values`; requests beyond its end are dropped.
 
-    **Raises** NonDeterminismError where both disagree, and whatever else goes wrong on the way.
+    **Raises** NonDeterminismError where both disagree, and any other error of the code.
     """
     request = state.request
     if request is None or not state.started_ms:

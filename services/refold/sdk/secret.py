@@ -1,7 +1,7 @@
-"""Secrets: in the log and on screens their names, in a tool their values, found by the executor right before it acts.
+"""Secrets: names in the log and on screens, values only in tools, looked up by the executor right before a call.
 
-Whoever chooses arguments chooses names, so a name must never reach more than it should: `from_environment` looks where
-nothing but secrets is, and `Secret.only` binds a parameter to some of them.
+Callers choose arguments and so the names, so a name must not reach other values: `from_environment` reads only
+variables and files for secrets, and `Secret.only` binds a parameter to some of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Provider = Callable[[str], str]
 
 
 class Secret:
-    """A secret by its name: `Secret("stripe_key")` for an agent, and for a tool the one whose value `reveal` gives.
+    """A secret by its name: `Secret("stripe_key")` in an agent; in a tool `reveal` returns its value.
 
     An argument of this type is `{"secret": "stripe_key"}` wherever it is written, shown, judged or decided on.
 
@@ -145,7 +145,7 @@ def from_environment(name: str) -> str:
 
 
 def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
-    """A reference by name, or a Secret. `context` is the `Secrets` of an attempt that hears of it."""
+    """Schema of a reference by name, or of a Secret. Its `context` is the `Secrets` of an attempt, as collector."""
     field = core_schema.typed_dict_field(names)
     reference = core_schema.typed_dict_schema({_FIELD: field}, extra_behavior="forbid")
 

@@ -1,7 +1,7 @@
-"""Tools that an app has by name, those too of which nobody knows before they are asked for which there are.
+"""Tools of an app by name, including tools of sources that list them only on request.
 
-What a source may be asked for is settled by its configuration: everybody who judges or runs a call finds the same tool
-by its name alone, whatever was discovered where, or recorded.
+A source's configuration alone decides about a tool, so that planners and executors find the same tool by its name,
+whatever was discovered or recorded.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class ToolSource(Protocol):
     def declared(self) -> Sequence[ToolDef]: ...
 
     def tool(self, name: str) -> ToolDef | None:
-        """The tool of a name that begins with the prefix; None for what can be no tool's name."""
+        """The tool of a name that begins with the prefix; None for an invalid name."""
         ...
 
 
 class ToolTable(UserDict[str, ToolDef]):
-    """Tools by name. It lists those that are declared, and finds those of its `sources` besides."""
+    """Tools by name. It lists declared tools, and also finds those of its `sources`."""
 
     def __init__(self, declared: Mapping[str, ToolDef] | None = None, sources: Sequence[ToolSource] = ()) -> None:
         super().__init__(declared or {})
@@ -49,7 +49,7 @@ class ToolTable(UserDict[str, ToolDef]):
 
 
 class FactsTable(Mapping[str, ToolFacts]):
-    """What is known of each tool of a table. With `pool`, as if all were of that one."""
+    """Facts of each tool of a table. With `pool`, as if all were of that one."""
 
     def __init__(self, tools: Mapping[str, ToolDef], pool: str = "") -> None:
         self._tools, self._pool = tools, pool

@@ -72,8 +72,7 @@ _OUTCOMES: Mapping[type, str] = {
 
 
 def resource_of(member: str) -> Resource:
-    """Return the resource of this member's spans. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence.
-    """
+    """Return the resource of a member's spans; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence."""
     own = Resource({"service.name": "refold", "service.instance.id": member}, names.SCHEMA_URL)
     return own.merge(OTELResourceDetector().detect())
 

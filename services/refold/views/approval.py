@@ -68,8 +68,7 @@ class Approval:
     now: int
 
     def may_decide(self, name: str) -> bool:
-        """True if a vote of `name` would count now, also by delegation; roles that only logins claim are unknown here.
-        """
+        """True if a vote of `name` would count now, also by delegation; roles claimed by logins are unknown here."""
         return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
 
     def void(self, vote: Vote) -> Objection | None:

@@ -39,8 +39,7 @@ def run_then(run: Run) -> RunThen:
 
 
 def _given(step: RunStep, steps: list[RunStep]) -> str:
-    """Beginning of the newest message to a model, or of the arguments. A result named in a message comes from its step.
-    """
+    """Beginning of the newest message to a model, or of the arguments. Results named in it come from their steps."""
     args = json_text(step.args)
     try:
         named = [(each, each.get("$result", 0)) for each in args["messages"][-1]["parts"]]

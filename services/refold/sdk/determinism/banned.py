@@ -65,7 +65,7 @@ FILES: Final = frozenset(
     ("read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "is_file", "is_dir", "rglob")
 )
 PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unlink"}
-"""Methods of paths. What has one of `FILES` is a path; what has another is, in code that makes paths."""
+"""Methods of paths. A receiver of one of `FILES` is a path; of another, if the code makes paths."""
 
 _OBJECTS: Final = {
     id(thing): (thing, hint)
@@ -99,7 +99,7 @@ _OBJECTS: Final = {
 }
 
 ORIGINAL: Final = "__refold_original__"
-"""The attribute in which a patched function has what it stands for: libraries may use it, agents have better."""
+"""Attribute of a patched function with the original: libraries may use it, agents have better."""
 
 _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
@@ -114,9 +114,9 @@ def hint_for_module(name: str) -> str | None:
 
 
 def hint_for(thing: Any, *, called: bool) -> str | None:
-    """Replacement for an object; None when it may be used.
+    """Replacement for an object; None if it is allowed.
 
-    A class that is banned may be named (in `except`, in `isinstance`), but not made an instance of.
+    A banned class may be named (in `except`, in `isinstance`), but not instantiated.
     """
     thing = getattr(thing, ORIGINAL, thing)
     if isinstance(thing, type) and (not called or issubclass(thing, BaseException)):
@@ -181,4 +181,4 @@ EVENTS: Final = {
         WORLD,
     ),
 }
-"""What of all that the interpreter reports may have to be refused."""
+"""Audit events that may have to be refused."""

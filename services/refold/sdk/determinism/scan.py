@@ -1,7 +1,7 @@
-"""Reads an agent's code before it runs, and says what to write instead of what a replay could not repeat.
+"""Scan of an agent's code before it runs: finds non-deterministic names, and suggests replacements.
 
 It follows the names that the code loads, and the functions of the same module that it uses. Names are resolved to
-the things that they mean, so a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding.
+objects, so a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF
 
 @dataclass(slots=True)
 class _Load:
-    """A name with its attributes (`time.sleep`) as code uses it, and what it means."""
+    """A name with its attributes (`time.sleep`) in code, and the object it refers to."""
 
     path: str
     thing: Any
@@ -35,12 +35,12 @@ class _Load:
 
 
 def mark_tool(function: FunctionType) -> None:
-    """Notes that a function is a tool: agents name it, and what it does is its own affair."""
+    """Mark a function as a tool: agents only name it, so its body is not scanned."""
     setattr(function, _MARK, True)
 
 
 def check(function: FunctionType, what: str) -> list[FunctionType]:
-    """The function and the functions of its module that it uses. **Raises** UsageError for what it must not use."""
+    """The function and the functions of its module that it uses. **Raises** UsageError for a banned name."""
     found: list[FunctionType] = []
     ahead = [function]
     while ahead:
@@ -63,7 +63,7 @@ def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
 
 
 def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
-    """What is taken of the local variables of these names (`wait_for` of `ctx.wait_for`), as far as code says it."""
+    """Attributes of local variables with these names (`wait_for` of `ctx.wait_for`), as far as bytecode shows them."""
     before = ""
     for op, name, _, _ in _plain(code):
         if op in _ATTRIBUTE and before in names:
@@ -97,7 +97,7 @@ other way round, the NULL of one call marks the argument of another as called.""
 
 
 def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
-    """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
+    """Loads of a code object and those inside it (comprehensions, inner functions), attributes followed."""
     scope = _Scope(function)
     load: _Load | None = None
     before = holder = ""
@@ -139,7 +139,7 @@ def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
 
 
 def _is_method(op: str, arg: int) -> bool:
-    """True if a method call follows: from Python 3.12 on the lowest bit of LOAD_ATTR says so."""
+    """True if a method call follows: from Python 3.12 on, the lowest bit of LOAD_ATTR."""
     return op == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(arg & 1))
 
 
@@ -166,7 +166,7 @@ def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
 
 
 class _Scope:
-    """What names mean in a function: its closure, its globals, and what it imports itself."""
+    """Names of a function with their objects: closure, globals, and its own imports."""
 
     def __init__(self, function: FunctionType) -> None:
         self._globals = function.__globals__
@@ -211,7 +211,7 @@ class _Scope:
             self._fresh = getattr(self._module, name, _NOTHING)
 
     def store(self, name: str, loaded: Any) -> None:
-        """Bind a name to what was just imported or loaded, or to something that only a run of the code would tell."""
+        """Bind a name to the last import or load, or unbind it if only a run of the code would show its value."""
         thing = loaded if self._fresh is _NOTHING else self._fresh
         if thing is not _NOTHING:
             self._locals[name] = thing
