@@ -1,8 +1,8 @@
-"""The format of a bundle: JSON Lines, in one order, each line sealed by a digest over itself and the line before.
+"""Format of a bundle: JSON Lines, in one order, each line sealed by a digest over itself and the line before.
 
-The first line (`bundle`) lists what follows: `schema` lines with the Avro schemas, `catalog` lines with what the
-authority has signed, and for each run `entry` lines with its log from the first entry on, and `claim` lines with the
-claims of its calls. A seal finds damage and names the line; what a liar could seal anew is checked by `verify`. Equal
+The first line (`bundle`) lists the rest: `schema` lines with the Avro schemas, `catalog` lines with the authority's
+signed entries, and for each run `entry` lines with its log from the first entry on, and `claim` lines with the claims
+of its calls. A seal finds damage and names the line; `verify` checks content that a liar could seal again. Equal
 content makes equal bytes.
 """
 
@@ -46,10 +46,10 @@ _Natural = Annotated[int, Field(ge=0)]
 
 
 class Hole(NamedTuple):
-    """Why a bundle does not hold, and where: `record` is the number of the line, 0 for the first one.
+    """Reason and place of a failure of a bundle: `record` is the number of the line, 0 for the first one.
 
     `kind` is one of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision,
-    claim, about, head. `run_id` is empty, and `seq` 0, where that is no record of a run. `what` is for people.
+    claim, about, head. Without a record of a run `run_id` is empty, and `seq` 0. `what` is for people.
     """
 
     kind: str
@@ -82,11 +82,11 @@ class BundledRun:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Content of a bundle that is written.
+    """Content of a bundle to write.
 
-    `about` is what it was asked for (`inc-1/30`), `root` the ids of the root keys that have signed its catalog: a
-    hint, and never what it is verified by. Of the entries in `redacted`, by key, the values are others than those that
-    the log has. `fork` marks entries which no topic has: their offset is -1.
+    `about` is its subject (`inc-1/30`), `root` the ids of the root keys that have signed its catalog: a hint, and never
+    used to verify it. `redacted` are keys of entries whose values differ from the log's. `fork` marks entries which no
+    topic has: their offset is -1.
     """
 
     about: str
@@ -182,7 +182,7 @@ class Contents(ReadModel):
 
     @cached_property
     def first(self) -> list[int]:
-        """The number of the first line of each part; last, that of all lines."""
+        """Number of the first line of each part, and last the number of all lines."""
         parts = chain.from_iterable((run.records, run.claims) for run in self.runs)
         return list(accumulate((1, self.schemas, self.catalog, *parts), initial=0))
 
@@ -214,10 +214,10 @@ def contents_of(line: Line) -> Contents:
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:
-    """The lines of a bundle in the order of the file, and what is wrong with its seals. Keeps one line in memory.
+    """Lines of a bundle in the order of the file, with holes for broken seals. Keeps one line in memory.
 
-    A line that does not hold is a hole, and no line. Behind a hole the seal of the next line cannot be told, so what
-    stands there is checked by its content alone. The last one is of the kind `END`, with the number of lines.
+    A broken line is a hole, and no line. After a hole the seal of the next line cannot be verified, so only its content
+    is checked. The last one is of the kind `END`, with the number of lines.
     """
     due, seal, missing = 0, b"", set[int]()
     for raw in _raw_lines(file):
@@ -243,7 +243,7 @@ def read(file: BinaryIO) -> Iterator[Line | Hole]:
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is too long its end, which is no line of a bundle."""
+    """Lines of a file; a line that is too long is cut to its end, which is no line of a bundle."""
     while raw := file.readline(LINE_BYTES):
         whole = raw
         while len(raw) == LINE_BYTES and not raw.endswith(b"\n"):
@@ -261,9 +261,9 @@ def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
 _UNKNOWN = b"?"
 """The seal of a line that is not there, or does not hold."""
 MOST_MISSING = 100_000
-"""Lines that may be missing, so that numbers which somebody has made up fill no memory."""
+"""Lines that may be missing: a limit of memory against made-up numbers."""
 END = "end"
-"""The kind of what `read` gives last: its number is that of the lines that there should be, as far as was read."""
+"""Kind of the last item of `read`: its number is the expected number of lines, as far as was read."""
 
 
 def _seal(before: bytes, body: bytes) -> bytes:

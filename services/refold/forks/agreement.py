@@ -1,4 +1,4 @@
-"""Recorded runs against an app's code: which go on with it, and which would stand still."""
+"""Replay of recorded runs with an app's code: which runs it would continue, and which would stall."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReplayCheck(ReadModel):
 
 
 def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> ReplayCheck:
-    """Runs the code that would go on with a run along its history, of which `values` are large."""
+    """Replay a run with the code that would continue it; `values` are its large values."""
     name = state.request.agent if state.request else ""
     registered = app.agent_of(name, state.version)
     agent = registered or app.agents.get(name)  # where a migration to the newest would lead

@@ -1,4 +1,4 @@
-"""Who judges the calls of a fork: a policy of the catalog, a draft in its place, or the log, as it has a call."""
+"""Judgement of the calls of a fork: by a policy of the catalog, a draft in its place, or the log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Recall = Callable[[RunState, CallProposed], Judgement | None]
 
 
 class ForkAuthority(Authority):
-    """Judges the calls of a fork. A `draft` judges all of them; else the policy of the run does, where it is known.
+    """Judges the calls of a fork: by the `draft` if there is one, else by the run's policy, if it is known.
 
-    Where it is not, as of an archived run without its catalog, a call is judged as the log says that it was, and a call
-    that the log has not is let go on: it comes to where nothing answers it. `doubt` is who settled doubts in the log.
+    Otherwise, as for an archived run without its catalog, a call is judged as in the log, and one that the log lacks is
+    allowed: it ends unanswered. `doubt` has the settlers of doubts in the log.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ForkAuthority(Authority):
         return super().judge(state, call, digest, ahead=ahead, unknown=unknown)
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
-        """Who says what came of a call in doubt, by the policy that judges it here."""
+        """Settlers of a call in doubt, by the policy that judges it here."""
         if self._asks_nobody:
             return None
         digest = self._draft.digest if self._draft else policy

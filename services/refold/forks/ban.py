@@ -1,9 +1,9 @@
-"""Walls that keep the process of a fork from acting: its own environment, the kernel, and an audit hook of Python.
+"""Walls around the process of a fork: its own environment, the kernel, and an audit hook of Python.
 
-A seccomp filter lets through the system calls that a replay needs and no others, for C code and all threads too. Below
-it lie a network namespace with nothing in it, files that do not grow, and Landlock (Linux 5.13), which also keeps the
-memory and the environment of other processes from being read. Python reports sockets, processes, foreign functions and
-changes of files to hooks, and the one here refuses and counts them.
+A seccomp filter allows only the system calls that a replay needs, for C code and all threads too. Below it are an empty
+network namespace, files that do not grow, and Landlock (Linux 5.13), which also protects the memory and the environment
+of other processes from reads. Python reports sockets, processes, foreign functions and changes of files to hooks; this
+one refuses and counts them.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ fcntl.lockf ctypes.cdata ctypes.dlopen ctypes.dlsym ctypes.dlsym/handle ctypes.c
 socket.gethostbyname socket.sendmsg socket.sendto cpython.PyInterpreterState_New import
 gc.get_objects gc.get_referents gc.get_referrers
 """
-"""Events that are refused beside those of agents; by the last three the hook could be found."""
+"""Audit events refused beside those of agents; the last three could be used to find the hook."""
 _INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters"})  # 3.13 reports none, 3.12 crashes if one is refused
 _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joinable_thread"})
-"""Of what agents must not do: this acts on nobody."""
+"""Events that agents must not cause, but which have no effect outside."""
 
 PREVENTED: Counter[str] = Counter()
-"""Numbers of what was refused in this process, by the names that Python has for it."""
+"""Number of refused events in this process, by Python's names."""
 
 
 def shut(*, network: bool = False) -> bool:
-    """Shuts this process in, for good. True if the kernel refuses whatever acts on others, to C code too.
+    """Restrict this process, for good. True if the kernel refuses effects outside, of C code too.
 
-    With `network` calls of models are let out: then the thread that runs agents is watched alone (`sdk.determinism`).
+    With `network` calls of models are allowed: then only the thread that runs agents is watched (`sdk.determinism`).
     """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -107,7 +107,7 @@ def shut(*, network: bool = False) -> bool:
 
 
 def _lock(linux: ctypes.CDLL) -> None:
-    """Has Landlock, as far as this kernel knows it, refuse programs, changes of files, TCP, and signals to others."""
+    """Have Landlock, as far as this kernel has it, refuse programs, changes of files, TCP, and signals to others."""
     version = linux.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return
@@ -119,7 +119,7 @@ def _lock(linux: ctypes.CDLL) -> None:
 
 
 def _filter(linux: ctypes.CDLL) -> bool:
-    """Have seccomp refuse other system calls to all threads; return False where Linux has none, or another machine."""
+    """Have seccomp refuse other system calls to all threads; False without it, or on another machine than known."""
     machine = platform.machine()
     if machine not in _SECCOMP:
         return False
@@ -144,7 +144,7 @@ def seccomp_filter(machine: str) -> bytes:
 
 
 def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
-    """The hook. What it looks at is `known`, itself among it. A child of the process has it, too."""
+    """The audit hook. It uses only `known`, which includes itself. Child processes have it, too."""
     own, refused, writes, interpreters, error, counts = known
     if event not in refused and (event != "object.__setattr__" or args[0] is not own):
         return

@@ -1,7 +1,7 @@
-"""The fork itself: runs of one family go on from a cut, on their code of today and the answers of the record.
+"""The fork itself: runs of one family go on from a cut, with their code of today and recorded answers.
 
-Answers are looked for by what a step asks for: the k-th of equal steps has the answers of the k-th in the record, as
-long after it was asked for as they took then. What nothing answers ends the fork.
+Answers are found by the request of a step: the k-th of equal steps gets the answers of the k-th in the record, after
+the same delays. The first unanswered step ends the fork.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from refold.sdk.app import App
 from refold.views.model import ReadModel, json_text
 
 ACTOR = "fork"
-"""Who writes the entries of a fork, and the beginning of their nonces: no planner writes such a one."""
+"""Actor of a fork's entries, and prefix of their nonces; planners never use it."""
 
 ATTEMPT_MS = 1_000
 """Time that a call takes on the clock of the log that a stub answers, or an executor of this process."""
 
 NEAR_MS = 1_000
-"""Longest time after which a run of a family hears of another: then it is the same that it heard in the record."""
+"""Longest delay of a message within a family; a message within it counts as the recorded one."""
 
 _RESTING = ("child", "wait", "sleep", "proposed", "backoff")
 
 LAST = 1 << 62
-"""The place of what no record has: it comes after all that came at the same time."""
+"""Place of an input without a record: after all others of the same time."""
 
 
 class Act(Protocol):
@@ -64,9 +64,9 @@ class Act(Protocol):
 
 
 class PeopleSaid(NamedTuple):
-    """Statement of people about a call: the verdict, its words, and arguments or result as canonical JSON.
+    """Statement of people about a call: the verdict, its text, and arguments or result as canonical JSON.
 
-    Of a recorded decision `event` has the rest; it is good for as long as it was, and so `later` than it was made.
+    `event` is the recorded decision, if any; it is valid for the same time, shifted by `later`.
     """
 
     verdict: Verdict
@@ -90,7 +90,7 @@ class ForkChanges:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Surroundings of a fork: the platform's environment, policies of the catalog and bounds, large values, who acts.
+    """Environment of a fork: the platform's name, policies of the catalog and bounds, large values, and `act`.
 
     `act` runs an attempt of a `pure` call in this process; without it none is run.
     """
@@ -137,7 +137,7 @@ class StandstillError(RefoldError):
 
 
 class _Answer(NamedTuple):
-    """Next input of a step or run (step 0): when, its place in the record, and what it is; None: time has come."""
+    """Next input of a step or run (step 0): time, place in the record, and content; None is the passing of time."""
 
     due_ms: int
     place: int
@@ -154,8 +154,8 @@ class _Answer(NamedTuple):
 class ForkedRun:
     """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one.
 
-    `rows` is what the fork has written for it, behind the entries that were `kept`. `matched` has the recorded step of
-    each step, or None, and how much later it was asked for than that.
+    `rows` are the fork's entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None,
+    and the delay of its request.
     """
 
     mine: RecordedRun
@@ -172,7 +172,7 @@ class ForkedRun:
         return self.mine.state
 
     def find(self, key: StepKey, nth: int) -> int | None:
-        """The recorded step with a key that has so many equal ones before it; None: the record has none."""
+        """The recorded step of a key with `nth` equal ones before it; None if there is none."""
         same = self.source.equals.get(key, ()) if self.source else ()
         return same[nth] if nth < len(same) else None
 
@@ -227,9 +227,9 @@ class _Agents(Agents):
 
 
 class Fork:
-    """A family of recorded runs, `run` the first of them, cut behind its last entry that ends at `at` or before.
+    """A family of recorded runs, `run` the first of them, cut after its last entry that ends at `at` or before.
 
-    **Raises** UsageError for a change of what is kept, or of what the run has not.
+    **Raises** UsageError for a change of a kept step, or of an unknown one.
     """
 
     def __init__(
@@ -277,12 +277,12 @@ class Fork:
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
     def _outside_of(self, source: RecordedRun) -> list[Cue]:
-        """Inputs that came for a run, but for what comes from runs that are forked as well."""
+        """Inputs of a run from outside, without those from runs that are forked as well."""
         above = source.kin if source.run_id == self.root else []
         return sorted([*source.outside, *above], key=lambda cue: cue.place)
 
     def _check(self, source: RecordedRun) -> None:
-        """**Raises** UsageError where a change is about what is kept."""
+        """**Raises** UsageError for a change of a kept step."""
         line = self.lines.get(self.root)
         state = line.state if line else RunState(self.root)
         if self.changes.input and line is not None:
@@ -301,9 +301,9 @@ class Fork:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
     def run(self) -> Fork:
-        """Goes on until all runs are over, wait as the recorded ones do, or something is asked that nothing answers.
+        """Go on until all runs are over, wait as the recorded ones do, or a request has no answer.
 
-        **Raises** StandstillError where the code does not go on along its history.
+        **Raises** StandstillError if the code does not follow its history.
         """
         for source in self.family.values():
             for place, entry, _ in source.entries:
@@ -352,7 +352,7 @@ class Fork:
         self._take(line, begun, hold=first.held)
 
     def _join(self, line: ForkedRun) -> None:
-        """The code of today comes to where the history ends; of another version than the run's it is handed over."""
+        """Run today's code to the end of the history; a run of another version is migrated."""
         state = line.state
         if state.over or state.request is None or state.status == "pending":
             return
@@ -364,7 +364,7 @@ class Fork:
             self._react(line.state, [], verify=True)
 
     def _held(self) -> ForkedRun | None:
-        """A run whose code stood still in the record, and has not been tried since."""
+        """A run whose code was halted in the record, and has not been tried since."""
         for line in self.lines.values():
             state, tried = line.state, (line.state.run_id, line.state.head.seq)
             if state.unseen and not (state.over or state.paused) and tried not in self._vain:
@@ -375,7 +375,7 @@ class Fork:
     # What comes next
 
     def _next(self) -> tuple[ForkedRun, _Answer] | None:
-        """Input that is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
+        """Input that is due first. An unanswered step found on the way ends the fork: see `wants`."""
         due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
         due += [(self.lines[self.root], told) for told in self._told]
         if self.wants or not due:
@@ -424,14 +424,14 @@ class Fork:
         return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
 
     def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
-        """Answer that the changes have in the place of what the record has."""
+        """Answer from the changes, which replaces the recorded one."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
         mine = opened.phase == "dispatched" and state.run_id == self.root
         return self.changes.results.get(step) if mine else None
 
     def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
-        """Answer to a call that the record does not know."""
+        """Answer to a call that is not in the record."""
         if line.left(step, "dispatched") and not line.waits_still(step):
             return None
         tool = line.state.call(step).tool
@@ -443,7 +443,7 @@ class Fork:
         return None
 
     def _rests(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
-        """True if nothing has to answer a step: others or time end it, or the record left it as it is here."""
+        """True if a step needs no answer: other runs or time end it, or the record left it in this state."""
         return opened.phase in _RESTING or line.left(step, opened.phase)
 
     def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
@@ -541,7 +541,7 @@ class Fork:
         return self._decide(line, input_for(state, step, cue))
 
     def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
-        """The events of a decision, as `decide` has them of one that is signed. **Raises** UsageError."""
+        """Events of a decision, as `decide` derives them from a signed one. **Raises** UsageError."""
         state, token = line.state, said.event.token if said.event else ""
         told = _decision(state, step, said, self.now_ms)
         if said.event is None and (why := asking.contradiction(state, step, told)):
@@ -554,7 +554,7 @@ class Fork:
         return found
 
     def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
-        """Word of others about a run in the record."""
+        """Events of a recorded input from outside about a run."""
         state, event = line.state, cue.event
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
@@ -583,7 +583,7 @@ class Fork:
                 self._told.append(_Answer(*self._when(line, told, now), 0, told))
 
     def _heard(self, told: FamilyMessage) -> bool:
-        """True if what a kept entry means for another run is in the history of that, or means nothing any more."""
+        """True if the effect of a kept entry on another run is in that run's history, or is void by now."""
         if isinstance(told, Start):
             return told.request.run_id in self.lines
         line = self.lines.get(told.run_id)
@@ -592,7 +592,7 @@ class Fork:
         return isinstance(told, ChildEnded) and told.step not in line.state.open
 
     def _when(self, line: ForkedRun, told: FamilyMessage, now: int) -> tuple[int, int]:
-        """When another run hears of an entry, and the place of that in the record."""
+        """Time at which another run gets a message of an entry, and its place in the record."""
         if isinstance(told, Start):
             source = self._source_of(told.request.run_id)
             if source is None or line.source is None:
@@ -656,7 +656,7 @@ class Fork:
         return line.state if line else None
 
     def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
-        """Judgement of the record on the same call, the k-th of equal ones for the k-th."""
+        """Recorded judgement of the same call, the k-th of equal ones for the k-th."""
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
@@ -686,7 +686,7 @@ class Fork:
 
 
 def _forked_until(source: RecordedRun) -> int:
-    """Last event of what a live fork has of its source: its code never went along that under the name of this run."""
+    """Last event that a live fork copied from its source: its code never replayed that under this run's name."""
     begun = (
         entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
     )
@@ -694,7 +694,7 @@ def _forked_until(source: RecordedRun) -> int:
 
 
 def _started_in(run: RunId) -> int:
-    """The step of the run above that has started a run, whether or not that waits for it."""
+    """The parent's step that started a run, awaited or not."""
     return int(run.rpartition(".")[2].partition("_")[0])
 
 

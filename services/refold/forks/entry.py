@@ -1,4 +1,4 @@
-"""Entry that a planner writes for an input, as one entry: for runs that have no planner, in forks and in tests."""
+"""Builder of one entry from an input, as planners write it, for runs without a planner: in forks and in tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(
 ) -> WrittenEntry | None:
     """The entry of an input with this verdict; None if nothing follows from it. `by` is its actor and its nonce.
 
-    With `hold` the code is not run, nor while the run is paused.
+    With `hold`, or while the run is paused, the code is not run.
     """
     seq, at_ms, after = before.head.seq + 1, max(now, before.at_ms), before.copy()
     advance(after, verdict, seq=seq, at_ms=at_ms)

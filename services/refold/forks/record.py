@@ -1,7 +1,7 @@
-"""A recorded history as a fork reads it: the steps, and for each the answers that came, in order and with their times.
+"""A recorded history for forks: its steps, and for each the answers, in order and with their times.
 
-Every entry of a log was caused by one input. The first event of the entry shows which one it was, so a history is also
-the list of the inputs that its run has had. `input_for` makes each one of a fork's run, whose attempts may be others.
+Every entry of a log was caused by one input, which its first event identifies, so a history is also the list of its
+run's inputs. `input_for` makes these for a fork's run, whose attempts may differ.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class LogRow(NamedTuple):
 
 
 CueKind = Literal["result", "due", "decided", "reopened", "resolve", "child", "outside", "kin", "late", "verbatim"]
-"""`due`: time had come. `verbatim`: an event that no input can be made of again. The others name who has spoken."""
+"""`due`: a time has passed. `verbatim`: an event from which no input can be made. The others name the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """An input that a run has had. `step` 0: it is about the run, or about a step that is over.
+    """An input of a recorded run. `step` 0: it is about the run, or about a step that is over.
 
-    `stalled`: the code was not run then, though nobody had paused it. `judged` has the calls that were judged again.
+    `stalled`: the code was not run then, without a pause. `judged` has the calls that were judged again.
     """
 
     kind: CueKind
@@ -64,7 +64,7 @@ class Cue:
 
     @property
     def asks_nobody(self) -> bool:
-        """True if a doubt was left to operators then: the policy in force named nobody."""
+        """True if a doubt was left to operators: the policy in force named no settlers."""
         doubted = self.kind == "reopened" or self.of(events.CallDoubted, events.DoubtResolved) is not None
         return doubted and not any(getattr(event, "about", "") == DOUBT for event in self.entry.events)
 
@@ -84,11 +84,11 @@ class AskedStep(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedRun:
-    """A run as it was recorded. `state` is what all of it folds to.
+    """A run as it was recorded. `state` is its fold.
 
-    `asked` has its steps, `equals` their numbers by what they ask for, `phases` those in which entries have left each.
-    `cues` has what came for each step, `outside` what came for the run itself, `kin` what followed from the run above.
-    `doubt` is the policy that has asked what came of a call in doubt, and whom.
+    `asked` has its steps, `equals` their numbers by request, `phases` the phases that entries have ended. `cues` has
+    the inputs of each step, `outside` those of the run itself, `kin` those that followed from its parent. `doubt` is
+    the policy for calls in doubt, and its settlers.
     """
 
     run_id: RunId
@@ -233,7 +233,7 @@ _KINDS: Mapping[type, CueKind] = {
 
 
 def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
-    """The input that an entry answers; None for the request of the run, which is made otherwise."""
+    """The input that an entry answers; None for the request of the run, which is made elsewhere."""
     told = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
     if not told or isinstance(told[0], events.RunRequested):
         return None
@@ -255,7 +255,7 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
 
 
 def _of_question(told: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
-    """Kind of what ends a question: people, time, a result that came all the same, or a decision that did not hold."""
+    """Kind of the end of a question: people, time, a late result, or an invalid decision."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
         after = _second(told)
@@ -273,7 +273,7 @@ _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def may_answer(cue: Cue, opened: OpenStep) -> bool:
-    """True if what came for a step in the record may come for it now."""
+    """True if a recorded input of a step may answer it now."""
     phase, asks = opened.phase, opened.question is not None
     match cue.kind:
         case "result":
@@ -291,7 +291,7 @@ def may_answer(cue: Cue, opened: OpenStep) -> bool:
 
 
 def input_for(state: RunState, step: int, cue: Cue) -> Input:
-    """Input for an open step: the end of a child, what an operator knows of a doubt, a time, or a result."""
+    """Input for an open step: the end of a child, an operator's finding on a doubt, a time, or a result."""
     event, opened, done = cue.event, state.open[step], cue.of(events.CallCompleted)
     if isinstance(event, events.ChildCompleted):
         return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)

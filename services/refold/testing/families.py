@@ -1,4 +1,4 @@
-"""The runs of one test: those that its agent has started, and what becomes of one by another."""
+"""Runs of one test: the agent's descendants, and their effects on each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kin = TypeVar("Kin", bound="Relative")
 
 
 class Relative(Protocol):
-    """A run of the family: it hears of others, and others come of it."""
+    """A run of the family: it gets messages of others, and can have children."""
 
     state: RunState
 
@@ -34,7 +34,7 @@ class Relative(Protocol):
 
 
 class Relatives(Generic[Kin]):
-    """All runs of a test by id, the first one first. `scripts` say what comes of runs of an agent, which are not made.
+    """All runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
 
     **Raises** UsageError when the app has no agent of a script.
     """
@@ -58,7 +58,7 @@ class Relatives(Generic[Kin]):
         return [each for name, each in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
     def hear(self, run: Kin, entry: Entry) -> None:
-        """What an entry means for others becomes of them, one after the other."""
+        """Deliver an entry's messages to other runs, one after the other."""
         self._told.extend(family_messages(run.state, entry))
         if self._delivering:
             return

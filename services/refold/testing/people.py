@@ -1,6 +1,5 @@
-"""The people of a test: what they are asked is what a policy asks, and what they say is signed and counted as
-everywhere, first here and then once more by the executor that acts on it.
-"""
+"""People of a test: a policy asks them, and their votes are signed and counted as in production, here and by the
+executor."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ ENVIRONMENT, ASKER = "test", "requester"
 
 
 class Says(NamedTuple):
-    """Vote on a call: the `action` of their votes, and what goes with it, as canonical JSON."""
+    """Vote on a call: its `action`, with arguments, result or message, as canonical JSON."""
 
     action: str
     args: str = ""
@@ -73,10 +72,10 @@ _ANYBODY: Mapping[str, Any] = {
 
 
 class Panel:
-    """Policy, people and keys of a test. `catalog` is what is published of them, as records of the topic.
+    """Policy, people and keys of a test. `catalog` has them as records of the topic.
 
-    Without a policy it is as with `refold dev`: everything is allowed but what asks by itself, and that asks anybody.
-    The people are those whom the policy names, and `tester-1`, `tester-2`, ..., who have all roles.
+    Without a policy all calls are allowed, as with `refold dev`, except tools that need a decision, which anyone may
+    make. The people are those in the policy, and `tester-1`, `tester-2`, ..., who have all roles.
     """
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:

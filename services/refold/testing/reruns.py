@@ -1,4 +1,4 @@
-"""Fresh code along the history of a test's run: does it come to the same place?"""
+"""Comparison of fresh code with a test run's history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LIMITS = {*BUDGET_CODES.values(), "too_large", "too_many_waits", "no_price"}
 
 
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
-    """State of fresh code at the end of the history, and what it asks for beyond it."""
+    """End of fresh code after the history, and its requests beyond it."""
     moment, request = Past(), state.request
     assert request is not None, "a run begins with a request"
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
@@ -79,11 +79,10 @@ def keep_records(records: Records, path: str | Path) -> None:
 
 
 def replay(app: App, history: str | Path | RunRead) -> RunState:
-    """Runs the agents of today along a history: one that `AgentRun.save` has kept, or that of a run of another app or
-    code. Nothing of it can have an effect.
+    """Replays the agents of today along a history: one from `AgentRun.save`, or that of a run of another app or code.
 
-    **Raises** NonDeterminismError, which names the first step that differs; UsageError when the app has no such agent,
-    or this is no history.
+    Nothing of it can have an effect. **Raises** NonDeterminismError, which names the first step that differs;
+    UsageError when the app has no such agent, or this is no history.
     """
     state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
     name = state.request.agent if state.request else ""
@@ -123,7 +122,7 @@ def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal |
 
 
 def _words(end: Terminal | None) -> str:
-    """End of a run in words; the text of an error may hold addresses of objects, which are others each time."""
+    """End of a run in words, without texts of errors, which may contain addresses of objects."""
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
@@ -167,7 +166,7 @@ def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
 
 
 def _ask(seed: str, order: Any) -> str:
-    """Words for how a history differs there; nothing where it agrees, or nobody can tell."""
+    """Text of a history's disagreement in that process; empty if it agrees, or without an answer."""
     with suppress(OSError, EOFError, ValueError, pickle.PickleError):
         process: Any = _process(seed)
         pickle.dump(order, process.stdin)

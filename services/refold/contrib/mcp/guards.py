@@ -1,4 +1,4 @@
-"""What stands between a server and the protocol's code: whatever it sends, it takes so much of this process."""
+"""Limits between a server and the protocol's code: a server's messages take only so much of this process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MOST_UNANSWERED: Final = 100
 
 UNASKED_A_S: Final = 500
 MOST_UNASKED: Final = 5_000
-"""Messages of a server that are no answers: so many a second on average, and so many at once. Each costs all tools of
-the process some time, so one that says more is left."""
+"""Messages of a server that are no answers: the average a second, and the largest burst. Each costs all tools of the
+process some time, so a server that sends more is disconnected."""
 
 CAN: Final[dict[str, object]] = {"form": {}}
-"""What questions of a server people are asked: forms. No addresses that they are to open."""
+"""Questions of a server that people are asked: forms, and no addresses to open."""
 
 
 class Reads(Protocol):
@@ -71,7 +71,7 @@ class Guard:
             self.over.set()
 
     def came(self, item: SessionMessage | Exception) -> bool:
-        """True if what has come may be looked at."""
+        """True if the message is within the limits."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):
@@ -83,7 +83,7 @@ class Guard:
         return self._room >= 0 and self._unanswered <= MOST_UNANSWERED
 
     def went(self, item: SessionMessage) -> None:
-        """What has gone to the server."""
+        """Count a message to the server: an answer settles one of its requests."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._unanswered -= 1
 

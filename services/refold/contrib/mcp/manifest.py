@@ -1,4 +1,4 @@
-"""What a server says of its tools, as the log has it: plain JSON, bounded, each with a digest of all of it."""
+"""Tool lists of servers in the log: plain JSON, bounded, each tool with a digest of its description."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Manifest(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A tool that nobody can call here."""
+    """A tool that cannot be called here, with the reason."""
 
     name: str
     why: str
@@ -82,7 +82,7 @@ def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, 
 
 
 def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectClass:
-    """The class of a tool by its configuration and what its server says: hints make it stricter, and never laxer."""
+    """Effect class of a tool by its configuration and the server's hints, which make it stricter, never laxer."""
     writes = annotations.get("readOnlyHint") is False or annotations.get("destructiveHint") is True
     repeats = annotations.get("idempotentHint") is False
     return "once" if (configured == "pure" and writes) or (configured == "keyed" and repeats) else configured

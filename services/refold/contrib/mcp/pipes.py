@@ -1,7 +1,7 @@
-"""A server that is a process of this one, spoken to by its standard input and output, a line a message.
+"""A server as a subprocess, over its standard input and output, one line per message.
 
-The package has such a transport. This one bounds what a line may take, keeps the last words of a server that died, and
-on Linux no server outlives the executor, however that ends.
+Unlike the package's transport, this one bounds the length of a line, keeps the last output of a dead server, and on
+Linux no server outlives its executor, however that ends.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ GRACE_S: Final = 2.0
 
 _POLL_S: Final = 0.05
 _WORDS: Final = 2_000
-"""Bytes of what a server has said last on its standard error."""
+"""Bytes of a server's last output on its standard error."""
 
 
 class Pipes:
-    """A command to be a server. `words` gives what it said last beside the protocol."""
+    """Command of a server. `words` returns its last output beside the protocol."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
@@ -136,7 +136,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Closes its input, and ends it with all that it has started."""
+    """Close its input, and end it with its subprocesses."""
     if process.stdin is not None:
         process.stdin.close()
     for number in (0, signal.SIGTERM):
@@ -153,7 +153,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _over(process: asyncio.subprocess.Process) -> None:
-    """Not `process.wait()`, which waits for the ends of its pipes as well."""
+    """Wait for the process alone: `process.wait()` also waits for the ends of its pipes."""
     while process.returncode is None:  # noqa: ASYNC110 - nothing else tells of the process alone
         await asyncio.sleep(_POLL_S)
 

@@ -66,12 +66,11 @@ def durable(
     """Makes an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
 
     Its runs are started as those of any agent, on an object with `prompt` and, where it has them, `deps` and
-    `message_history`. What it returns is its output. `durability` says how models and tools are called, where the
-    agent was not made with one already; `usage_limits` are for each run (50 requests, where nothing is said), and a
-    `budget` holds over all that it starts. A conversation of more than so many `requests` to models goes on in a child
-    of the run, from its messages, and so on: what its code costs when it is made again is bounded.
-    In the code of another agent, `await agent.run(...)` is durable as well.
-    **Raises** UsageError, by name, for what cannot be: deps without a JSON form, a tool's option that there is not.
+    `message_history`. Its result is its output. `durability` has the options of models and tools, if the agent was not
+    made with one already; `usage_limits` are for each run (50 requests by default), and a `budget` holds over all that
+    it starts. After so many `requests` to models a conversation goes on in a child of the run, from its messages, and
+    so on: this bounds the cost of replays. In the code of another agent, `await agent.run(...)` is durable as well.
+    **Raises** UsageError, by name, for deps without a JSON form or an unknown option of a tool.
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
@@ -99,7 +98,7 @@ def durable(
 def _attached(
     agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
 ) -> RefoldDurability[Any]:
-    """The agent gets what it would have been made with: `Agent(..., capabilities=[RefoldDurability()])`.
+    """Attach the capability as if the agent was made with it: `Agent(..., capabilities=[RefoldDurability()])`.
 
     Each version of an agent has tools of its own, as a handler belongs to one name.
     """
@@ -136,7 +135,7 @@ class ThinkingAgent(AgentDef):
 
     @property
     def instrumented(self) -> bool:
-        """True if `Agent.instrument_all()`, the agent or a capability of it says so by now."""
+        """True if `Agent.instrument_all()`, the agent or a capability of it enables it now."""
         durability = RefoldDurability.from_agent(self.agent)
         return durability is not None and durability.instrumented
 
@@ -209,7 +208,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
 
 
 def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
-    """True if another loop may go on from here: how often a tool has asked to be tried again only this one knows."""
+    """True if another loop may continue from this request: only this loop has the counts of tools' retries."""
     again = any(
         isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts
     )

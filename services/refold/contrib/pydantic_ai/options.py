@@ -72,7 +72,7 @@ def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions
 
 
 def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
-    """Default options of a unit: what nothing is known of may have acted on the world."""
+    """Default options of a unit; an unknown unit may have acted on the world."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
     if isinstance(operation, ModelCancelSuspendedResponseId):

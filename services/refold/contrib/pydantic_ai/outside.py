@@ -1,6 +1,6 @@
-"""What a request for a run says to a model: the words of whoever starts runs, who may have made up all of it.
+"""Limits on the input of a run's request for a model: its requester may have made up all of it.
 
-A run that an agent starts has what that agent's code says, and is believed.
+Input from another agent's code is trusted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SHORT = 4_096
 """Characters of an input that has no time to lose."""
 
 MOST_MESSAGES, MOST_PARTS = 500, 2_000
-"""What a request may bring of an earlier conversation: pydantic-ai takes them all for half a second, at most, in which
-no other run of the planner goes on."""
+"""Limits of an earlier conversation in a request: pydantic-ai takes half a second at most to read it, in which no other
+run of the planner goes on."""
 
 _OF_PROVIDER = ("conversation_id", "container_id")
-"""What names things that a provider keeps, for whoever has the key of the executor."""
+"""Names of data that a provider keeps, accessible with the key of the executor."""
 
 
 def check_length(given: str) -> None:
@@ -61,9 +61,9 @@ def _length(said: Any) -> int:
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """A prompt without what an executor would fetch with its own rights.
+    """A prompt without references that an executor would resolve with its own rights.
 
-    That are downloads, files that a provider keeps, and other addresses than http.
+    These are downloads, files that a provider keeps, and other addresses than http.
     """
     if prompt is None or isinstance(prompt, str):
         return prompt

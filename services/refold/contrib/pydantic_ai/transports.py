@@ -1,7 +1,7 @@
 """Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do.
 
-A unit's parameters are the arguments of a call: JSON data, the same in every process that asks for the same. What
-pydantic-ai draws by itself, times and ids, is not in them.
+A unit's parameters are the arguments of a call: JSON data, equal in every process for equal requests. Times and ids
+drawn by pydantic-ai are left out.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _SELECTING = frozenset({NAME, "tool"})
 _SELECTING_ONCE = frozenset({"$name", "$tool"})
 """Members of arguments of earlier releases, in which the function of a listed toolset was named."""
 UNAUTHORISED = "unauthorised"
-"""The code of what nobody was entitled to order: a planner that orders it is not honest."""
+"""Error code of a call without the necessary decision: a planner that dispatches it is not honest."""
 
 
 class Crossing(Protocol):
-    """What transports need of the engine: how `deps` and the run context of this agent cross."""
+    """Interface of the engine for transports: how `deps` and the run context of this agent cross."""
 
     @property
     def engine_spec(self) -> DurabilityEngineSpec:
@@ -86,7 +86,7 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
         self._dump, self._load = dump, load
 
     def prepare(self, params: ParamsT, so_far: Conversations) -> Prepared:
-        """The arguments, whole: what rules and people judge. **Raises** UsageError for what has no JSON form."""
+        """Whole arguments: rules and people judge them. **Raises** UsageError for values without a JSON form."""
         return Prepared(self._dump(params))
 
     def dump(self, params: ParamsT) -> Wire:
@@ -101,7 +101,7 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
 class FunctionTransport(Transport[ParamsT]):
     """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names.
 
-    `before` gives the arguments of a call as histories of earlier releases have them: those named the function.
+    `before` returns the arguments in the form of earlier releases, which named the function.
     """
 
     def __init__(
@@ -126,14 +126,14 @@ class FunctionTransport(Transport[ParamsT]):
 
 
 class ModelTransport(Transport[ModelRequestParams]):
-    """Transport of a request to a model: with what is new since an earlier one."""
+    """Transport of a request to a model: with the messages since an earlier one."""
 
     def __init__(self, crossing: Crossing) -> None:
         super().__init__(self._whole, self._request)
         self._crossing = crossing
 
     def prepare(self, params: ModelRequestParams, so_far: Conversations) -> Prepared:
-        """The arguments, short of what the run has said before. **Raises** UsageError for what has no JSON form."""
+        """Arguments without earlier messages of the run. **Raises** UsageError for values without a JSON form."""
         run = self._crossing.dump_context(params.run_context)
         settings = run_context.as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
@@ -163,7 +163,7 @@ class RefoldTransports(ParameterTransports):
         self._crossing = crossing
 
     def model_request(self, result_type: object) -> ModelTransport:
-        """A request to a model: the messages, settings, and what tools and output it is told of."""
+        """A request to a model: messages, settings, and definitions of tools and output."""
         return ModelTransport(self._crossing)
 
     def compact_messages(self) -> Transport[ModelCompactMessagesParams]:
@@ -199,7 +199,7 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def cancel_suspended_response(self) -> Transport[ModelCancelSuspendedResponseParams]:
-        """The word to a provider that nobody waits for its answer any more."""
+        """Notice to a provider that its answer is no longer needed."""
 
         def dump(params: ModelCancelSuspendedResponseParams) -> Wire:
             ctx = params.run_context
@@ -312,11 +312,11 @@ class RefoldTransports(ParameterTransports):
         return self._listing()
 
     def get_instructions(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """The question what a server says of itself."""
+        """Request for a server's instructions."""
         return self._listing()
 
     def dynamic_get_tools(self, toolset: DynamicToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """The question which tools there are by now."""
+        """Request for the present tools."""
         return self._listing()
 
     def _listing(self) -> Transport[ToolsetGetToolsParams]:
@@ -352,7 +352,7 @@ class RefoldTransports(ParameterTransports):
 
 
 def with_run(args: dict[str, Any], told: Wire) -> Wire:
-    """A tool's arguments with what it is told of the run. **Raises** UsageError for an argument of that name."""
+    """A tool's arguments with its part of the run context. **Raises** UsageError for an argument of that name."""
     if OF_RUN in args:
         raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
     return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: told}
@@ -368,7 +368,7 @@ def why_unfit(args: dict[str, Any]) -> str:
 
 
 def without_run(wire: Wire) -> tuple[Wire, Wire]:
-    """A tool's own arguments, and what it is told of the run."""
+    """A tool's own arguments, and its part of the run context."""
     return {name: value for name, value in wire.items() if name != OF_RUN}, dict(wire.get(OF_RUN) or {})
 
 
