@@ -24,9 +24,7 @@ _Read = TypeVar("_Read")
 @dataclass(frozen=True, slots=True)
 class ArchivableRun:
     """A finished run. `size` are the bytes of its records, `pools` those of its calls, `seq` that of its last event.
-
-    `above` are its ancestors in the log, `below` its unfinished children.
-    """
+    `above` are its ancestors in the log, `below` its unfinished children."""
 
     run_id: RunId
     agent: str

@@ -1,7 +1,5 @@
-"""Archive format: Avro object container files with the raw records of whole runs, readable by any Avro library.
-
-Equal runs make equal bytes, so a repeated pass writes nothing new.
-"""
+"""Archive format: Avro object container files with the raw records of whole runs, readable by any Avro library. Equal
+runs make equal bytes, so a repeated pass writes nothing new."""
 
 from __future__ import annotations
 

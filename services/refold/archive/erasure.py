@@ -95,10 +95,8 @@ def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
 
 
 def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]:
-    """Keys of some runs in the records of one topic.
-
-    Tombstones without a value left to erase are included: until they are gone, a reader may be behind them.
-    """
+    """Keys of some runs in the records of one topic. Tombstones without a value left to erase are included: until they
+    are gone, a reader may be behind them."""
     found: dict[tuple[int, bytes], Lying] = {}
     for record in records:
         if record.key is None:

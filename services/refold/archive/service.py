@@ -1,8 +1,6 @@
-"""The archivist's passes over the topics: due runs are archived, marked and erased.
-
-Progress is read from topics and archive. The only state between passes is when the next run of a partition is due,
-which saves reading the partition in vain.
-"""
+"""The archivist's passes over the topics: due runs are archived, marked and erased. Progress is read from topics and
+archive. The only state between passes is when the next run of a partition is due, which saves reading the partition in
+vain."""
 
 from __future__ import annotations
 
@@ -86,12 +84,9 @@ class Archivist:
         self._partitions = reader.partitions(RUN_LOG)
 
     def sweep(self, quiet: dict[int, int] | None = None, *, dry_run: bool = False) -> Swept:
-        """One pass: archive and erase due runs, and continue an interrupted pass.
-
-        `dry_run`: read everything, copy and erase nothing. `quiet` is passed from pass to pass: by partition, the time
-        before which no run is due. **Raises** UnreachableError when the outcome of a write is unknown; another pass
-        does the rest.
-        """
+        """One pass: archive and erase due runs, and continue an interrupted pass. `dry_run`: read everything, copy and
+        erase nothing. `quiet` is passed from pass to pass: by partition, the time before which no run is due.
+        **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest."""
         swept = Swept(self._now())
         marked = self._markers()
         quiet = {} if quiet is None else quiet
@@ -128,10 +123,8 @@ class Archivist:
         return 0 if self._settings.horizon_ms else min([now_ms + soonest, now_ms + LONGEST_MS, *due])
 
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
-        """Erases one finished run, whenever it ended, and its descendants.
-
-        **Raises** NotFoundError, ConflictError when the run is not over or its outcome is unpublished, and as `sweep`.
-        """
+        """Erases one finished run, whenever it ended, and its descendants. **Raises** NotFoundError, ConflictError when
+        the run is not over or its outcome is unpublished, and as `sweep`."""
         wanted = run_id(run)
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
@@ -167,10 +160,7 @@ class Archivist:
 
     def _move_horizon(self, partition: int, log: RunsOfLog, left: set[RunId], swept: Swept) -> None:
         """Publish the time before which no run with remaining records of a partition ended: planners may drop older
-        rows.
-
-        A row may be written after its run ended, and may exist for a run whose end is unreadable here.
-        """
+        rows. A row may be written after its run ended, and may exist for a run whose end is unreadable here."""
         ends = [run.ended_ms for run in log.ended.values()] + oldest_ends(self._reader, partition, left)
         horizon = min([swept.now_ms - self._settings.horizon_ms, *ends])
         if horizon > 0:
@@ -229,10 +219,8 @@ class Archivist:
     def _take_back(
         self, partition: int, batch: list[ArchivableRun], markers: dict[RunId, RunErased], swept: Swept
     ) -> None:
-        """Remove the markers of families that changed since they were archived, for example by a retry.
-
-        Reading a log takes minutes. Writers after this look see the run's marker, but for some milliseconds.
-        """
+        """Remove the markers of families that changed since they were archived, for example by a retry. Reading a log
+        takes minutes. Writers after this look see the run's marker, but for some milliseconds."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
         there = {run.run_id: run.digest for run in whole}
         moved = {root_of(run) for run, marker in markers.items() if there[run] != marker.digest}
@@ -245,10 +233,8 @@ class Archivist:
             self._write(self._before(partition, [*reversed(back.values())]))
 
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
-        """Return the records that undo markers: tombstones, or the marker that was there before.
-
-        Another archivist may have erased the run meanwhile: its marker stays.
-        """
+        """Return the records that undo markers: tombstones, or the marker that was there before. Another archivist may
+        have erased the run meanwhile: its marker stays."""
         mine, others = {each.key: each.value for each in markers}, dict[bytes | None, bytes | None]()
         for record in self._reader.scan(RUN_SNAPSHOT, partition):
             if record.key in mine and record.value != mine[record.key]:
@@ -320,10 +306,8 @@ class Archivist:
     def _settled(
         self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
     ) -> list[ArchivableRun]:
-        """Runs whose outcome is published and whose row is written, or that are `again` to leave.
-
-        Without an outcome, waiters would get none; without a row, the same id could be requested again.
-        """
+        """Runs whose outcome is published and whose row is written, or that are `again` to leave. Without an outcome,
+        waiters would get none; without a row, the same id could be requested again."""
         if not runs:
             return []
         kept = kept_rows(self._reader, partition, runs)

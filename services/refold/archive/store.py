@@ -1,8 +1,6 @@
-"""Files of an archive, and the lookup of runs in them.
-
-`YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that day (UTC); `index/` has a small file beside each, with a
-line per run. A data file is written once and never changed; a missing index is made from it.
-"""
+"""Files of an archive, and the lookup of runs in them. `YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that
+day (UTC); `index/` has a small file beside each, with a line per run. A data file is written once and never changed; a
+missing index is made from it."""
 
 from __future__ import annotations
 
@@ -45,10 +43,8 @@ _KINDS = [str, str, str, int, str, str, int, int, str]
 
 
 class ArchiveStore:
-    """An archive: `file:///folder` (made if missing), `s3://bucket/path` or another address of obstore.
-
-    **Raises** UsageError for an invalid address; its methods UnreachableError when the store does not answer.
-    """
+    """An archive: `file:///folder` (made if missing), `s3://bucket/path` or another address of obstore. **Raises**
+    UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
 
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url, "an archive", private=True)
@@ -56,10 +52,8 @@ class ArchiveStore:
         self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Writes runs that are missing, by day; returns the file of each run, read back and verified.
-
-        **Raises** ConflictError when a file differs after it was written.
-        """
+        """Writes runs that are missing, by day; returns the file of each run, read back and verified. **Raises**
+        ConflictError when a file differs after it was written."""
         kept: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:

@@ -25,8 +25,7 @@ LEDGER_KEY = Path("executor", "ledger.key")
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """Settings of a command. `dev`: they come from a running `refold dev`. `lost`: the folder of a configured `refold
-    dev` that does not run; the default address is then refused, since another process may listen there.
-    """
+    dev` that does not run; the default address is then refused, since another process may listen there."""
 
     settings: Settings
     dev: bool

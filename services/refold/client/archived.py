@@ -23,10 +23,8 @@ LOOKS_S = 10.0
 
 
 class ArchivedRuns:
-    """Reader of archived runs for long-lived processes: it caches the file of each run. Thread-safe.
-
-    **Raises** UsageError for an invalid address; its methods UnreachableError when the store does not answer.
-    """
+    """Reader of archived runs for long-lived processes: it caches the file of each run. Thread-safe. **Raises**
+    UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
 
     def __init__(self, url: str) -> None:
         self._archive_store, self._lock = ArchiveStore(url), threading.Lock()

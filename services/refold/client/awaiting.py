@@ -1,7 +1,5 @@
-"""`AsyncClient`: the client for programs on asyncio; `Client` has the same methods, blocking.
-
-Make one per process, after a fork. Connections open at first use; one consumer and one thread serve all waits.
-"""
+"""`AsyncClient`: the client for programs on asyncio; `Client` has the same methods, blocking. Make one per process,
+after a fork. Connections open at first use; one consumer and one thread serve all waits."""
 
 from __future__ import annotations
 
@@ -52,8 +50,7 @@ THREADS = 16
 """Operations that are under way at once: each waits in a thread for its outcome."""
 TAKEN_S = 0.5
 """Time for a planner to take a request before the run's past is read: a repeated request causes no entry. An idle
-planner needs a hundredth of it; a busy one costs one read.
-"""
+planner needs a hundredth of it; a busy one costs one read."""
 WAIT = timedelta(seconds=30)
 
 Action = Literal["approve", "edit", "reject", "answer"]
@@ -299,14 +296,12 @@ class AsyncClient:
 
     async def tools(self) -> list[ToolServed]:
         """The tools that executors report, each with its members and the JSON Schema of its arguments. For display, as
-        `agents`.
-        """
+        `agents`."""
         return await self._do(lambda: self._platform.served().tools)
 
     async def workers(self) -> Workers:
         """Planners, executors and approval services, alive and killed, and their backlog. **Raises** UsageError without
-        the right to describe Kafka's groups.
-        """
+        the right to describe Kafka's groups."""
         return await self._do(self._platform.workers)
 
     async def approvals(self, state: State = "open") -> list[Question]:
@@ -352,8 +347,7 @@ class AsyncClient:
     ) -> Voted:
         """Votes with the fields of `decide` and `resolve`. `key` is your own name for this vote: repeated with it, it
         is the same vote and has the answer of the first. **Raises** as `decide`; ReusedIdError for another vote with
-        this name.
-        """
+        this name."""
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:

@@ -25,11 +25,8 @@ OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 
 
 class RecordedCall(NamedTuple):
-    """A call with its newest judgement.
-
-    `call` has the judged arguments. `edited` has arguments that people changed since; the policy then required nothing
-    new.
-    """
+    """A call with its newest judgement. `call` has the judged arguments. `edited` has arguments that people changed
+    since; the policy then required nothing new."""
 
     state: RunState
     call_id: str
@@ -89,10 +86,8 @@ class BackTest:
 
 
 def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
-    """Calls of a run in order of steps; without a policy they count as allowed, by no rule.
-
-    Without `copies`, calls that a live fork copied are left out: they were judged in its source.
-    """
+    """Calls of a run in order of steps; without a policy they count as allowed, by no rule. Without `copies`, calls
+    that a live fork copied are left out: they were judged in its source."""
     policy = run.state.request.policy if run.state.request else ""
     found, own = dict[int, RecordedCall](), set[int]()
     for at_ms, seq, event in _told(run):

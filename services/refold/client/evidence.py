@@ -30,10 +30,8 @@ from refold.views.why import Find, Why, entry_with
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
-    """Run and event of the call with an idempotency key, by a scan of the run log. **Raises** NotFoundError.
-
-    A void record may have a key, too: a call counts if `find` has it in its run.
-    """
+    """Run and event of the call with an idempotency key, by a scan of the run log. **Raises** NotFoundError. A void
+    record may have a key, too: a call counts if `find` has it in its run."""
     wanted = key.encode()
     for record in reader.scan(RUN_LOG):
         if record.value and wanted in record.value and (entry := decoded(Entry, record.value)):
@@ -143,10 +141,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
-    """Folded runs of a bundle that has the run `run`.
-
-    **Raises** UsageError without a file, MalformedError for a bundle with a hole, NotFoundError.
-    """
+    """Folded runs of a bundle that has the run `run`. **Raises** UsageError without a file, MalformedError for a bundle
+    with a hole, NotFoundError."""
     with reading(path) as file:
         found = runs_in(file)
     if run not in found:

@@ -54,10 +54,8 @@ OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLIC
 
 
 def verdict_of(approval: str, said: str) -> tuple[str, PeopleSaid]:
-    """Call and verdict of an approval: `approve`, `reject`, `reject:WHY`, `edit:JSON`, `answer:JSON`.
-
-    **Raises** UsageError, MalformedError.
-    """
+    """Call and verdict of an approval: `approve`, `reject`, `reject:WHY`, `edit:JSON`, `answer:JSON`. **Raises**
+    UsageError, MalformedError."""
     call = approval.partition("~")[0]
     parse_call_id(call)
     word, _, words = said.partition(":")
@@ -181,11 +179,9 @@ class ForkProcess:
 def forks(
     jobs: Iterable[ForkJob], setup: ForkSetup, *, at_once: int = 1, budget: Spendable | None = None
 ) -> Iterator[ForkReport]:
-    """Forks runs, in up to `at_once` processes. All of them share the `budget` of `pure` calls.
-
-    **Shape**: reports in the order of the jobs. **Raises** UsageError for an invalid change, or if the app cannot be
-    loaded under the ban on effects.
-    """
+    """Forks runs, in up to `at_once` processes. All of them share the `budget` of `pure` calls. **Shape**: reports in
+    the order of the jobs. **Raises** UsageError for an invalid change, or if the app cannot be loaded under the ban on
+    effects."""
     return (_report(job, said) for job, said in _served(jobs, setup, at_once, budget))
 
 
@@ -276,10 +272,8 @@ def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
 
 
 def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
-    """Runs of a fork as one bundle: the kept records of each, and the fork's entries, which are in no topic.
-
-    **Raises** MalformedError for invalid entries: the report comes from a process that ran foreign code.
-    """
+    """Runs of a fork as one bundle: the kept records of each, and the fork's entries, which are in no topic. **Raises**
+    MalformedError for invalid entries: the report comes from a process that ran foreign code."""
     runs = []
     for name in sorted({*report.kept, *report.rows}):
         source = next((run for run in family if run.state.run_id == name), None)

@@ -1,7 +1,5 @@
-"""Inputs of dead letters that may be sent again: the record in its topic, not the copy in the letter.
-
-Any service may write a letter with any claimed place; an operator who sends it again has wider rights than its writer.
-"""
+"""Inputs of dead letters that may be sent again: the record in its topic, not the copy in the letter. Any service may
+write a letter with any claimed place; an operator who sends it again has wider rights than its writer."""
 
 from __future__ import annotations
 
@@ -46,11 +44,8 @@ def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
 
 
 def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
-    """The input that a letter names, out of `records` from its claimed place on.
-
-    **Raises** UsageError for a topic that is no input, NotFoundError when it is gone, ConflictError for another
-    content.
-    """
+    """The input that a letter names, out of `records` from its claimed place on. **Raises** UsageError for a topic that
+    is no input, NotFoundError when it is gone, ConflictError for another content."""
     hint = f"`refold deadletter show {letter}`"
     if content.topic not in INPUTS:
         raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)

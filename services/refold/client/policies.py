@@ -84,10 +84,8 @@ def load_file(path: Path) -> Any:
 
 
 def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
-    """Return the content of a policy file. **Raises** MalformedError if it is no YAML.
-
-    Without `aliases` they are refused: ten lines of them can stand for more data than fits into memory.
-    """
+    """Return the content of a policy file. **Raises** MalformedError if it is no YAML. Without `aliases` they are
+    refused: ten lines of them can stand for more data than fits into memory."""
     try:
         return yaml.load(text, _Loader if aliases else _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

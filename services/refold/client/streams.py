@@ -24,17 +24,14 @@ OVER_S = 1.0
 """Silence after which nothing more is expected of a run that is over: its parts lie in other topics than its end."""
 MOST_WAITING_BYTES = 1 << 20
 """Parts of a pool that wait until the log has their calls. Parts of calls that never existed fill this, and cost only
-the parts of that pool.
-"""
+the parts of that pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """A part of a call's output. `n` numbers the parts of a try from 1; a missing number was lost.
-
-    `supersedes`: it is the first of a new try, and earlier output of the call is void. `data` has `text`, or `tool` and
-    `args`, by `kind`: text, thinking, tool_call.
-    """
+    """A part of a call's output. `n` numbers the parts of a try from 1; a missing number was lost. `supersedes`: it is
+    the first of a new try, and earlier output of the call is void. `data` has `text`, or `tool` and `args`, by `kind`:
+    text, thinking, tool_call."""
 
     run_id: str
     call_id: str
@@ -62,11 +59,9 @@ class Tries:
 
 
 class Vouched:
-    """Parts of a run whose calls are, by the log, calls of the pool that the topic belongs to.
-
-    An executor may write only into the topic of its own pool, so it cannot forge parts of other pools. Parts that
-    arrive before the proposal of their call wait, up to `MOST_WAITING_BYTES` of a pool.
-    """
+    """Parts of a run whose calls are, by the log, calls of the pool that the topic belongs to. An executor may write
+    only into the topic of its own pool, so it cannot forge parts of other pools. Parts that arrive before the proposal
+    of their call wait, up to `MOST_WAITING_BYTES` of a pool."""
 
     def __init__(self, run: RunId) -> None:
         self.run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
@@ -115,10 +110,8 @@ class Vouched:
 
 
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
-    """Parts of a run from the last minutes on; None when there is nothing new for a moment.
-
-    It ends after a `timeout` without parts, or once the run is over and all parts were read.
-    """
+    """Parts of a run from the last minutes on; None when there is nothing new for a moment. It ends after a `timeout`
+    without parts, or once the run is over and all parts were read."""
     tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
     read = heard
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):

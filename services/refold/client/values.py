@@ -35,10 +35,8 @@ def values_of(state: RunState, blobs: Blobs | None) -> Values:
 
 
 def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
-    """Data of a run with large values loaded; those of a `step` may belong to its child.
-
-    Lost values stay pointers. **Raises** UnreachableError.
-    """
+    """Data of a run with large values loaded; those of a `step` may belong to its child. Lost values stay pointers.
+    **Raises** UnreachableError."""
     if isinstance(data, dict):
         step = data.get("step", step)
         return {name: in_full(value, run, blobs, step) for name, value in data.items()}
@@ -55,9 +53,7 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
 
 def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
     """A function that returns the text of a record, inline or from the store, which opens for the first pointer.
-
-    **Raises** (the function) BlobError, also beyond `MOST_LOADED`; UnreachableError.
-    """
+    **Raises** (the function) BlobError, also beyond `MOST_LOADED`; UnreachableError."""
     left = MOST_LOADED
 
     def text_of(text: str) -> str:

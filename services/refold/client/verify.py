@@ -1,8 +1,6 @@
-"""Verification of all topics from raw bytes, without trust in any service.
-
-`run-completed` and `tool-requested` are derived from the run log and must agree with it. On a live platform they lag by
-moments, so a disagreement counts only if it persists.
-"""
+"""Verification of all topics from raw bytes, without trust in any service. `run-completed` and `tool-requested` are
+derived from the run log and must agree with it. On a live platform they lag by moments, so a disagreement counts only
+if it persists."""
 
 from __future__ import annotations
 
@@ -49,12 +47,9 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """Result of a verification.
-
-    **Shape**: `erased` counts remaining records of erased runs, `copied` duplicate records by run; `digests` the fold
-    of every run by id; `overdue` the runs with an action due before `now_ms` (a stopped platform has some; on a running
-    one they are stuck).
-    """
+    """Result of a verification. **Shape**: `erased` counts remaining records of erased runs, `copied` duplicate records
+    by run; `digests` the fold of every run by id; `overdue` the runs with an action due before `now_ms` (a stopped
+    platform has some; on a running one they are stuck)."""
 
     now_ms: int
     partitions: int = 0
@@ -129,8 +124,7 @@ class Verified:
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
         """Check the topic of markers, which planners write. An archivist's names an end, which no copy of a beginning
-        has.
-        """
+        has."""
         for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
             if erased.runs[state.run_id].head in ("", *(each.id.hex() for each in state.heads)):
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
@@ -212,10 +206,8 @@ def _check_decision(found: Verified, run: str, token: str, keys: dict[str, Publi
 
 
 class _Statuses:
-    """Statuses by histories; `wrong` has the first place of each run where the fold differs.
-
-    A run whose records are out of order is passed over.
-    """
+    """Statuses by histories; `wrong` has the first place of each run where the fold differs. A run whose records are
+    out of order is passed over."""
 
     def __init__(self) -> None:
         self.wrong: dict[RunId, str] = {}
@@ -235,10 +227,8 @@ class _Statuses:
 
 @dataclass(slots=True)
 class _Kept:
-    """Facts about runs kept while the log is read, for other topics: ends, and pools of calls.
-
-    `keys` sign decisions; they are read at the first decision.
-    """
+    """Facts about runs kept while the log is read, for other topics: ends, and pools of calls. `keys` sign decisions;
+    they are read at the first decision."""
 
     keys: Callable[[], dict[str, PublicKey]]
     statuses: _Statuses = field(default_factory=_Statuses)

@@ -56,11 +56,8 @@ class Listed(NamedTuple):
 
 
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
-    """Return a run from the view; None if it has to be read from the log.
-
-    Waits until the view is where the log was at the call. Reasons of stalls come from `runs`. **Raises** GoneError for
-    an erased run.
-    """
+    """Return a run from the view; None if it has to be read from the log. Waits until the view is where the log was at
+    the call. Reasons of stalls come from `runs`. **Raises** GoneError for an erased run."""
     wanted, source = run_id(run), KafkaLogSource(settings.kafka)
     number = home(wanted, source.partitions)
     with _current(settings, source, (number,)) as view:
@@ -107,10 +104,8 @@ def listed_at(
 def runs_then(
     view: ViewReader, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None = None
 ) -> Listed:
-    """Return the newest runs of a view that `only` accepts, as they were at a time.
-
-    Of all that there were, `MOST_LOOKED` are examined. `meant` counts the accepted ones among them.
-    """
+    """Return the newest runs of a view that `only` accepts, as they were at a time. Of all that there were,
+    `MOST_LOOKED` are examined. `meant` counts the accepted ones among them."""
     query = _listing(which, "", MOST_PAGE)
     query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
     total, meant, known, found = view.count(query), 0, ViewedRuns(view), list[Run]()

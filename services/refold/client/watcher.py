@@ -100,10 +100,8 @@ class Watcher:
 
     def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, give_up_s: float | None = None) -> Watch[_T]:
         """Returns a wait for an answer of `judge`, asked at each record of the run, and once its past is read.
-
         `give_up_s`: the run is probably new; its past is read only without an answer in that time. **Raises**
-        UnreachableError, UsageError.
-        """
+        UnreachableError, UsageError."""
         fresh = give_up_s is not None
         watch = Watch(run, judge, look_back_at=time.monotonic() + (give_up_s or 0.0), fresh=fresh)
         with self._lock:

@@ -46,11 +46,9 @@ _Natural = Annotated[int, Field(ge=0)]
 
 
 class Hole(NamedTuple):
-    """Reason and place of a failure of a bundle: `record` is the number of the line, 0 for the first one.
-
-    `kind` is one of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision,
-    claim, about, head. Without a record of a run `run_id` is empty, and `seq` 0. `what` is for people.
-    """
+    """Reason and place of a failure of a bundle: `record` is the number of the line, 0 for the first one. `kind` is one
+    of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision, claim, about,
+    head. Without a record of a run `run_id` is empty, and `seq` 0. `what` is for people."""
 
     kind: str
     record: int
@@ -82,12 +80,9 @@ class BundledRun:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Content of a bundle to write.
-
-    `about` is its subject (`inc-1/30`), `root` the ids of the root keys that have signed its catalog: a hint, and never
-    used to verify it. `redacted` are keys of entries whose values differ from the log's. `fork` marks entries which no
-    topic has: their offset is -1.
-    """
+    """Content of a bundle to write. `about` is its subject (`inc-1/30`), `root` the ids of the root keys that have
+    signed its catalog: a hint, and never used to verify it. `redacted` are keys of entries whose values differ from the
+    log's. `fork` marks entries which no topic has: their offset is -1."""
 
     about: str
     runs: Sequence[BundledRun]
@@ -214,11 +209,9 @@ def contents_of(line: Line) -> Contents:
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:
-    """Lines of a bundle in the order of the file, with holes for broken seals. Keeps one line in memory.
-
-    A broken line is a hole, and no line. After a hole the seal of the next line cannot be verified, so only its content
-    is checked. The last one is of the kind `END`, with the number of lines.
-    """
+    """Lines of a bundle in the order of the file, with holes for broken seals. Keeps one line in memory. A broken line
+    is a hole, and no line. After a hole the seal of the next line cannot be verified, so only its content is checked.
+    The last one is of the kind `END`, with the number of lines."""
     due, seal, missing = 0, b"", set[int]()
     for raw in _raw_lines(file):
         begins, sealed = _BEGINS.match(raw), _SEALED.search(raw)

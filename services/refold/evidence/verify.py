@@ -1,7 +1,5 @@
 """One pass over a bundle that names every hole, by the bytes alone: without Kafka, and without trust in its writer.
-
-Memory grows with the largest run, not with the bundle: a finished run leaves one line.
-"""
+Memory grows with the largest run, not with the bundle: a finished run leaves one line."""
 
 from __future__ import annotations
 
@@ -92,11 +90,9 @@ class VerifiedBundle(NamedTuple):
 
 
 def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), catalog: int = 0) -> VerifiedBundle:
-    """Check a bundle. `trust` has the reader's root keys: without any, people's signatures are not checked.
-
-    `heads` of runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither.
-    **Raises** MalformedError for a file that is no bundle at all.
-    """
+    """Check a bundle. `trust` has the reader's root keys: without any, people's signatures are not checked. `heads` of
+    runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither. **Raises**
+    MalformedError for a file that is no bundle at all."""
     checking = _Pass(Authorities(trust), heads, catalog)
     found = (hole for line in read(file) for hole in checking.take(line))
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(found, MOST_HOLES)]

@@ -17,11 +17,9 @@ Recall = Callable[[RunState, CallProposed], Judgement | None]
 
 
 class ForkAuthority(Authority):
-    """Judges the calls of a fork: by the `draft` if there is one, else by the run's policy, if it is known.
-
-    Otherwise, as for an archived run without its catalog, a call is judged as in the log, and one that the log lacks is
-    allowed: it ends unanswered. `doubt` has the settlers of doubts in the log.
-    """
+    """Judges the calls of a fork: by the `draft` if there is one, else by the run's policy, if it is known. Otherwise,
+    as for an archived run without its catalog, a call is judged as in the log, and one that the log lacks is allowed:
+    it ends unanswered. `doubt` has the settlers of doubts in the log."""
 
     def __init__(
         self,

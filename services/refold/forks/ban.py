@@ -49,8 +49,7 @@ statfs:137:43 statx:332:291 sysinfo:99:179 time:201: timerfd_create:283:85 timer
 timerfd_settime:286:86 times:100:153 umask:95:166 uname:63:160 wait4:61:260 waitid:247:95 write:1:64 writev:20:66
 """
 """System calls that a replay needs: name, number on x86_64, number on aarch64. Those from 424 on answer ENOSYS, so that
-libc does without them: clone3, openat2, io_uring, and on x86_64 the x32 ABI, whose numbers have bit 30.
-"""
+libc does without them: clone3, openat2, io_uring, and on x86_64 the x32 ABI, whose numbers have bit 30."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Instructions of classic BPF: load a word, jump if equal, if at least, if a bit is set, and return."""
@@ -83,10 +82,8 @@ PREVENTED: Counter[str] = Counter()
 
 
 def shut(*, network: bool = False) -> bool:
-    """Restrict this process, for good. True if the kernel refuses effects outside, of C code too.
-
-    With `network` calls of models are allowed: then only the thread that runs agents is watched (`sdk.determinism`).
-    """
+    """Restrict this process, for good. True if the kernel refuses effects outside, of C code too. With `network` calls
+    of models are allowed: then only the thread that runs agents is watched (`sdk.determinism`)."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     linux = ctypes.CDLL(None) if sys.platform == "linux" else None

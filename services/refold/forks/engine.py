@@ -1,8 +1,6 @@
-"""The fork itself: runs of one family go on from a cut, with their code of today and recorded answers.
-
-Answers are found by the request of a step: the k-th of equal steps gets the answers of the k-th in the record, after
-the same delays. The first unanswered step ends the fork.
-"""
+"""The fork itself: runs of one family go on from a cut, with their code of today and recorded answers. Answers are
+found by the request of a step: the k-th of equal steps gets the answers of the k-th in the record, after the same
+delays. The first unanswered step ends the fork."""
 
 from __future__ import annotations
 
@@ -64,10 +62,8 @@ class Act(Protocol):
 
 
 class PeopleSaid(NamedTuple):
-    """Statement of people about a call: the verdict, its text, and arguments or result as canonical JSON.
-
-    `event` is the recorded decision, if any; it is valid for the same time, shifted by `later`.
-    """
+    """Statement of people about a call: the verdict, its text, and arguments or result as canonical JSON. `event` is
+    the recorded decision, if any; it is valid for the same time, shifted by `later`."""
 
     verdict: Verdict
     message: str = ""
@@ -90,10 +86,8 @@ class ForkChanges:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Environment of a fork: the platform's name, policies of the catalog and bounds, large values, and `act`.
-
-    `act` runs an attempt of a `pure` call in this process; without it none is run.
-    """
+    """Environment of a fork: the platform's name, policies of the catalog and bounds, large values, and `act`. `act`
+    runs an attempt of a `pure` call in this process; without it none is run."""
 
     environment: str
     policies: Sequence[Policy] = ()
@@ -152,11 +146,9 @@ class _Answer(NamedTuple):
 
 @dataclass(slots=True)
 class ForkedRun:
-    """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one.
-
-    `rows` are the fork's entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None,
-    and the delay of its request.
-    """
+    """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one. `rows` are the fork's
+    entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None, and the delay of its
+    request."""
 
     mine: RecordedRun
     source: RecordedRun | None
@@ -228,9 +220,7 @@ class _Agents(Agents):
 
 class Fork:
     """A family of recorded runs, `run` the first of them, cut after its last entry that ends at `at` or before.
-
-    **Raises** UsageError for a change of a kept step, or of an unknown one.
-    """
+    **Raises** UsageError for a change of a kept step, or of an unknown one."""
 
     def __init__(
         self,
@@ -301,10 +291,8 @@ class Fork:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
     def run(self) -> Fork:
-        """Go on until all runs are over, wait as the recorded ones do, or a request has no answer.
-
-        **Raises** StandstillError if the code does not follow its history.
-        """
+        """Go on until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
+        StandstillError if the code does not follow its history."""
         for source in self.family.values():
             for place, entry, _ in source.entries:
                 if place < self.since:

@@ -29,10 +29,8 @@ class WrittenEntry(NamedTuple):
 def written(
     before: RunState, verdict: list[Event], now: int, react: React, *, by: tuple[str, bytes], hold: bool = False
 ) -> WrittenEntry | None:
-    """The entry of an input with this verdict; None if nothing follows from it. `by` is its actor and its nonce.
-
-    With `hold`, or while the run is paused, the code is not run.
-    """
+    """The entry of an input with this verdict; None if nothing follows from it. `by` is its actor and its nonce. With
+    `hold`, or while the run is paused, the code is not run."""
     seq, at_ms, after = before.head.seq + 1, max(now, before.at_ms), before.copy()
     advance(after, verdict, seq=seq, at_ms=at_ms)
     held = (hold or bool(after.paused)) and not after.over

@@ -1,8 +1,6 @@
-"""A recorded history for forks: its steps, and for each the answers, in order and with their times.
-
-Every entry of a log was caused by one input, which its first event identifies, so a history is also the list of its
-run's inputs. `input_for` makes these for a fork's run, whose attempts may differ.
-"""
+"""A recorded history for forks: its steps, and for each the answers, in order and with their times. Every entry of a
+log was caused by one input, which its first event identifies, so a history is also the list of its run's inputs.
+`input_for` makes these for a fork's run, whose attempts may differ."""
 
 from __future__ import annotations
 
@@ -45,10 +43,8 @@ CueKind = Literal["result", "due", "decided", "reopened", "resolve", "child", "o
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """An input of a recorded run. `step` 0: it is about the run, or about a step that is over.
-
-    `stalled`: the code was not run then, without a pause. `judged` has the calls that were judged again.
-    """
+    """An input of a recorded run. `step` 0: it is about the run, or about a step that is over. `stalled`: the code was
+    not run then, without a pause. `judged` has the calls that were judged again."""
 
     kind: CueKind
     step: int
@@ -84,12 +80,9 @@ class AskedStep(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedRun:
-    """A run as it was recorded. `state` is its fold.
-
-    `asked` has its steps, `equals` their numbers by request, `phases` the phases that entries have ended. `cues` has
-    the inputs of each step, `outside` those of the run itself, `kin` those that followed from its parent. `doubt` is
-    the policy for calls in doubt, and its settlers.
-    """
+    """A run as it was recorded. `state` is its fold. `asked` has its steps, `equals` their numbers by request, `phases`
+    the phases that entries have ended. `cues` has the inputs of each step, `outside` those of the run itself, `kin`
+    those that followed from its parent. `doubt` is the policy for calls in doubt, and its settlers."""
 
     run_id: RunId
     state: RunState

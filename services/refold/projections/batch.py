@@ -29,10 +29,8 @@ def shares_of(table: ViewTable) -> ViewTable:
 
 
 class Batch:
-    """Rows touched by a batch. `run` is the run whose events are applied.
-
-    When a run is forgotten, its rows go, and its part of the sums is subtracted.
-    """
+    """Rows touched by a batch. `run` is the run whose events are applied. When a run is forgotten, its rows go, and its
+    part of the sums is subtracted."""
 
     def __init__(self, store: ViewStore, tables: Collection[ViewTable], internal: Collection[ViewTable] = ()) -> None:
         self._store = store
@@ -221,10 +219,8 @@ class Batch:
         return self._rows[table.name].get(key) is not None
 
     def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:
-        """Note the runs of the batch, the new ones without rows, and the steps of its events.
-
-        A lookup by run, or by run and step, then reads the rows of all of them in one query.
-        """
+        """Note the runs of the batch, the new ones without rows, and the steps of its events. A lookup by run, or by
+        run and step, then reads the rows of all of them in one query."""
         self.new = new
         self._likely = {
             ("run_id",): [(run,) for run in runs if run not in new],

@@ -111,10 +111,7 @@ class Follower:
 
     def _wanted(self) -> dict[Place, int]:
         """Places to read from. Markers are read to their end first: a tombstone without a marker costs a look at its
-        run.
-
-        The last record of each place is read again, to verify that it is unchanged.
-        """
+        run. The last record of each place is read again, to verify that it is unchanged."""
         bounds, until = self._source.bounds(), self._until
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
         self._ends = {
@@ -128,11 +125,9 @@ class Follower:
         return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
 
     def _check_last(self, record: Record) -> bool:
-        """Return False for the last record, read again. **Raises** UsageError for another record in its place.
-
-        A log that was cut may have grown beyond the position since, so offsets alone do not show it. In other topics a
-        later record of its key may have replaced it.
-        """
+        """Return False for the last record, read again. **Raises** UsageError for another record in its place. A log
+        that was cut may have grown beyond the position since, so offsets alone do not show it. In other topics a later
+        record of its key may have replaced it."""
         place = record.topic, record.partition
         if place in self._last and self._last[place] != _named(record):
             raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
@@ -159,10 +154,8 @@ def _markers_first(record: Record) -> bool:
 
 
 def _named(record: Record) -> str:
-    """Offset of a record and a digest of its key, which no other entry has.
-
-    In other topics keys repeat, so the digest includes the time.
-    """
+    """Offset of a record and a digest of its key, which no other entry has. In other topics keys repeat, so the digest
+    includes the time."""
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
 

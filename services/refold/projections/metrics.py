@@ -54,10 +54,8 @@ _SUMS = {
 
 
 class ViewMetrics(Collector):
-    """Collector of view metrics. While the database or Kafka is away, it reports only that.
-
-    Kafka has `KAFKA_S` to answer: Prometheus would count a process with late metrics as down.
-    """
+    """Collector of view metrics. While the database or Kafka is away, it reports only that. Kafka has `KAFKA_S` to
+    answer: Prometheus would count a process with late metrics as down."""
 
     def __init__(self, database: ViewDatabase, source: LogSource, ask: Callable[[], Workers] | None = None) -> None:
         self._database, self._source, self._ask = database, source, ask

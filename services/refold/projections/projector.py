@@ -71,10 +71,8 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True)
 class WholeRun:
-    """A run in the log up to an offset: accepted entries in order, and the `reason` if they are not all.
-
-    `marked`: an archivist erases it, so nothing of it counts. `orphans`: entries without their predecessor exist.
-    """
+    """A run in the log up to an offset: accepted entries in order, and the `reason` if they are not all. `marked`: an
+    archivist erases it, so nothing of it counts. `orphans`: entries without their predecessor exist."""
 
     entries: Sequence[Accepted] = ()
     reason: str = ""
@@ -131,11 +129,9 @@ _NEW = RunHead(Head(), "", marked=0, reason="")
 
 @dataclass
 class Projector:
-    """Applies batches of records to the tables of one generation of a projection.
-
-    `notes_replaced`: a note names the runs whose rows a batch removes, for publishers. `counts` are of records
-    `accepted` and `void`, of `events`, and of runs `erased` and read whole (`repaired`).
-    """
+    """Applies batches of records to the tables of one generation of a projection. `notes_replaced`: a note names the
+    runs whose rows a batch removes, for publishers. `counts` are of records `accepted` and `void`, of `events`, and of
+    runs `erased` and read whole (`repaired`)."""
 
     projection: Projection
     store: ViewStore
@@ -165,11 +161,9 @@ class Projector:
     def apply(
         self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]], notes: Mapping[str, str] | None = None
     ) -> ViewChanges:
-        """Apply records of `run-log` and `run-snapshot` in order, and commit them with `moves` and `notes`.
-
-        **Raises** ProjectionError, with nothing committed, when the projection's code raises; ConflictError when
-        another process has moved the position.
-        """
+        """Apply records of `run-log` and `run-snapshot` in order, and commit them with `moves` and `notes`. **Raises**
+        ProjectionError, with nothing committed, when the projection's code raises; ConflictError when another process
+        has moved the position."""
         self._took_s = 0.0
         with _uncollected():
             changes = self._changes(records, moves)
@@ -353,10 +347,8 @@ class Projector:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector during a batch, whose objects all live to its end.
-
-    Collection would take a third of the time with Python's defaults, and a tenth with the settings of a service.
-    """
+    """Pause the garbage collector during a batch, whose objects all live to its end. Collection would take a third of
+    the time with Python's defaults, and a tenth with the settings of a service."""
     collects = gc.isenabled()
     gc.disable()
     try:

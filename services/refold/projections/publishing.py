@@ -34,9 +34,7 @@ NOTED_EACH = 50
 
 class RunRows:
     """Publisher of rows. `store` is the generation in use; `in_use` opens its successor after it was dropped.
-
-    **Raises** UnreachableError and ConflictError: begin again with another one.
-    """
+    **Raises** UnreachableError and ConflictError: begin again with another one."""
 
     def __init__(self, store: ViewStore, send: SendRows, in_use: Callable[[], ViewReader] | None = None) -> None:
         self._store, self._send, self._in_use = store, send, in_use or (lambda: store)

@@ -25,10 +25,8 @@ class ViewedRuns:
         self._store = store
 
     def find(self, run: str, until: int = 0) -> Run | None:
-        """Return a run up to the event `until`, 0 for all; None if the view has no complete history of it.
-
-        Void records, and reasons of stalls, are only in the log.
-        """
+        """Return a run up to the event `until`, 0 for all; None if the view has no complete history of it. Void
+        records, and reasons of stalls, are only in the log."""
         points = self.points(run, [until or sys.maxsize])
         return points[0] if points else None
 
@@ -49,10 +47,8 @@ class ViewedRuns:
         return found if known and whole else []
 
     def again(self, known: Run) -> Run | None:
-        """Return a known run with its entries since; None if they do not continue it.
-
-        An entry's id is a digest of all before it, so equal heads mean equal histories.
-        """
+        """Return a known run with its entries since; None if they do not continue it. An entry's id is a digest of all
+        before it, so equal heads mean equal histories."""
         name, seq = known.state.run_id, known.state.head.seq
         head = self._store.rows(HEADS, [(name,)]).get((name,))
         if head is None or head[HEADS.places["reason"]]:

@@ -198,10 +198,8 @@ class KeptProjection:
         self._looked = self._clock()
 
     def _tidied(self) -> tuple[int, int]:
-        """Numbers of the generations in use and being built, 0 for none. Drops all others.
-
-        A crash can leave a replaced one undropped. A build of another version cannot go on: its tables differ.
-        """
+        """Numbers of the generations in use and being built, 0 for none. Drops all others. A crash can leave a replaced
+        one undropped. A build of another version cannot go on: its tables differ."""
         there = self._database.generations(self.name)
         self._newest = max(there, default=0)
         serving = next((number for number, state in there.items() if state == "serving"), 0)
@@ -263,10 +261,8 @@ def made_by(projection: Projection) -> dict[str, str]:
 
 
 def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
-    """Parts of erased runs in sums, from the generation in use. Both are at the same position.
-
-    Idempotent at that position, and without effect at another: a second process may have gone on.
-    """
+    """Parts of erased runs in sums, from the generation in use. Both are at the same position. Idempotent at that
+    position, and without effect at another: a second process may have gone on."""
     changes = ViewChanges(projection.tables, moves={place: (at, at) for place, at in building.positions.items() if at})
     for table in projection.tables:
         if table.sums:
@@ -309,11 +305,8 @@ def verify(
     source: LogSource,
     progress: Callable[[BuildProgress], object] = lambda _: None,
 ) -> Comparison:
-    """Fold the log again up to the position of a live view, and compare all rows.
-
-    Parts of erased runs in sums are not compared: no log has them. **Raises** NotFoundError; ConflictError for rows of
-    another version or other prices.
-    """
+    """Fold the log again up to the position of a live view, and compare all rows. Parts of erased runs in sums are not
+    compared: no log has them. **Raises** NotFoundError; ConflictError for rows of another version or other prices."""
     number = serving(database, projection.name)
     with database.store(projection.name, number).snapshot() as view:
         _check_made(projection, view)
@@ -397,10 +390,8 @@ MANY_RECORDS = 1_000
 def keep_all(
     slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Update projections until `stop`. A halted one does not delay the others.
-
-    `stand` is called in each round with the projections that are halted or behind.
-    """
+    """Update projections until `stop`. A halted one does not delay the others. `stand` is called in each round with the
+    projections that are halted or behind."""
     read = MANY_RECORDS
     while not stop():
         busy = sum(slot.turn(0.0) for slot in slots)

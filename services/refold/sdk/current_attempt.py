@@ -35,10 +35,8 @@ class CurrentAttempt:
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Sends a live part to readers; no part of the call's result, and lost if it is too large or unread.
-
-        Dropped parts have numbers too, so that readers see the gap.
-        """
+        """Sends a live part to readers; no part of the call's result, and lost if it is too large or unread. Dropped
+        parts have numbers too, so that readers see the gap."""
         if self._live is None:
             return
         try:

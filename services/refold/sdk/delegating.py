@@ -16,10 +16,8 @@ from refold.sdk.json_codec import json_of
 
 
 class Listener:
-    """An agent that runs for published `event`s that satisfy `match`.
-
-    **Raises** UsageError when `match` is no condition over `data` and `event`.
-    """
+    """An agent that runs for published `event`s that satisfy `match`. **Raises** UsageError when `match` is no
+    condition over `data` and `event`."""
 
     def __init__(self, event: str, match: str, agent: str) -> None:
         self.event, self.agent = event, agent

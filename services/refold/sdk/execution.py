@@ -1,8 +1,6 @@
-"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped.
-
-It ends as under `asyncio.run`: remaining tasks are cancelled and awaited, because their clean-up may call tools; then
-generators are closed in the order of their birth, and only then is the run over.
-"""
+"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. It ends as under
+`asyncio.run`: remaining tasks are cancelled and awaited, because their clean-up may call tools; then generators are
+closed in the order of their birth, and only then is the run over."""
 
 from __future__ import annotations
 
@@ -122,10 +120,8 @@ class Execution:
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
-        """Drops the code where it stands; its `finally` blocks run, and their requests and errors are dropped.
-
-        Returns True if a coroutine refused to end: one that catches every exception around its waits does.
-        """
+        """Drops the code where it stands; its `finally` blocks run, and their requests and errors are dropped. Returns
+        True if a coroutine refused to end: one that catches every exception around its waits does."""
         loop = self._loop
         loop.closing = True
         if self._coroutine is not None and self._main is None:
@@ -214,10 +210,8 @@ class Execution:
         self._left = left
 
     def _wind_up(self, main: Task) -> None:
-        """Once the agent's own coroutine is over, end its tasks; until then the run goes on.
-
-        Tasks are cancelled, and awaited with all that their clean-up begins; then the remaining ones, in turn.
-        """
+        """Once the agent's own coroutine is over, end its tasks; until then the run goes on. Tasks are cancelled, and
+        awaited with all that their clean-up begins; then the remaining ones, in turn."""
         while all(task.done() for task in self._ending):
             live = self._loop.live()
             if not live and self._closer is None and self._generators:

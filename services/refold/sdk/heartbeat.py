@@ -12,10 +12,8 @@ class Cancelled(BaseException):
 
 
 class Heartbeat:
-    """Call it now and then in a long tool: it raises Cancelled once the call is no longer wanted.
-
-    Safe to use from any thread. The executor keeps the lease in any case.
-    """
+    """Call it now and then in a long tool: it raises Cancelled once the call is no longer wanted. Safe to use from any
+    thread. The executor keeps the lease in any case."""
 
     def __init__(self) -> None:
         self.reason = ""

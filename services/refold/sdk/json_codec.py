@@ -45,11 +45,9 @@ _BASE64: Final = "data:;base64,"
 
 
 class WireForm:
-    """`schema` is the wire form of a type. **Raises** UsageError with the field's name if there is none.
-
-    `plain`: JSON data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic
-    accepts sets. `drawn`: reading one text may give other values each time, as of a clock.
-    """
+    """`schema` is the wire form of a type. **Raises** UsageError with the field's name if there is none. `plain`: JSON
+    data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic accepts sets.
+    `drawn`: reading one text may give other values each time, as of a clock."""
 
     def __init__(self, schema: Any, what: str) -> None:
         self._what = what
@@ -313,10 +311,8 @@ class Arguments:
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
         """Keywords to call the function with; `secrets` collects the secrets they name. **Raises** UsageError.
-
         pydantic's parser takes the last of two equal keys, NaN and any integer. All other code refuses these, so they
-        are refused here too: a tool could be called with other arguments than were judged.
-        """
+        are refused here too: a tool could be called with other arguments than were judged."""
         try:
             canonical.parse(text)
         except MalformedError as error:

@@ -55,10 +55,8 @@ def _file(path: Path) -> ModuleType:
 
 
 def _names(path: Path) -> list[str]:
-    """Module names by which an app or its subprocesses may import its file: all have to mean one module.
-
-    Its folder, and that of its outermost package, are put into `sys.path`, as `python file.py` does.
-    """
+    """Module names by which an app or its subprocesses may import its file: all have to mean one module. Its folder,
+    and that of its outermost package, are put into `sys.path`, as `python file.py` does."""
     root = path.parent
     while (root / "__init__.py").is_file():
         root = root.parent

@@ -146,10 +146,8 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """Event loop of one run. `made` holds unawaited coroutines of steps, with their requests.
-
-    `context` is the agent's first argument, for libraries that do not get it from the agent.
-    """
+    """Event loop of one run. `made` holds unawaited coroutines of steps, with their requests. `context` is the agent's
+    first argument, for libraries that do not get it from the agent."""
 
     context: Any = None
 

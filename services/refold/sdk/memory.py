@@ -1,8 +1,5 @@
-"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome.
-
-Such a run can be lost with its process and then starts from the top, so it may call only `pure` tools, and wait only
-for time.
-"""
+"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. Such a run can be lost with its
+process and then starts from the top, so it may call only `pure` tools, and wait only for time."""
 
 from __future__ import annotations
 
@@ -40,10 +37,8 @@ LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """Options of the call of such a run, as of `ToolDef`. None means the default.
-
-    `reserve` is what each attempt of the whole may take of budgets and limits: without one no call in it may cost.
-    """
+    """Options of the call of such a run, as of `ToolDef`. None means the default. `reserve` is what each attempt of the
+    whole may take of budgets and limits: without one no call in it may cost."""
 
     timeout: timedelta | None = None
     retry: Retry | None = None
@@ -52,10 +47,8 @@ class WholeCall(NamedTuple):
 
 
 class MemoryAgent(AgentDef):
-    """An agent whose code runs in an executor; the planner sees one call of its own `tool`.
-
-    `whole` has the options of this call; its pool is that of the tools which the agent may call. `tools` are the app's.
-    """
+    """An agent whose code runs in an executor; the planner sees one call of its own `tool`. `whole` has the options of
+    this call; its pool is that of the tools which the agent may call. `tools` are the app's."""
 
     def __init__(
         self,
@@ -138,10 +131,8 @@ class MemoryAgent(AgentDef):
 
 
 class AgentTool(ToolDef):
-    """Tool that runs an agent in memory. Its name is reserved, so that no author's tool can be mistaken for it.
-
-    A `scripted` one is the double of a test: a function, and not the agent.
-    """
+    """Tool that runs an agent in memory. Its name is reserved, so that no author's tool can be mistaken for it. A
+    `scripted` one is the double of a test: a function, and not the agent."""
 
     pattern = AGENT_TOOL_NAME
 

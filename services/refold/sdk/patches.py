@@ -1,8 +1,6 @@
-"""Addresses, clocks and randomness of the standard library and anyio, made functions of the run.
-
-Each patch acts only in a thread that runs an agent's code; other code gets the original. They touch private names, so
-the versions of Python and anyio belong to an agent's version.
-"""
+"""Addresses, clocks and randomness of the standard library and anyio, made functions of the run. Each patch acts only
+in a thread that runs an agent's code; other code gets the original. They touch private names, so the versions of Python
+and anyio belong to an agent's version."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Rehearsal: replay of a history with other code, without effects, to see if both agree.
-
-Planners rehearse before they hand a run to another version; gates do before a deploy.
-"""
+"""Rehearsal: replay of a history with other code, without effects, to see if both agree. Planners rehearse before they
+hand a run to another version; gates do before a deploy."""
 
 from __future__ import annotations
 
@@ -39,10 +37,8 @@ class Arrival:
 
 
 def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VALUES) -> Arrival:
-    """Run fresh code along a history, whose large values are `values`; requests beyond its end are dropped.
-
-    **Raises** NonDeterminismError where both disagree, and any other error of the code.
-    """
+    """Run fresh code along a history, whose large values are `values`; requests beyond its end are dropped. **Raises**
+    NonDeterminismError where both disagree, and any other error of the code."""
     request = state.request
     if request is None or not state.started_ms:
         return Arrival(0, over=state.over)

@@ -1,8 +1,6 @@
 """Secrets: names in the log and on screens, values only in tools, looked up by the executor right before a call.
-
 Callers choose arguments and so the names, so a name must not reach other values: `from_environment` reads only
-variables and files for secrets, and `Secret.only` binds a parameter to some of them.
-"""
+variables and files for secrets, and `Secret.only` binds a parameter to some of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Version of a function's code: a digest that changes with the code and with its foundation.
-
-The order of callbacks in asyncio code depends on Python and on frameworks, so a run continues on those it began with.
-"""
+"""Version of a function's code: a digest that changes with the code and with its foundation. The order of callbacks in
+asyncio code depends on Python and on frameworks, so a run continues on those it began with."""
 
 from __future__ import annotations
 
@@ -48,10 +46,8 @@ def _code(code: CodeType) -> str:
 
 
 def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
-    """Foundation of code: Python's minor version, and those of the frameworks that its module has, `anyio4.12`.
-
-    Patch releases do not count, or each would stall all runs; a comparison with history detects their changes.
-    """
+    """Foundation of code: Python's minor version, and those of the frameworks that its module has, `anyio4.12`. Patch
+    releases do not count, or each would stall all runs; a comparison with history detects their changes."""
     used = {name.partition(".")[0] for function in functions for name in _names(function)}
     used |= {"anyio"} if used & {"pydantic_ai", "agents"} else set()  # they are built on it
     versions = ((name, _installed(name)) for name in FRAMEWORKS if name in used)

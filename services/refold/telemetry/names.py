@@ -1,8 +1,6 @@
-"""Names of spans and attributes: OpenTelemetry's conventions for generative AI, and our own.
-
-All `gen_ai.*` are in development there and may change, so they are exported on request alone. **Source**:
-open-telemetry/semantic-conventions-genai at e8fc5751506258db1459d1bde47994e01dee922e, `model/gen-ai/registry.yaml`.
-"""
+"""Names of spans and attributes: OpenTelemetry's conventions for generative AI, and our own. All `gen_ai.*` are in
+development there and may change, so they are exported on request alone. **Source**:
+open-telemetry/semantic-conventions-genai at e8fc5751506258db1459d1bde47994e01dee922e, `model/gen-ai/registry.yaml`."""
 
 from __future__ import annotations
 

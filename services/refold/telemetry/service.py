@@ -61,11 +61,8 @@ class Telemetry:
         self._runs: OrderedDict[RunId, RunSpans] = OrderedDict()
 
     def turn(self) -> int:
-        """Export new entries; return their number.
-
-        **Raises** UnreachableError while the database or the collector is away, ConflictError when another process
-        exports: the next turn repeats it.
-        """
+        """Export new entries; return their number. **Raises** UnreachableError while the database or the collector is
+        away, ConflictError when another process exports: the next turn repeats it."""
         if not self._database.lock(KEPT_AS):
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))

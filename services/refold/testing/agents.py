@@ -1,8 +1,6 @@
-"""A run of an agent without Kafka and Redis, with the code of a planner: `decide`, the fold, the replay.
-
-Tools run in executors as in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a
-second of it; a sleep, a wait between attempts or a decision that expires takes its own time; none takes real time.
-"""
+"""A run of an agent without Kafka and Redis, with the code of a planner: `decide`, the fold, the replay. Tools run in
+executors as in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a second of it;
+a sleep, a wait between attempts or a decision that expires takes its own time; none takes real time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Executors of a test: those of production, one after the other, on a ledger and a log in memory.
-
-Each attempt goes through the claim, the chain and the record of its result. An executor may be killed right before a
-tool begins, or right after it has ended and before its result is recorded; its successor recovers.
-"""
+"""Executors of a test: those of production, one after the other, on a ledger and a log in memory. Each attempt goes
+through the claim, the chain and the record of its result. An executor may be killed right before a tool begins, or
+right after it has ended and before its result is recorded; its successor recovers."""
 
 from __future__ import annotations
 
@@ -51,12 +49,9 @@ class Heard:
 
 
 class Executors:
-    """One executor and its relay at a time; `attempt` returns the result of an order.
-
-    `now_ms` is the clock, `ran` are the calls whose tools were run, in order, by step. `kills` maps a tool's number,
-    from one, to the death of its executor. `live` is the live output. `watch` is called before each tool, and the
-    function that it returns after.
-    """
+    """One executor and its relay at a time; `attempt` returns the result of an order. `now_ms` is the clock, `ran` are
+    the calls whose tools were run, in order, by step. `kills` maps a tool's number, from one, to the death of its
+    executor. `live` is the live output. `watch` is called before each tool, and the function that it returns after."""
 
     def __init__(self, app: App, panel: Panel, now_ms: int) -> None:
         self.now_ms = self._born_ms = now_ms

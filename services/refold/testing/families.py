@@ -35,9 +35,7 @@ class Relative(Protocol):
 
 class Relatives(Generic[Kin]):
     """All runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
-
-    **Raises** UsageError when the app has no agent of a script.
-    """
+    **Raises** UsageError when the app has no agent of a script."""
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}

@@ -72,11 +72,9 @@ _ANYBODY: Mapping[str, Any] = {
 
 
 class Panel:
-    """Policy, people and keys of a test. `catalog` has them as records of the topic.
-
-    Without a policy all calls are allowed, as with `refold dev`, except tools that need a decision, which anyone may
-    make. The people are those in the policy, and `tester-1`, `tester-2`, ..., who have all roles.
-    """
+    """Policy, people and keys of a test. `catalog` has them as records of the topic. Without a policy all calls are
+    allowed, as with `refold dev`, except tools that need a decision, which anyone may make. The people are those in the
+    policy, and `tester-1`, `tester-2`, ..., who have all roles."""
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}

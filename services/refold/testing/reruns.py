@@ -80,10 +80,8 @@ def keep_records(records: Records, path: str | Path) -> None:
 
 def replay(app: App, history: str | Path | RunRead) -> RunState:
     """Replays the agents of today along a history: one from `AgentRun.save`, or that of a run of another app or code.
-
     Nothing of it can have an effect. **Raises** NonDeterminismError, which names the first step that differs;
-    UsageError when the app has no such agent, or this is no history.
-    """
+    UsageError when the app has no such agent, or this is no history."""
     state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
     name = state.request.agent if state.request else ""
     agent = app.agent_of(name, state.version) or app.agents.get(name)

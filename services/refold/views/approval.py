@@ -1,7 +1,5 @@
-"""Approvals folded from the topics and counted by the rule of the approval service.
-
-Shown questions come from the log's records alone, so a person reads the same question that their vote answers.
-"""
+"""Approvals folded from the topics and counted by the rule of the approval service. Shown questions come from the log's
+records alone, so a person reads the same question that their vote answers."""
 
 from __future__ import annotations
 

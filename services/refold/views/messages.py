@@ -1,8 +1,6 @@
-"""Messages of requests to models, rebuilt from the log without their framework and verified by digest.
-
-A request has only the messages since an earlier one (`core.wire.conversation`). Agents without pydantic-ai record all
-messages, without a digest.
-"""
+"""Messages of requests to models, rebuilt from the log without their framework and verified by digest. A request has
+only the messages since an earlier one (`core.wire.conversation`). Agents without pydantic-ai record all messages,
+without a digest."""
 
 from __future__ import annotations
 
@@ -75,10 +73,8 @@ def inline_text(text: str) -> str:
 
 
 def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inline_text) -> ModelMessages:
-    """The request of a step to a model. `text_of` returns a text of the log, or the text behind a pointer.
-
-    **Raises** NotFoundError for a step that is no request to a model.
-    """
+    """The request of a step to a model. `text_of` returns a text of the log, or the text behind a pointer. **Raises**
+    NotFoundError for a step that is no request to a model."""
     if not 1 <= step <= len(state.steps):
         hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
         raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)

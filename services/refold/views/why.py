@@ -74,10 +74,8 @@ def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
 
 
 def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), most: int = 0) -> Why:
-    """Causes of an event of a run; of a call first its course, with its own `claims`.
-
-    `most` limits the number of causes. **Raises** NotFoundError for an unknown event.
-    """
+    """Causes of an event of a run; of a call first its course, with its own `claims`. `most` limits the number of
+    causes. **Raises** NotFoundError for an unknown event."""
     run = _where_it_happened(run, seq, find)
     number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
     step = run.timeline.steps[number - 1] if 0 < number <= len(run.timeline.steps) else None

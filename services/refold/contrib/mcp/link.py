@@ -1,7 +1,5 @@
-"""Connection of an executor's process to a server, for lists and calls.
-
-The first call opens it, a task of its own holds it, and the next call opens it again after a loss. Only executors
-import it, at first use: the package is large.
+"""Connection of an executor's process to a server, for lists and calls. The first call opens it, a task of its own
+holds it, and the next call opens it again after a loss. Only executors import it, at first use: the package is large.
 """
 
 from __future__ import annotations
@@ -69,11 +67,9 @@ class UnansweredError(RefoldError):
 
 
 class ServerLink:
-    """A server of one executor, reached by `way`, with secret `credentials`.
-
-    `made_up` are error codes of the transport itself, without an answer of the server: after them a call may have
-    happened. Any other error is an answer. **Units**: `give_up_s` for a list.
-    """
+    """A server of one executor, reached by `way`, with secret `credentials`. `made_up` are error codes of the transport
+    itself, without an answer of the server: after them a call may have happened. Any other error is an answer.
+    **Units**: `give_up_s` for a list."""
 
     def __init__(
         self, name: str, way: Way, *, mode: str, give_up_s: float, made_up: frozenset[int], hidden: frozenset[str]

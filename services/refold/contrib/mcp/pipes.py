@@ -1,8 +1,6 @@
-"""A server as a subprocess, over its standard input and output, one line per message.
-
-Unlike the package's transport, this one bounds the length of a line, keeps the last output of a dead server, and on
-Linux no server outlives its executor, however that ends.
-"""
+"""A server as a subprocess, over its standard input and output, one line per message. Unlike the package's transport,
+this one bounds the length of a line, keeps the last output of a dead server, and on Linux no server outlives its
+executor, however that ends."""
 
 from __future__ import annotations
 

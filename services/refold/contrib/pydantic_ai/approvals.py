@@ -54,11 +54,9 @@ _SAID_NO = ("rejected", "denied", "approval_expired")
 
 
 class RefoldApprovals(AbstractCapability[AgentDepsT]):
-    """Has people decide on calls through Refold. `durable()` gives it to an agent that has none.
-
-    The model gets a rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other
-    handler: none can approve in people's place, as no executor would accept it.
-    """
+    """Has people decide on calls through Refold. `durable()` gives it to an agent that has none. The model gets a
+    rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler: none can
+    approve in people's place, as no executor would accept it."""
 
     def get_ordering(self) -> CapabilityOrdering:
         """The first that is asked."""
@@ -67,10 +65,8 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Let calls with a pending approval be proposed, and request the results of deferred calls.
-
-        If another capability handles deferred calls, `RequestInput` for example, it provides the results.
-        """
+        """Let calls with a pending approval be proposed, and request the results of deferred calls. If another
+        capability handles deferred calls, `RequestInput` for example, it provides the results."""
         context = current()
         if context is None:
             return None
@@ -177,11 +173,9 @@ _ALWAYS: tuple[Any, ...] = (
 
 
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
-    """Conditions of `approval_required()` on the toolsets below it, by the id of the object.
-
-    An executor checks them again, as a planner may omit the question. **Raises** UsageError for a condition that an
-    executor cannot check: it has the function's own definition, not one from a wrapper or a server.
-    """
+    """Conditions of `approval_required()` on the toolsets below it, by the id of the object. An executor checks them
+    again, as a planner may omit the question. **Raises** UsageError for a condition that an executor cannot check: it
+    has the function's own definition, not one from a wrapper or a server."""
     found: dict[int, list[Required]] = {}
 
     def walk(each: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:

@@ -77,11 +77,8 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class Conversations:
-    """Requests to models by the code of one run.
-
-    `tokens` are those of a request and its answer, `sizes` the bytes of named results, both by step. `cheaper`: the
-    run's budget now requires the cheaper model.
-    """
+    """Requests to models by the code of one run. `tokens` are those of a request and its answer, `sizes` the bytes of
+    named results, both by step. `cheaper`: the run's budget now requires the cheaper model."""
 
     requests: dict[bytes, _Request] = field(default_factory=dict)
     results: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -134,10 +131,8 @@ class Conversations:
         return Prepared(asked, tuple(sorted({*named, *([base.step] if base else [])})), settled)
 
     def _digests(self, run: str, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
-        """Digests of all beginnings of a conversation. `fresh` gets the data of new messages.
-
-        Nearly always the messages of the run's last request are unchanged, which is detected at once.
-        """
+        """Digests of all beginnings of a conversation. `fresh` gets the data of new messages. Nearly always the
+        messages of the run's last request are unchanged, which is detected at once."""
         known, found = self._asked.get(run, ((), ()))
         if not _begins_with(messages, known):
             known, found = (), ()

@@ -98,10 +98,8 @@ def durable(
 def _attached(
     agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
 ) -> RefoldDurability[Any]:
-    """Attach the capability as if the agent was made with it: `Agent(..., capabilities=[RefoldDurability()])`.
-
-    Each version of an agent has tools of its own, as a handler belongs to one name.
-    """
+    """Attach the capability as if the agent was made with it: `Agent(..., capabilities=[RefoldDurability()])`. Each
+    version of an agent has tools of its own, as a handler belongs to one name."""
     durability = copy.copy(durability)
     durability.name = durability.name or (f"{called}.{version}" if called and version else called)
     bound = durability.for_agent(agent)

@@ -1,9 +1,6 @@
-"""Errors of a model, from its executor to the agent's loop, with their classes.
-
-Transient errors are retried by the run, after the provider's delay: those attempts are events, and survive a crash. The
-last error, or a permanent one, is raised in the loop as pydantic-ai's class for it, for fallbacks to other models and
-hooks.
-"""
+"""Errors of a model, from its executor to the agent's loop, with their classes. Transient errors are retried by the
+run, after the provider's delay: those attempts are events, and survive a crash. The last error, or a permanent one, is
+raised in the loop as pydantic-ai's class for it, for fallbacks to other models and hooks."""
 
 from __future__ import annotations
 

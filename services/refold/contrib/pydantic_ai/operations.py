@@ -87,18 +87,14 @@ _CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
 
 
 def idempotency_key() -> str:
-    """The key of the current call, the same in all its attempts, by which receivers deduplicate.
-
-    Outside a run there are no attempts, and it is another one each time.
-    """
+    """The key of the current call, the same in all its attempts, by which receivers deduplicate. Outside a run there
+    are no attempts, and it is another one each time."""
     return _CALL.get() or uuid4().hex
 
 
 class OperationTool(ToolDef):
-    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports.
-
-    `function` is the author's function that it calls in the end, if there is one.
-    """
+    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports. `function` is the
+    author's function that it calls in the end, if there is one."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 
@@ -329,12 +325,9 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
 
 
 class RefoldBackend(RegisteredOperationBackend[CallOptions]):
-    """Makes a tool of every unit; `tools` has them by name, for an app to take.
-
-    Each function is a tool of its own, as each may have its own options: `functions` has these, by the name of the
-    unit, `sources` the tools of toolsets that are listed later. `approval_missing` returns the reason why a call may
-    not act without a decision of people.
-    """
+    """Makes a tool of every unit; `tools` has them by name, for an app to take. Each function is a tool of its own, as
+    each may have its own options: `functions` has these, by the name of the unit, `sources` the tools of toolsets that
+    are listed later. `approval_missing` returns the reason why a call may not act without a decision of people."""
 
     def __init__(
         self,

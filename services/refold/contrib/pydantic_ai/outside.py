@@ -1,7 +1,5 @@
-"""Limits on the input of a run's request for a model: its requester may have made up all of it.
-
-Input from another agent's code is trusted.
-"""
+"""Limits on the input of a run's request for a model: its requester may have made up all of it. Input from another
+agent's code is trusted."""
 
 from __future__ import annotations
 
@@ -61,10 +59,8 @@ def _length(said: Any) -> int:
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """A prompt without references that an executor would resolve with its own rights.
-
-    These are downloads, files that a provider keeps, and other addresses than http.
-    """
+    """A prompt without references that an executor would resolve with its own rights. These are downloads, files that a
+    provider keeps, and other addresses than http."""
     if prompt is None or isinstance(prompt, str):
         return prompt
     cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])

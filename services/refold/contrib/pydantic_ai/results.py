@@ -67,10 +67,8 @@ def _brief(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _written(response: dict[str, Any]) -> dict[str, Any]:
-    """A response without half characters, such as half an emoji that a model has cut; a mark replaces them.
-
-    A paid response is not refused for that.
-    """
+    """A response without half characters, such as half an emoji that a model has cut; a mark replaces them. A paid
+    response is not refused for that."""
     try:
         orjson.dumps(response)
     except orjson.JSONEncodeError:

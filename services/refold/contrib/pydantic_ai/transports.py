@@ -1,8 +1,6 @@
-"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do.
-
-A unit's parameters are the arguments of a call: JSON data, equal in every process for equal requests. Times and ids
-drawn by pydantic-ai are left out.
-"""
+"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do. A unit's
+parameters are the arguments of a call: JSON data, equal in every process for equal requests. Times and ids drawn by
+pydantic-ai are left out."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
 
 class FunctionTransport(Transport[ParamsT]):
     """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names.
-
-    `before` returns the arguments in the form of earlier releases, which named the function.
-    """
+    `before` returns the arguments in the form of earlier releases, which named the function."""
 
     def __init__(
         self,

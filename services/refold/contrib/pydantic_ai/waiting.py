@@ -1,8 +1,6 @@
-"""Waits in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability.
-
-A wait is a callback of the run: no process waits, and the holder of its token answers once, with the client or `refold
-callback`. The token is handed out by a call, so once by the log, and by an executor.
-"""
+"""Waits in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability. A wait is a callback
+of the run: no process waits, and the holder of its token answers once, with the client or `refold callback`. The token
+is handed out by a call, so once by the log, and by an executor."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits.
-
-A row follows from the last record of a key, which is in one partition, and from the run log, so the order of topics and
-partitions does not matter. They are erased with their run.
-"""
+"""Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits. A row follows from
+the last record of a key, which is in one partition, and from the run log, so the order of topics and partitions does
+not matter. They are erased with their run."""
 
 from __future__ import annotations
 

@@ -25,11 +25,8 @@ from refold.views.steps import Timeline
 
 
 class Shipped(Projection):
-    """Projection of runs, steps, questions, and sums by family and by day.
-
-    `prices` are those of usage without a bill; `price_table` in `runs` names their version. Other prices need a
-    rebuild.
-    """
+    """Projection of runs, steps, questions, and sums by family and by day. `prices` are those of usage without a bill;
+    `price_table` in `runs` names their version. Other prices need a rebuild."""
 
     name = "refold"
     version = 3

@@ -1,7 +1,5 @@
-"""Banned names of agent code, and what to write instead.
-
-An agent's code runs again whenever its run is recovered, so it may see only what was recorded.
-"""
+"""Banned names of agent code, and what to write instead. An agent's code runs again whenever its run is recovered, so
+it may see only what was recorded."""
 
 from __future__ import annotations
 
@@ -114,10 +112,8 @@ def hint_for_module(name: str) -> str | None:
 
 
 def hint_for(thing: Any, *, called: bool) -> str | None:
-    """Replacement for an object; None if it is allowed.
-
-    A banned class may be named (in `except`, in `isinstance`), but not instantiated.
-    """
+    """Replacement for an object; None if it is allowed. A banned class may be named (in `except`, in `isinstance`), but
+    not instantiated."""
     thing = getattr(thing, ORIGINAL, thing)
     if isinstance(thing, type) and (not called or issubclass(thing, BaseException)):
         return None

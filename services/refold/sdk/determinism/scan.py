@@ -1,8 +1,6 @@
-"""Scan of an agent's code before it runs: finds non-deterministic names, and suggests replacements.
-
-It follows the names that the code loads, and the functions of the same module that it uses. Names are resolved to
-objects, so a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding.
-"""
+"""Scan of an agent's code before it runs: finds non-deterministic names, and suggests replacements. It follows the
+names that the code loads, and the functions of the same module that it uses. Names are resolved to objects, so a type
+annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding."""
 
 from __future__ import annotations
 
@@ -148,10 +146,8 @@ def _is_callee(op: str, arg: int, before: str) -> bool:
 
 
 def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
-    """The instructions of code as (operation, name, argument, line), one load or store each.
-
-    From Python 3.13 on one instruction may load or store two variables; 3.12 has checked loads beside the plain ones.
-    """
+    """The instructions of code as (operation, name, argument, line), one load or store each. From Python 3.13 on one
+    instruction may load or store two variables; 3.12 has checked loads beside the plain ones."""
     for step in dis.get_instructions(code):
         if step.opname in ("EXTENDED_ARG", "CACHE", "NOP"):
             continue

@@ -1,9 +1,6 @@
-"""Blocks agent code from the outside world while it runs.
-
-`scan` sees the names in the code; this sees actual effects, in libraries too. Python reports sockets, files, processes
-and (from 3.13 on) sleeping to audit hooks, and this hook refuses them while an agent is driven. Reading files is
-allowed, as imports do it too.
-"""
+"""Blocks agent code from the outside world while it runs. `scan` sees the names in the code; this sees actual effects,
+in libraries too. Python reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and this hook
+refuses them while an agent is driven. Reading files is allowed, as imports do it too."""
 
 from __future__ import annotations
 
@@ -38,11 +35,9 @@ class _Switched(AbstractContextManager[None]):  # a generator would cost each st
 
 
 def watching() -> AbstractContextManager[None]:
-    """A `with` block around the driving of agents: in this thread, effects raise UsageError.
-
-    The hook is installed at the first use and stays, as Python cannot remove one; it costs less than a microsecond per
-    reported event, in other threads too.
-    """
+    """A `with` block around the driving of agents: in this thread, effects raise UsageError. The hook is installed at
+    the first use and stays, as Python cannot remove one; it costs less than a microsecond per reported event, in other
+    threads too."""
     if not _INSTALLED.is_set():
         _INSTALLED.set()
         sys.addaudithook(_object)
