@@ -72,8 +72,8 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
         found[run] = ArchivableRun(
             run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq
         )
-        # The fold keeps enough to judge what may still come of it; its results would fill the memory. Only of a failed
-        # run it takes the state to judge what lets it go on.
+        # The fold keeps enough to judge later records without the state, whose results would fill the memory. Only a
+        # failed run needs its state, to judge a retry.
         if state.status != "failed":
             del fold.states[run]
     fold.settle()

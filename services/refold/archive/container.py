@@ -106,7 +106,7 @@ def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
     """The runs in a file. **Raises** MalformedError when it is none, or was cut."""
     try:
         rows = fastavro.reader(io.BytesIO(content))
-        # A schema of somebody else's decides how often a loop of the library goes round, and what it builds.
+        # A foreign schema would control the loops of the library, and the objects it builds.
         if to_parsing_canonical_form(rows.writer_schema) != _CANONICAL:
             raise ValueError("it has another schema than archives have")
         for row in rows:

@@ -68,10 +68,10 @@ def run_of(record: Record) -> str:
     parts_of_key = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
         return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
-    # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
+    # A repeated question has the key `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
     if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, *DEAD_LETTERS):
         return _text(parts_of_key[1])
-    # A token has no slash, and what is said of a run has one: its id may begin as tokens do.
+    # A token has no slash, and the key of a signal has one: a run id may begin as tokens do.
     if record.topic in (RUN_SIGNALLED, *DEAD_LETTERS) and key.startswith(_CALLBACK) and b"/" not in key:
         return _called_back(key)
     return _text(parts_of_key[0])

@@ -23,7 +23,7 @@ class ArchiveReader:
         return 1
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
-        if topic == RUN_SNAPSHOT:  # whoever folds the run asks for its marker, and here is none
+        if topic == RUN_SNAPSHOT:  # a fold of the run looks for its marker, and here is none
             return
         self.partitions(topic)
         for offset, at_ms, key, value in self._run.records:

@@ -135,7 +135,7 @@ class Archivist:
             if (ended := known.get(wanted)) is None:
                 raise self._unfinished(wanted, partition)
             _check_family(ended)
-        # A pass that was cut short has marked the parents first: what they have started is still to be erased.
+        # An interrupted pass has marked the parents first: their children are still to be erased.
         rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
         family = _parents_first(rest, marked)
         seconds_left = self._settings.give_up_s
@@ -207,7 +207,7 @@ class Archivist:
             )
             for run in sound
         }
-        # A child whose parent's marker was lost would be gone while what can start it again is there.
+        # If a parent's marker was lost, its child would be gone while the parent can start it again.
         for depth in sorted({depth_of(run) for run in markers}):
             layer = {run: marker for run, marker in markers.items() if depth_of(run) == depth}
             self._write([_marker(partition, erased_key(run), marker) for run, marker in layer.items()])

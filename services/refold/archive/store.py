@@ -148,7 +148,7 @@ class ArchiveStore:
         while True:
             file = f"{place}-{number}.avro"
             try:
-                # Never over another: a file that exists holds runs that may be nowhere else by now.
+                # Never overwrite: an existing file may have the only copy of its runs.
                 self._put(file, content)
                 break
             except AlreadyExistsError:

@@ -38,7 +38,7 @@ class ArchivedRuns:
             return None
         try:
             return next(((file, _view_of(each)) for each in self._archive_store.runs(file) if each.run_id == run), None)
-        except NotFoundError:  # somebody has deleted it
+        except NotFoundError:  # it was deleted
             return None
         except MalformedError as error:
             raise UnreachableError(error.message, hint="`refold archive verify` reads all files") from None

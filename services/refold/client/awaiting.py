@@ -480,7 +480,7 @@ async def _within(answer: Awaitable[_T], timeout: timedelta | None, what: str) -
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: asyncio.Queue[_T], event: _T) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(told.put_nowait, event)
 
 

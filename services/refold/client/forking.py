@@ -116,7 +116,7 @@ class ForkProcess:
     """A process of forks. Loading the app may take `limit_s`, and so may each fork."""
 
     def __init__(self, setup: ForkSetup, budget: Spendable | None = None, limit_s: float = TIMEOUT_S) -> None:
-        # Of what the platform's clients are told nothing is told to a process that runs the app for nothing.
+        # The process of a fork without calls gets none of the settings of the platform's clients.
         hidden = (PREFIX,) if budget else (PREFIX, *OF_STORES)
         env = {name: value for name, value in os.environ.items() if not name.upper().startswith(hidden)}
         room = "refold.client.pure" if budget else "refold.forks.worker"

@@ -145,7 +145,7 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
             found += [Problem(file, rule.name, reason, fatal=False) for reason in traps]
             names.setdefault(rule.name, file)
             rules.append((file, rule))
-    # What no file shows by itself: two that contradict each other, or what JSON does not hold.
+    # Problems of all files together: two that contradict each other, or values that JSON lacks.
     if not any(problem.fatal for problem in found):
         try:
             Policy.parse(merge(files))
@@ -178,7 +178,7 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
     """Rules that decide no call because a condition is constant, with the reason."""
     always = ""
     for rule in rules:
-        # Asked without any variable it has a value only if none matters: || and && pass over what fails.
+        # Without variables it has a value only if none matters: || and && skip operands that fail.
         value = rule.when.value({})
         constant = None if isinstance(value, str) and rule.when.needs else value
         if always:

@@ -134,6 +134,6 @@ def part_in(record: Record) -> StreamPart | None:
         found = codec.decode(StreamPart, record.value or b"")
         canonical.parse(found.data)
         whose = parse_call_id(found.call_id)[0]
-    except (FoldError, MalformedError):  # of a newer version, too: others go on to be heard
+    except (FoldError, MalformedError):  # of a newer version, too: other parts still count
         return None
     return found if found.run_id == whose else None

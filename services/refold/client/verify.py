@@ -105,7 +105,7 @@ class Verified:
                 self.copied[judged.run_id] = self.copied.get(judged.run_id, 0) + 1
             if judged.void:
                 void[judged.void] += judged.void != "anchor"
-            # What was held aside until now was counted as an orphan.
+            # Records held aside until now were counted as orphans.
             void["orphan"] -= len(judged.linked)
             for each in (judged, *judged.linked):
                 if each.state is None or each.entry is None:
@@ -239,7 +239,7 @@ class _Kept:
 def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
     """Drop the state of a run that this record ended for good: the fold needs it no more."""
     state = fold.states.get(judged.run_id) if not judged.void or judged.mended else None
-    if state is None or not state.over or state.status == "failed":  # a retry extends all of what has failed
+    if state is None or not state.over or state.status == "failed":  # a retry may extend a failed one
         return None
     return fold.states.pop(state.run_id)
 

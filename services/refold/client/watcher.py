@@ -72,7 +72,7 @@ class Watch(Generic[_T]):
             self.refuse(error)
             return
         if found is not None:
-            with suppress(InvalidStateError):  # whoever has waited gives up just now
+            with suppress(InvalidStateError):  # its waiter gives up just now
                 self.answer.set_result(found)
 
     def refuse(self, error: RefoldError) -> None:
@@ -203,7 +203,7 @@ class Watcher:
 
     def _note_beginning(self, watch: Watch[object]) -> None:
         if watch.whole and watch.found.records and watch.run not in self._first:
-            # Void records before it change nothing of what counts behind it.
+            # Void records before it do not change which later ones count.
             self._first[watch.run] = min(judged.record.offset for judged in watch.found.records)
             if len(self._first) > REMEMBERED:
                 self._first.popitem(last=False)

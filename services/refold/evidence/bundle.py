@@ -203,7 +203,7 @@ def contents_of(line: Line) -> Contents:
     except ValidationError:
         raise MalformedError("the first line is not that of a bundle") from None
     names = [each.run for each in found.runs]
-    if names != sorted(set(names)):  # a run is held against what was said before of it, by the run that started it
+    if names != sorted(set(names)):  # a run is compared with its parent's records, which come first
         raise MalformedError("the runs of the first line are not in the order of their names")
     return found
 

@@ -81,7 +81,7 @@ def text_digest(text: str) -> str:
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known: Authorities) -> Hole | Decision:
     """The decision in an event, if people made it on exactly the question of the run `before`."""
     found: Hole | Decision = Hole("decision", 0, "")
-    for then_ms in (at_ms, at_ms + SKEW_MS):  # who wrote to the catalog may have had a clock that goes before
+    for then_ms in (at_ms, at_ms + SKEW_MS):  # the clock of a writer to the catalog may be ahead
         found = _decided(before, event, known.at(then_ms))
         if isinstance(found, Decision):
             break

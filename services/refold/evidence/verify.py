@@ -245,7 +245,7 @@ class _Pass:
     def _damaged(self, hole: Hole) -> Hole:
         """Name a broken or missing line by its run and the event that it should have."""
         kind, run = self._place(hole.record)
-        if hole.kind != "removed":  # that is told last, once it did not come later
+        if hole.kind != "removed":  # missing lines are reported last: they may still come
             self._pass_by(hole.record + 1)
             self._tear(kind, run)
         return hole._replace(what=f"{run or kind}: {hole.what}", run_id=run, seq=self._due.get(hole.record, 0))

@@ -87,7 +87,7 @@ def shut(*, network: bool = False) -> bool:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     linux = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if linux:  # code that never ends would outlive who has started it, and could end it
+    if linux:  # endless code would outlive its parent, which alone could end it
         linux.prctl(_PARENT_DIES, signal.SIGKILL)
     if network:
         return False
@@ -97,7 +97,7 @@ def shut(*, network: bool = False) -> bool:
         linux.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _lock(linux)
         alone = _filter(linux)
-    # Neither a function of ours nor a cell of one: what an app can find, it can change.
+    # Neither a function of ours nor a cell of one: an app could find and change them.
     refused = frozenset(EVENTS) - _LET | frozenset(_MORE.split())
     sys.addaudithook(partial(_refuse, (_refuse, refused, _WRITES, _INTERPRETERS, UsageError, PREVENTED)))
     return alone

@@ -245,7 +245,7 @@ class Fork:
         self._written = 0
         doubt = next((each.doubt for each in family.values() if each.doubt), None)
         self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
-        facts = replace(app.facts(), windows=())  # who else has used a window, nobody knows here
+        facts = replace(app.facts(), windows=())  # the use of windows by other runs is unknown here
         self.rules = Rules(app=facts, authority=self._authority, above=BudgetAccounts(self._state).above)
         edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
         self._agents = _Agents(app, self.rules, around, edits)
@@ -360,7 +360,7 @@ class Fork:
                 return line
         return None
 
-    # What comes next
+    # Next inputs
 
     def _next(self) -> tuple[ForkedRun, _Answer] | None:
         """Input that is due first. An unanswered step found on the way ends the fork: see `wants`."""
@@ -407,7 +407,7 @@ class Fork:
         if opened.phase == "dispatched":
             return self._instead(line, step)
         timed = opened.phase in ("sleep", "wait", "callback", "backoff") and opened.due_ms > 0
-        # What the record left may have been ended by others, however late; a call is tried again by time alone.
+        # Other runs may have ended a step that the record left open; only time ends a backoff.
         over = line.waits_still(step) if opened.phase == "backoff" else line.left(step, opened.phase)
         return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
 
@@ -452,7 +452,7 @@ class Fork:
             approvers=found.requirement.approvers if found.requirement else [],
         )
 
-    # What it means
+    # Effects of an input
 
     def _feed(self, line: ForkedRun, answer: _Answer) -> None:
         self.now_ms = max(self.now_ms, answer.due_ms)
@@ -628,7 +628,7 @@ class Fork:
         if run in self.lines or not (crossed or waits_for(parent.state, origin)):
             return
         if source is None and parent.matched[_started_in(run)][0] is not None:
-            return  # its history is gone; if somebody waits for it, its end is in that of its parent
+            return  # its history is gone; its parent's has the end, if it is awaited
         seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
         line = self.lines[run] = ForkedRun(
             RecordedRun.empty(run), source, outside=deque(source.outside if source else ())
@@ -651,7 +651,7 @@ class Fork:
         found = line.matched[call.step][0] if call.step in line.matched else line.foresee(call)
         return line.source.asked[found].judgement if found else None
 
-    # What is written
+    # Writing
 
     def _react(self, state: RunState, fresh: list[Event], *, verify: bool = False) -> list[Event]:
         found = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)

@@ -113,7 +113,7 @@ class RecordedRun:
             if not isinstance(record, chain.LogRecord):
                 raise MalformedError(f"a record is none of a run log that can be read here: {record}")
             found = found or RecordedRun.empty(record.entry.run_id)
-            # After a mirror records may lie in another order than that of the history, which they are handed over in.
+            # After a mirror the log may have another order than the history, in which records come here.
             place = max(row.place, found.entries[-1][0] + 1) if found.entries else row.place
             found.take(place, record.entry, record.id)
         if found is None:
@@ -170,7 +170,7 @@ def judgement_in(event: Event, policy: str) -> Judgement | None:
             return Judgement("allow", event.rule, policy)
         case events.CallJudged():
             return Judgement("allow", event.rule, event.policy)
-        case events.ApprovalRequested() if event.about != DOUBT:  # what came of a call judges nothing
+        case events.ApprovalRequested() if event.about != DOUBT:  # a question about an outcome is no judgement
             return Judgement("require", event.rule, event.policy, requirement=event.requirement)
         case events.CallFailed() | events.CallDoubted() if event.failure.code == "denied":
             return Judgement("deny", event.failure.detail, policy, event.failure.message)
@@ -301,7 +301,7 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
     """Result that an executor sent for the record to have this entry; for an attempt that this run has made."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
-    # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
+    # An unknown outcome of a `pure` call is a failure, and billed otherwise.
     unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
     told = ToolResult(
         state.call_id(step),

@@ -164,7 +164,7 @@ def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: Recorde
     """Calls that only one side has; two calls of one tool differ in their arguments."""
     line = fork.lines.get(name)
     matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
-    # Of a fork that goes on nobody knows what it leaves out.
+    # The omissions of an unfinished fork are unknown.
     ended = not fork.wants and (after is None or after.state.over)
     gone = _left_out(line.source if line else recorded, matched.values()) if ended else []
     for call in (each for each in _asked(after) if matched[each.step] is None):

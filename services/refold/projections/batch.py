@@ -77,7 +77,7 @@ class Batch:
                 self.changes.rows.setdefault(table, {})[key] = None
                 del totals[key]
 
-    # What projections do
+    # For projections
 
     def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
         """See `View`."""
@@ -200,7 +200,7 @@ class Batch:
                 hint="a row belongs to one run: put the run's id into the key, or declare the table with sums(...)",
             )
 
-    # What the projector does, without a look at what was declared
+    # For the projector, without checks of declarations
 
     def fetch(self, table: ViewTable, keys: Iterable[ViewKey]) -> None:
         """Read the rows of these keys at once, where they were not read before."""

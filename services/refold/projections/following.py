@@ -181,7 +181,7 @@ def misplaced(
         cut = f"{place[0]}/{place[1]} has the records {start} to {end}, and they go on at {at}"
         if at > end:
             return f"the log has lost its end: {cut}"
-        if at and place[0] == RUN_LOG and start > at:  # others lose what is superseded, or old
+        if at and place[0] == RUN_LOG and start > at:  # other topics lose superseded and old records
             return f"the log has lost its beginning: {cut}"
     return ""
 

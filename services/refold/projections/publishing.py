@@ -75,7 +75,7 @@ class RunRows:
     def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
         try:
             found = self._store.rows(RUNS, keys)
-        except ConflictError:  # this process has stood still, and what it has just written may be an old row
+        except ConflictError:  # this process has paused, and its last row may be stale
             found = self._in_use().rows(RUNS, keys)
         return {key[0]: found.get(key) for key in keys}
 

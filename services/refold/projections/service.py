@@ -222,7 +222,7 @@ class KeptProjection:
 
     def _open(self, number: int, send: SendRows | None = None) -> Follower:
         store = self._database.store(self.name, number)
-        if store.notes().get("stopped"):  # its code may be another by now
+        if store.notes().get("stopped"):  # its code may have changed
             store.commit(ViewChanges((), notes={"stopped": ""}))
         rows = RunRows(store, send, self._in_use) if send else None
         return Follower(self.projection, store, self._source, clock=self._clock, rows=rows)

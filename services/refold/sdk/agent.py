@@ -117,7 +117,7 @@ class AgentDef:
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
         """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
-        _ = self.code  # the code is scanned again: what it uses may have been defined after it
+        _ = self.code  # scan again: its helpers may have been defined after it
         made: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
         return made
 

@@ -28,7 +28,7 @@ class Callback(Generic[R]):
         self._future.cancel()
 
     def __repr__(self) -> str:
-        return f"<Callback {self.name}>"  # and not its token: what is printed lands in logs
+        return f"<Callback {self.name}>"  # without its token, which would get into logs
 
 
 def result_reader(schema: Any, name: str) -> tuple[str, Any]:

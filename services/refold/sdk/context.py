@@ -52,7 +52,7 @@ class Context:
         history: RunState = NO_HISTORY,
     ) -> None:
         forked = history.request.forked if history.request else None
-        # What a fork keeps of another run was asked for under the name of that: by it the code goes on.
+        # Steps that a fork keeps of another run were requested under its name: the code continues with it.
         self._names = [*(forked.lineage if forked else ()), run_id]
         self.run_id = self._names[0]
         self.log = AgentLog(moment, {"run_id": run_id})
@@ -195,7 +195,7 @@ class Context:
         name = check_name(name)
         text, read = result_reader(schema, name)
         self._callbacks += 1
-        # What a retry has left behind nobody answers any more: what is made instead has another token.
+        # Callbacks discarded by a retry get no answers: those in their place have other tokens.
         for life in count():
             number = life * LIFE_CALLBACKS + self._callbacks
             tokens = [callback_token(RunId(name), self._seed, number) for name in self._names]

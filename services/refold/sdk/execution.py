@@ -136,7 +136,7 @@ class Execution:
                     self._drain()
             except TooBusyError:  # the next round would come no further
                 break
-            except BaseException:  # noqa: BLE001 - what clean-up raises is not heard
+            except BaseException:  # noqa: BLE001 - errors of clean-up are dropped
                 continue
         self._coroutine, self._main, self._closer, self._ending, refused = None, None, None, [], False
         with suppress(BaseException), self._turn():
@@ -146,7 +146,7 @@ class Execution:
                 with suppress(BaseException):
                     self._context.run(generator.aclose().send, None)
         for task in loop.tasks.values():
-            task._log_traceback = False  # it is told, or dropped with the run
+            task._log_traceback = False  # it is in the log, or dropped with the run
         patches.forget(loop.tasks.values())
         self._forget_made()
         loop.ready = RESTING
@@ -206,7 +206,7 @@ class Execution:
                 try:
                     handle._run()
                 except (SystemExit, KeyboardInterrupt):
-                    continue  # it has ended its task, and ends no planner: hosting hears of it at the end
+                    continue  # it has ended its task, and must not end the planner; it is reported at the end
         self._left = left
 
     def _wind_up(self, main: Task) -> None:

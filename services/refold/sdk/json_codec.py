@@ -99,7 +99,7 @@ class WireForm:
             self._refuse(path, "an InitVar is not part of the value", "give it a default, or make it a field")
         if node.get("serialization_exclude") and required:
             self._refuse(path, "a field that is excluded is missing when it is read", "give it a default")
-        if node.get("init") is False:  # it is made anew where it is read
+        if node.get("init") is False:  # it is made again by the reader
             node["serialization_exclude"] = True
         node.pop("serialization_alias", None)
         if config.get("validate_by_alias") is not False and (alias := self._alias(node, path, config)):
@@ -136,7 +136,7 @@ def _masks(function: Any) -> bool:
 
 
 def _open(value: Any, handler: Any, info: Any) -> Any:
-    if isinstance(info.context, dict):  # has what no type is declared for: it arrives as JSON data
+    if isinstance(info.context, dict):  # ids of parts without a declared type, which arrive as JSON data
         info.context[id(value)] = value
     return handler(value)
 
@@ -185,7 +185,7 @@ class JsonCodec:
         except (PydanticUserError, NameError) as error:
             raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
         self.form = WireForm(adapter.core_schema, what)
-        # Models have a validator and a serializer of their own, which are not those of the wire form.
+        # Models have their own validator and serializer, which differ from the wire form.
         validator = SchemaValidator(self.form.schema, None, _use_prebuilt=False)
         self._plain = SchemaSerializer(self.form.schema, None, _use_prebuilt=False).to_python
         self._direct = self.form.plain and not self.form.ordered
@@ -216,7 +216,7 @@ class JsonCodec:
             try:
                 return canonical.dumps(checked)
             except MalformedError:
-                pass  # what follows finds the place
+                pass  # the comparison below finds the place
         try:
             return self._compared(checked, sparse)
         except (MemoryError, UsageError):
@@ -341,7 +341,7 @@ def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
     """The annotations of a function as types. **Raises** UsageError when one names something unknown."""
     wanted = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
-    # A decorator takes annotations over as text: their names are those of the module where they were written.
+    # A decorator copies annotations as text: their names belong to the module where they were written.
     written = getattr(inspect.unwrap(function), "__globals__", function.__globals__)
     try:
         return get_type_hints(SimpleNamespace(__annotations__=wanted), written, include_extras=True)
@@ -374,7 +374,7 @@ def json_of(value: Any, what: str) -> str:
         return JsonCodec(Any, f"the {what} is not JSON").dump(value)
 
 
-# What arrives, beside what was sent
+# Comparison of sent and read values
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:

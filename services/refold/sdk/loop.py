@@ -139,7 +139,7 @@ class Book:
 
 
 if TYPE_CHECKING:
-    # It has all that a loop has: what is not defined here is refused below.
+    # It has all methods of a loop: those not defined here are refused below.
     _LOOP: Any = object
 else:
     _LOOP = asyncio.AbstractEventLoop
@@ -169,7 +169,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         self._redelivered: dict[Any, int] = {}
         self._parked: list[asyncio.Handle] = []
 
-    # What steps are made of
+    # Steps
 
     def ask(self, intent: Intent) -> StepFuture:
         """The future of a step, which gets its number when the turn is over."""
@@ -206,7 +206,7 @@ class Loop(_LOOP):  # type: ignore[misc]
             self._places[place] = Random(f"{self._seed}/{place}")
         return self._places[place]
 
-    # What asyncio asks of a loop
+    # The interface of asyncio
 
     def time(self) -> float:
         """Seconds since 1970 of the entry that woke the code. Never goes back."""
@@ -281,7 +281,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         if (error := context.get("exception")) is None:
             return
         text = str(context.get("message", "")).partition(" at 0x")[0]
-        # Of a callback it is told at a moment that comes again; of what a collector finds it is not.
+        # Failures of callbacks occur again in replay; those found by a collector do not.
         if "handle" in context:
             self.unheard.append((text, error))
         elif not self.closing and not self.moment.replaying:

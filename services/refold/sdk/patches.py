@@ -94,7 +94,7 @@ def install() -> None:
         )
     for name in ("callHandlers",):
         setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
-    if sys.version_info < (3, 12):  # from then on the watch hears of threads
+    if sys.version_info < (3, 12):  # later versions report threads to the watch
         threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
         _order_scopes(sys.modules[_ANYIO])

@@ -166,7 +166,7 @@ class RunSpans:
             title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
             said |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
             said |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
-        elif self._instrumented:  # the framework's own span says so, and usage is counted once
+        elif self._instrumented:  # the framework's own span has the usage, which is counted once
             title, kind = proposed.tool, SpanKind.INTERNAL
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
@@ -236,7 +236,7 @@ def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tu
     """Provider and model of a call, empty if unknown; None for a call without a model."""
     text = usage.get("model") if usage else None
     if not text and proposed.pool == MODEL_POOL and not usage:
-        try:  # no answer says which model it was: the request does
+        try:  # without an answer, the request names the model
             text = orjson.loads(proposed.args).get("asked", "")
         except (ValueError, AttributeError):
             text = ""

@@ -117,8 +117,8 @@ def crash_matrix(
     of its own. **Raises** CrashError when an effect happened twice, or a run ended unlike the undisturbed one; its text
     names tool, boundary and number. NonDeterminismError as every run of the kit.
     """
-    __tracebackhide__ = True  # pytest: the text of the error says all that there is to say
-    # A world that has seen these keys before, in another test or another day, would recognise them, and hide what acts.
+    __tracebackhide__ = True  # pytest: the text of the error is complete
+    # A world that has seen these keys before, in another test or another day, would deduplicate, and hide effects.
     report, matrix = CrashReport(agent), token_hex(4)
     scripts = tools if callable(tools) else lambda: tools or {}
 
@@ -141,7 +141,7 @@ def crash_matrix(
         try:
             drive(run)
         except Exception:
-            if not _doubts(run):  # what it does next may rest on a call that waits for people
+            if not _doubts(run):  # its next step may depend on a call that waits for people
                 raise
         finally:
             run.executors.close()
@@ -225,7 +225,7 @@ class _Counted:
             return None
         script = self._scripts.get(tool, self._app.tools[tool].function)
         if not isinstance(script, FunctionType) or (tool in self._scripts and KEY not in _parameters(script)):
-            return None  # a script says what comes of a call, not how it is made
+            return None  # a script has the result of a call, not the way it is made
         return uses_key(script)
 
     def _reason(self, call: ToolRequest) -> str:
@@ -248,7 +248,7 @@ def uses_key(function: FunctionType) -> bool:
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None)
     if code is None or {"locals", "vars"} & set(code.co_names):
-        return True  # nobody can tell
+        return True  # unknown
     if KEY in code.co_names:  # tools of frameworks have it from a function, or from a context of theirs
         return True
     if KEY not in _parameters(plain):

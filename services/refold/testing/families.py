@@ -92,6 +92,6 @@ class Relatives(Generic[Kin]):
                 script = script(**(canonical.parse(told.request.input) or {}))
             if isinstance(script, BaseException):
                 raise script
-        except Exception as error:  # noqa: BLE001 - it is how the script says that a run fails
+        except Exception as error:  # noqa: BLE001 - the script of a failing run
             return ChildEnded(parent, step, "failed", "null", failure_of(error))
         return ChildEnded(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)

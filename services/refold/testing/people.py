@@ -101,7 +101,7 @@ class Panel:
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
         """Decision of people when as many say this as it takes. **Raises** UsageError when they may not."""
         voted, catalog = {}, self.authority.catalog
-        if says.args == request.args:  # they were asked again about what they have made of the call
+        if says.args == request.args:  # a second question about their own edit
             says = Says("approve")
         for number, actor in enumerate(self._voters(request, says.action), start=1):
             vote = Vote(

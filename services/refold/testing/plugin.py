@@ -72,7 +72,7 @@ def pytest_runtest_logstart() -> None:
     _recent().clear()
 
 
-# A wrapper of the old kind: the new one would end every pytest that is older, of whoever has Refold installed.
+# A wrapper of the old kind: the new one would break older versions of pytest wherever Refold is installed.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Add the histories of a failed test's runs to its report."""

@@ -61,12 +61,12 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
     end, beyond = rerun(app, agent, state)
-    # What a limit has ended asked for more, which it did not get.
+    # A run that a limit has ended made one more request, which was refused.
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
         step, intent = beyond[0]
         _differs(step, "nothing", intent.words)
     before, again = _words(state.end), _words(_event_of(app, agent, end))
-    # What ended it may also be a policy or the end of an approval, and then the code is not over.
+    # A policy or the end of an approval may have ended it too, and then the code is not over.
     if again != before and not (end is None and isinstance(state.end, RunFailed)):
         _differs(len(state.steps) + 1, before, again)
     return end

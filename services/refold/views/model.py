@@ -53,7 +53,7 @@ class Pointing(str):
 def json_text(text: str) -> Any:
     """A JSON text from a record as data; invalid JSON stays text, or becomes a `Pointing`."""
     try:
-        canonical.refuse_depth(text)  # no service writes what is nested so deep, and no reader is to fail for it
+        canonical.refuse_depth(text)  # no service writes such depth, and no reader should fail on it
         return json.loads(text) if text else None
     except (ValueError, MalformedError):
         return Pointing(text) if is_pointer(text) else text

@@ -85,12 +85,12 @@ class RunRow(ReadModel):
 
     @property
     def paused(self) -> bool:
-        """True while somebody has paused it, or the run above it."""
+        """True while a pause of the run or of its parent is in force."""
         return bool(self.pauses)
 
 
 class Ended(ReadModel):
-    """Outcome of a run, or none so far. `result` is what the agent returned; `seq` that of its last event."""
+    """Outcome of a run, or none so far. `result` is the agent's, `seq` the number of the run's last event."""
 
     run_id: str
     status: str
@@ -200,7 +200,7 @@ class RunInfo(RunRow):
 
 
 class RunShown(RunInfo):
-    """The same with what lies elsewhere: why calls of it are halted, and the runs that it has started."""
+    """A run with the reasons why its calls are halted, and the runs that it has started."""
 
     halted: list[str]
     family: list[RunRow]

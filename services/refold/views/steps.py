@@ -194,7 +194,7 @@ class Timeline:
             if step := _begun(event, self.run_id, seq, at_ms):
                 self.steps.append(step)
             elif change := _CHANGES.get(type(event)):
-                with suppress(LookupError, ValueError):  # who lies of a step stops no reader of other runs
+                with suppress(LookupError, ValueError):  # a false event must not stop readers of other runs
                     self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)

@@ -196,7 +196,7 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
 
 def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
     """Entries from an event back to the request of the first run, the event's own first."""
-    known = set[tuple[str, int]]()  # a log that somebody has made up may lead in circles
+    known = set[tuple[str, int]]()  # a forged log may lead in circles
     while (run.state.run_id, seq) not in known and (not most or len(known) < most):
         run = _where_it_happened(run, seq, find)
         known.add((run.state.run_id, seq))

@@ -75,7 +75,7 @@ class Guard:
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):
-                message.result.setdefault("resultType", "complete")  # as the protocol says; the package wants the word
+                message.result.setdefault("resultType", "complete")  # optional in the protocol, required by the package
             return True
         now = time.monotonic()
         self._room, self._since = min(MOST_UNASKED, self._room + (now - self._since) * UNASKED_A_S) - 1, now
@@ -131,7 +131,7 @@ class _Out:
         if isinstance(message, JSONRPCRequest):
             meta = (message.params or {}).get("_meta") or {}
             if (able := meta.get(CLIENT_CAPABILITIES_META_KEY)) is not None:
-                # The package says what it has callbacks for, and a callback would hold a call open while people think.
+                # The package declares only its callbacks, and a callback would hold a call open while people think.
                 meta[CLIENT_CAPABILITIES_META_KEY] = {**able, "elicitation": CAN}
                 self._guard.stateless = True
         await self._inner.send(item)

@@ -139,8 +139,8 @@ class ServerLink:
                     return client, await self._listed(client)
             except (MCPError, ValidationError, TimeoutError, MalformedError) as error:
                 lost = self._guard.over.is_set()
-                # A session that the server has forgotten is never found again. What else is wrong may pass, and while
-                # a call is under way a server is perhaps one that does one thing at a time.
+                # A session that the server has forgotten is never found again. Other errors may pass, and a server with
+                # a running call may be one that handles one request at a time.
                 forgotten = isinstance(error, MCPError) and error.code == INVALID_REQUEST
                 if forgotten or not self._under_way:
                     self._drop()
@@ -156,7 +156,7 @@ class ServerLink:
         if self._ready is None or self._guard.over.is_set():
             guard = self._guard = Guard()
             ready = self._ready = asyncio.get_running_loop().create_future()
-            ready.add_done_callback(lambda made: made.cancelled() or made.exception())  # who waited may have left
+            ready.add_done_callback(lambda made: made.cancelled() or made.exception())  # its waiter may have left
             holder = asyncio.create_task(self._hold(guard, ready), name=f"mcp {self._name}")
             self._holders.add(holder)
             holder.add_done_callback(self._holders.discard)

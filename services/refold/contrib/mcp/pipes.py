@@ -35,7 +35,7 @@ class Pipes:
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
-        # What the executor has in its environment (its own passwords, say) is no affair of a server's.
+        # The executor's environment (its passwords, say) must not reach a server.
         self._env = {**get_default_environment(), **env}
         self._said: deque[bytes] = deque()
 
@@ -123,7 +123,7 @@ async def _write(
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        told.close()  # nobody reads what is asked, so nobody will answer: those who wait are to hear of it
+        told.close()  # the server reads no requests, so no answers come: fail the waiting ones
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
@@ -146,13 +146,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 break
     _signal(process, signal.SIGKILL)
     await _over(process)
-    # What it has started may have left its group, with the pipes in its hands; nothing public lets go of them here.
+    # A subprocess may have left its group with the pipes open; no public method releases them here.
     process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _over(process: asyncio.subprocess.Process) -> None:
     """Wait for the process alone: `process.wait()` also waits for the ends of its pipes."""
-    while process.returncode is None:  # noqa: ASYNC110 - nothing else tells of the process alone
+    while process.returncode is None:  # noqa: ASYNC110 - no event is about the process alone
         await asyncio.sleep(_POLL_S)
 
 

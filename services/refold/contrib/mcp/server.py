@@ -76,7 +76,7 @@ class MCPServer:
         retry = retry or Retry()
         self._options: dict[str, Any] = {"pool": pool, "timeout": timeout, "retry": retry, "tags": tags}
         where = [name, *self.command, url, cwd, *sorted(f"{key}={value!r}" for key, value in self.given.items())]
-        # What a decision is good for: another command, address or credential is another server.
+        # The scope of a decision: another command, address or credential is another server.
         self._options["version"] = sha256(canonical.dumps(where).encode()).hexdigest()[:16]
         self._known = lru_cache(MOST_KNOWN)(self._made)
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[list[str], ServerLink]]
@@ -208,7 +208,7 @@ class ServerTool(ToolDef):
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
         self.server, self.acts, self.scripted = server, acts, False
         super().__init__(function, **options)
-        # What the server said before is no argument of the call, so nobody edits it.
+        # Earlier output of the server is no argument of the call, so it cannot be edited.
         beside = ("manifest", "answers", "state")
         self.arguments = Arguments(function, f"tool {self.name}", leave=FILLED, context=beside)
 

@@ -215,7 +215,7 @@ def _strict(condition: Required) -> Required:
     def asks(ctx: RunContext[Any], definition: ToolDefinition, args: dict[str, Any]) -> bool:
         try:
             return bool(condition(ctx, definition, args))
-        except Exception:  # noqa: BLE001 - the author's code, on arguments that nobody has checked: then people are asked
+        except Exception:  # noqa: BLE001 - the author's code, on unchecked arguments: then people are asked
             return True
 
     return asks

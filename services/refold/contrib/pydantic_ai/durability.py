@@ -82,7 +82,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             "mcp": "enter-outside-durable",
             "dynamic": "enter-never",
         },
-        # The loop of a run is deterministic, and refuses what comes from other threads.
+        # The loop of a run is deterministic, and refuses calls from other threads.
         accepts_cancellation_token=True,
     )
 

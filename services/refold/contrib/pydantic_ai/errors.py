@@ -84,7 +84,7 @@ def _dumped(error: ModelAPIError) -> dict[str, Any]:
     said = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
     found = {"class": type(error).__name__, "http": http, "args": list(made_of), "state": said}
     plain: dict[str, Any] = to_jsonable_python(found, fallback=str)
-    if len(json.dumps(plain)) > _MOST:  # what a provider has sent may be anything
+    if len(json.dumps(plain)) > _MOST:  # a provider's response may be anything
         plain["args"] = [each if isinstance(each, int | float) else str(each)[:100] for each in plain["args"]]
         plain["state"] = {"retry_after": error.retry_after}
     return plain

@@ -82,7 +82,7 @@ async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> His
 
 def _cleaned(messages: list[ModelMessage]) -> list[ModelMessage]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells the planner's operator what a user has tried
+        warnings.simplefilter("ignore")  # they would report a user's attempts to the planner's operator
         return sanitize_messages(messages)
 
 

@@ -91,7 +91,7 @@ class ServerTools(AbstractToolset[Any]):
             output = await self._listed[name](tool_args)
         except CallFailed as failed:
             if failed.fields["code"] in ("manifest_changed", "tool_gone"):
-                self._listed = None  # the next request to the model offers what the server has now
+                self._listed = None  # the next request to the model offers the server's present tools
             raise ToolFailed(failed.message) from None
         if isinstance(output, ToolFailure):
             raise ToolFailed(output.text)

@@ -145,7 +145,7 @@ class ModelTransport(Transport[ModelRequestParams]):
         return ModelRequestParams(
             wire["model"],
             messages=_MESSAGES.validate_python(wire["messages"]),
-            # The run tries again, where everybody can see it; and what is tried twice in here is paid for twice.
+            # The run retries, visibly in its history; retries in here would be hidden, and paid again.
             model_settings=cast(ModelSettings, {**(wire["settings"] or {}), "max_retries": 0}),
             model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
             run_context=self._crossing.load_context(wire[OF_RUN]),

@@ -109,5 +109,5 @@ def _asked(ask: Asking) -> Any:
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner
     if isinstance(inner, FunctionType):
-        return inner  # which has to be a tool: who looks for it says so
+        return inner  # it has to be a tool: the look-up raises otherwise
     raise UsageError(f"{inner!r} asks for what a run waits for", hint="give a function that is a tool: @app.tool")

@@ -22,7 +22,7 @@ def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
     if (row := turn.step(event.step)) is None:
         return
     about_doubt = event.about == DOUBT
-    turn.question(row, open=0)  # one that nobody has decided
+    turn.question(row, open=0)  # an undecided one
     _now_about(turn, row, name := approval_id(CallId(row[StepAt.call_id]), event.question))
     row[StepAt.approvals] += 1
     needed, entry = event.requirement, turn.entry

@@ -62,7 +62,7 @@ RUNS = table(
     failure_message=str,
     retries=int,
     price_table=str,
-    # What the row of its family counts, side by side: see `Shipped`.
+    # Columns that the row of its family sums, side by side: see `Shipped`.
     status=str,
     waiting_for_people=int,
     doubt=int,

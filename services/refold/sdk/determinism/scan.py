@@ -105,7 +105,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
             if op in _ATTRIBUTE and scope.attribute(load, name):
                 load.called = load.called or _is_method(op, arg)
                 continue
-            # Of an attribute that is not followed, what is called, if anything, is the attribute.
+            # If an attribute is not followed, a call is one of the attribute.
             load.called = op not in _ATTRIBUTE and (load.called or op == _NULL_BEHIND)
             yield load
         if op in _NAME:
